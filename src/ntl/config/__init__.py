@@ -1,0 +1,44 @@
+"""Every schema of the project. Imports the standard library, omegaconf and hydra only."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ntl.config.target import build as build
+    from ntl.config.composition import compose as compose
+    from ntl.config.composition import register as register
+    from ntl.config.data import DatasetConfig as DatasetConfig
+    from ntl.config.decoding import DecodingConfig as DecodingConfig
+    from ntl.config.errors import Diverged as Diverged
+    from ntl.config.errors import UserError as UserError
+    from ntl.config.identity import run_id as run_id
+    from ntl.config.loss import LossConfig as LossConfig
+    from ntl.config.model import ModelConfig as ModelConfig
+    from ntl.config.root import Config as Config
+    from ntl.config.tokenizer import TokenizerConfig as TokenizerConfig
+    from ntl.config.trainer import TrainerConfig as TrainerConfig
+    from ntl.config.legality import validate as validate
+
+_EXPORTS = {
+    "Config": "root",
+    "DatasetConfig": "data",
+    "DecodingConfig": "decoding",
+    "Diverged": "errors",
+    "LossConfig": "loss",
+    "ModelConfig": "model",
+    "TokenizerConfig": "tokenizer",
+    "TrainerConfig": "trainer",
+    "UserError": "errors",
+    "build": "target",
+    "compose": "composition",
+    "register": "composition",
+    "run_id": "identity",
+    "validate": "legality",
+}
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

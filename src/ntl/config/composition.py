@@ -1,0 +1,113 @@
+"""From override strings to a typed, validated Config. Hydra's search path is the repository's ``config`` folder."""
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.conf import HelpConf
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from ntl.config import data, decoding, loss, model, objective, root, tokenizer, trainer
+from ntl.config.errors import UserError
+from ntl.config.legality import validate
+
+CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
+
+SCHEMAS = {
+    "model/t5": model.T5Config,
+    "model/gpt2": model.GPT2Config,
+    "tokenizer/base": tokenizer.TokenizerConfig,
+    "loss/base": loss.LossConfig,
+    "objective/next_token": objective.NextTokenConfig,
+    "dataset/noisy_numbers": data.NoisyNumbersConfig,
+    "dataset/arithmetic": data.ArithmeticConfig,
+    "dataset/multiplication": data.MultiplicationConfig,
+    "scale/base": root.ScaleConfig,
+    "trainer/base": trainer.TrainerConfig,
+    "decoding/base": decoding.DecodingConfig,
+    "tracking/base": root.TrackingConfig,
+}
+
+GROUPS = {
+    "model": "what is trained",
+    "tokenizer": "how text becomes ids",
+    "loss": "CE, and the term on number tokens",
+    "objective": "which tokens are predicted",
+    "dataset": "what is read",
+    "scale": "tiny: two CPU cores, a minute; small: one GPU, from scratch; paper: the paper's settings",
+    "decoding": "how the answer is read off",
+    "tracking": "where metrics are mirrored",
+}
+
+HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
+
+Choices (group=name):
+{choices}
+
+Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
+`python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
+
+Examples:
+  python train.py
+  python train.py dataset=noisy_numbers loss=ce seed=1
+  python train.py model=t5_base loss=ntl_was dataset=arithmetic scale=paper
+  python train.py -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
+"""
+
+
+def choices(group: str) -> list[str]:
+    """The names that ``group=`` accepts."""
+    return sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
+
+
+def help_text() -> str:
+    """What ``train.py --help`` prints, made from the files of the config folder."""
+    lines = []
+    for group, meaning in GROUPS.items():
+        lines.append(f"  {group:<10} {meaning}")
+        lines.append(f"  {'':<10}   {' '.join(choices(group))}")
+    return HELP.format(choices="\n".join(lines))
+
+
+def register() -> None:
+    """Make the schemas known to Hydra; called before any composition."""
+    store = ConfigStore.instance()
+    store.store(name="base_schema", node=root.Config)
+    for path, node in SCHEMAS.items():
+        group, name = path.rsplit("/", 1)
+        store.store(group=f"schema/{group}", name=name, node=node)
+    # Hydra substitutes $-variables in the template.
+    store.store(group="hydra/help", name="ntl", node=HelpConf(app_name="train.py", template=help_text()))
+
+
+def _reject_added_keys(node: DictConfig, path: str = "") -> None:
+    # A key added with "+" passes Hydra's check, and OmegaConf would drop it without a word.
+    schema = OmegaConf.get_type(node)
+    known = [field.name for field in fields(schema)] if is_dataclass(schema) else list(node)
+    for key in node:
+        if key not in known:
+            raise UserError(f"+{path}{key}: no such setting; choose one of {', '.join(map(str, known))}.")
+        child = node._get_node(key)
+        if isinstance(child, DictConfig) and not child._is_none():
+            _reject_added_keys(child, f"{path}{key}.")
+
+
+def to_config(raw: DictConfig) -> root.Config:
+    """The typed, validated form of what Hydra composed."""
+    _reject_added_keys(raw)
+    config = OmegaConf.to_object(raw)
+    assert isinstance(config, root.Config)
+    validate(config)
+    return config
+
+
+def compose(overrides: Sequence[str] = (), config_name: str = "train") -> root.Config:
+    """Compose as ``train.py`` would with these overrides."""
+    register()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        return to_config(hydra_compose(config_name, overrides=list(overrides)))

@@ -1,0 +1,64 @@
+"""The name of a run: what it computes, not where or when."""
+
+import hashlib
+import json
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ntl.config.legality import HUB_ID
+
+COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, enums and containers as JSON values."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def _default(field: Any) -> Any:
+    if field.default is not NO_DEFAULT:
+        return field.default
+    if field.default_factory is not NO_DEFAULT:
+        return field.default_factory()
+    return NO_DEFAULT
+
+
+def differing(config: Any) -> dict[str, Any]:
+    """The values that differ from their schema's defaults, so that a new key with a default changes no id."""
+    return {
+        field.name: plain(getattr(config, field.name))
+        for field in fields(config)
+        if plain(getattr(config, field.name)) != plain(_default(field))
+    }
+
+
+def canonical(config: Any) -> str:
+    """The text that is hashed: sorted JSON of everything that decides the result."""
+    values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
+    for group in ("model", "tokenizer"):
+        # Where a folder lies is the machine's affair; what it is called is all that can be compared.
+        if path := values[group].get("path"):
+            values[group]["path"] = path if HUB_ID.fullmatch(path) else Path(path).name
+    values["seed"] = config.seed
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def run_id(config: Any) -> str:
+    """``<dataset>-<model>-<loss>-s<seed>-<hash>``; the hash alone decides, the words are for people.
+
+    Left out: output and data folders, resume, tracking, device, decoding and paper_compat (a decoding is a reading
+    of a trained model; both parse rules are in every record).
+    """
+    digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
+    return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{digest}"

@@ -1,0 +1,29 @@
+"""Schema of the training loss: a term on all labelled tokens plus weight times a term on number tokens."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class FunctionConfig:
+    """A function of ``ntl.losses`` (or any dotted path) and its keyword options."""
+
+    _target_: str = MISSING
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class LossConfig:
+    """total = base + weight x number (paper, Eq. 3: CE + lambda NTL).
+
+    ``base`` is averaged over all labelled tokens, ``number`` over number-labelled tokens; without ``number`` the
+    weight has no effect. ``cost`` builds the cost matrix from the number tokens' values.
+    """
+
+    name: str = MISSING
+    base: FunctionConfig = field(default_factory=lambda: FunctionConfig("ntl.losses.cross_entropy"))
+    number: FunctionConfig | None = None
+    cost: FunctionConfig | None = None
+    weight: float = field(default=0.3, metadata={"min": 0})

@@ -1,0 +1,70 @@
+"""A typed Config from the values that a run folder keeps, without Hydra's files, which may have changed since."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ntl.config.composition import SCHEMAS, compose
+from ntl.config.errors import UserError
+from ntl.config.legality import validate
+from ntl.config.root import Config
+
+# What may differ when a finished run is decoded again.
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
+
+
+def _schema_of(group: str, values: Mapping[str, Any]) -> type | None:
+    for path, schema in SCHEMAS.items():
+        names = {field.name for field in fields(schema)}
+        if path.startswith(f"{group}/") and set(values) <= names:
+            target = {field.name: field.default for field in fields(schema)}.get("_target_")
+            if "_target_" not in values or target == values["_target_"] or not isinstance(target, str) or target == "???":
+                return schema
+    return None
+
+
+def from_values(values: Mapping[str, Any], where: str) -> Config:
+    """Build the dataclasses that ``values`` (plain dictionaries) came from.
+
+    Raises:
+        UserError: ``where`` holds a key or a type that no schema has.
+    """
+    node = OmegaConf.structured(Config)
+    try:
+        for key, value in values.items():
+            schema = _schema_of(key, value) if isinstance(value, Mapping) else None
+            merged = value if schema is None else OmegaConf.merge(OmegaConf.structured(schema), value)
+            OmegaConf.update(node, key, merged, merge=schema is None)
+        config = OmegaConf.to_object(node)
+    except OmegaConfBaseException as error:
+        raise UserError(f"{where}: {str(error).splitlines()[0]}; written by another version of ntl?") from error
+    assert isinstance(config, Config)
+    return config
+
+
+def read_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
+    """The config of a run folder, with other ``decoding``, ``device``, ``data_dir`` or ``paper_compat``.
+
+    Raises:
+        UserError: There is no config.yaml, or an override is not one of those.
+    """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise UserError(f"{path}: not found; give the folder of a run, for example outputs/<run id>.")
+    values: Any = OmegaConf.to_container(OmegaConf.load(path))
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or key.split(".")[0] not in CHANGEABLE:
+            raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
+        if key == "decoding":
+            values["decoding"] = OmegaConf.to_container(OmegaConf.structured(compose([override]).decoding))
+        else:
+            values = OmegaConf.to_container(OmegaConf.merge(values, OmegaConf.from_dotlist([override])))
+    config = from_values(values, str(path))
+    config.output_dir = str(folder.parent)
+    validate(config)
+    return config

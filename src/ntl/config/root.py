@@ -1,0 +1,52 @@
+"""The whole config of one run."""
+
+from dataclasses import dataclass, field
+
+from omegaconf import MISSING
+
+from ntl.config.data import DatasetConfig
+from ntl.config.decoding import DecodingConfig
+from ntl.config.loss import LossConfig
+from ntl.config.model import ModelConfig
+from ntl.config.objective import ObjectiveConfig
+from ntl.config.tokenizer import TokenizerConfig
+from ntl.config.trainer import TrainerConfig
+
+
+@dataclass
+class ScaleConfig:
+    """How large a run is meant to be: tiny, small or paper. Its files set trainer and data sizes."""
+
+    name: str = MISSING
+
+
+@dataclass
+class TrackingConfig:
+    """``wandb`` mirrors metrics.jsonl to Weights & Biases, offline where no key is set; ``none`` does not."""
+
+    name: str = "wandb"
+    project: str = "ntl"
+    entity: str = ""
+    group: str = ""
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Config:
+    """One training run. Fields below ``seed`` say where things are, not what is computed (ntl.config.identity)."""
+
+    model: ModelConfig = MISSING
+    tokenizer: TokenizerConfig = MISSING
+    loss: LossConfig = MISSING
+    objective: ObjectiveConfig = MISSING
+    dataset: DatasetConfig = MISSING
+    scale: ScaleConfig = MISSING
+    trainer: TrainerConfig = MISSING
+    decoding: DecodingConfig = MISSING
+    seed: int = field(default=1, metadata={"min": 0, "max": 2**32 - 1})
+    paper_compat: bool = False
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    resume: str = "auto"
+    output_dir: str = "outputs"
+    data_dir: str = "data"
+    device: str = "auto"

@@ -1,0 +1,20 @@
+"""Schema of the tokenizer, a choice of its own (facts about CE and NTL are compared on one tokenizer)."""
+
+from dataclasses import dataclass, field
+
+from omegaconf import MISSING
+
+
+@dataclass
+class TokenizerConfig:
+    """``kind`` is the segmentation; ``digits_only`` says which tokens the losses count as numbers.
+
+    ``path``, a local folder or ``owner/name``, replaces the model's own tokenizer files. A model without published
+    files gets one trained on the prepared text, of at most ``vocab_size`` pieces.
+    """
+
+    name: str = MISSING
+    kind: str = MISSING
+    digits_only: bool = True
+    path: str = ""
+    vocab_size: int = field(default=256, metadata={"min": 32})

@@ -1,0 +1,42 @@
+"""Train, decode, score and record one run: ``python train.py --help``."""
+
+import os
+import sys
+
+# Hydra then raises its exceptions, and report() turns them into one line.
+os.environ["HYDRA_FULL_ERROR"] = "1"
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from ntl.config.composition import register, to_config
+from ntl.config.errors import Diverged, UserError
+from ntl.config.report import report
+
+register()
+failures: list[Exception] = []
+
+
+@hydra.main(version_base="1.3", config_path="config", config_name="train")
+def task(raw: DictConfig) -> None:
+    try:
+        config = to_config(raw)
+        from ntl.training import run
+
+        run(config, overrides=list(HydraConfig.get().overrides.task))
+    except (UserError, Diverged) as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            raise
+        failures.append(error)  # raised here, it would make Hydra print a second line
+
+
+def main() -> None:
+    task()
+    for error in failures:
+        raise error
+
+
+if __name__ == "__main__":
+    sys.exit(report(main))
