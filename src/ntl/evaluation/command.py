@@ -1,0 +1,81 @@
+"""`scripts/evaluate.py`: recompute the metrics of a run from its predictions.jsonl."""
+
+import argparse
+import json
+import math
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from ntl.config import UserError
+from ntl.evaluation.baselines import CONSTANTS
+from ntl.evaluation.scores import score_predictions
+
+PREDICTIONS = "predictions.jsonl"
+_SUFFIXES = ("", "@paper", *(f":{name}" for name in CONSTANTS))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the metrics of a run: a table a split, or with --json one flat object. UserError for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="evaluate.py",
+        description="Recompute the metrics of a run from its predictions.jsonl alone, without a model.",
+        epilog="Undefined metrics are null in --json, values beyond float64 are the strings inf and -inf.",
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
+    arguments = parser.parse_args(argv)
+    metrics = score_predictions(find_predictions(arguments.run, arguments.outputs)).metrics
+    if arguments.json:
+        print(json.dumps({name: plain(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
+    else:
+        print_tables(metrics)
+    return 0
+
+
+def find_predictions(run: str, outputs: Path) -> Path:
+    """predictions.jsonl of a run folder, or of a run id under `outputs`. UserError names the nearest id."""
+    for folder in (Path(run), outputs / run):
+        if folder.is_dir():
+            if not (folder / PREDICTIONS).is_file():
+                raise UserError(f"{folder}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
+            return folder / PREDICTIONS
+    ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
+    near = get_close_matches(run, ids, n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {len(ids)} runs under {outputs}/"
+    raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/; {hint}")
+
+
+def plain(value: float) -> float | str | None:
+    """A value that JSON can hold: undefined is null, infinities are the strings "inf" and "-inf"."""
+    if math.isnan(value):
+        return None
+    return str(value) if math.isinf(value) else value
+
+
+def print_tables(metrics: Mapping[str, float]) -> None:
+    """One table a split: each metric under both rules, and what constant answers reach. Headings are key suffixes."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    shown = [suffix for suffix in _SUFFIXES if any(name.endswith(suffix) for name in metrics)]
+    for split in dict.fromkeys(name.partition("/")[0] for name in metrics):
+        table = Table(title=split, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("metric", overflow="fold")
+        for suffix in shown:
+            table.add_column(suffix or "default", justify="right", overflow="fold")
+        names = (name.partition("/")[2] for name in metrics if name.startswith(f"{split}/"))
+        for metric in dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names):
+            table.add_row(metric, *(_cell(metrics.get(f"{split}/{metric}{suffix}")) for suffix in shown))
+        console.print(table)
+    if shown[2:]:
+        console.print(f"{', '.join(shown[2:])}: constant answers, taken from the training targets")
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "undefined" if math.isnan(value) else f"{value:.5g}"

@@ -1,0 +1,108 @@
+"""predictions.jsonl: a header line, then one line for every decoded example.
+
+{"header": {"schema": 1, "dataset": "...", "metrics": "number" or "text", "decoding": {...}, "baselines": {...}}}
+{"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth"
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ntl.config import UserError
+
+SCHEMA = 1
+_HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "baselines": dict}
+_REQUIRED = ("split", "id", "answer", "prediction")
+_OPTIONAL = ("group", "truth")
+_METRICS = ("number", "text")
+FIRST_ROW_LINE = 2
+
+
+def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, str]]) -> None:
+    """Write the whole file or nothing: to a neighbour first, synced to disk, then moved over the old one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("w", encoding="ascii", newline="\n") as file:
+            for record in ({"header": dict(header)}, *map(dict, rows)):
+                file.write(json.dumps(record, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Read (header, rows), row i being line i + 2. UserError with file:line for whatever is not as written above.
+
+    Refused are a missing file, a line that is no JSON object, a cut last line, a missing or malformed header or key,
+    and an id that occurs twice in a split, since no example could then be paired with another run's.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the predictions: {error.strerror}; decode the run again") from None
+    if lines[-1] == b"":
+        lines.pop()
+        ends_whole = True
+    else:
+        ends_whole = False
+    if not lines:
+        raise UserError(f"{path}:1: the file is empty, a header was expected; decode the run again")
+    records = [
+        _parse(line, f"{path}:{number}", cut=number == len(lines) and not ends_whole)
+        for number, line in enumerate(lines, 1)
+    ]
+    header = _check_header(records[0], f"{path}:1")
+    rows = records[1:]
+    seen: dict[tuple[str, str], int] = {}
+    for number, row in enumerate(rows, FIRST_ROW_LINE):
+        _check_row(row, f"{path}:{number}")
+        first = seen.setdefault((row["split"], row["id"]), number)
+        if first != number:
+            raise UserError(
+                f"{path}:{number}: id {row['id']!r} of split {row['split']!r} stands on line {first} already"
+            )
+    return header, rows
+
+
+def _parse(line: bytes, where: str, cut: bool) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except ValueError as error:
+        if cut:
+            raise UserError(f"{where}: the last line is cut off; decode the run again") from None
+        raise UserError(f"{where}: not a line of JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: a JSON object was expected, not {type(record).__name__}")
+    return record
+
+
+def _check_header(record: dict[str, Any], where: str) -> dict[str, Any]:
+    header = record.get("header")
+    if not isinstance(header, dict):
+        raise UserError(f'{where}: no header: the first line must be {{"header": {{...}}}}')
+    for key, kind in _HEADER.items():
+        if key not in header:
+            raise UserError(f"{where}: the header lacks {key!r}")
+        if not isinstance(header[key], kind):
+            raise UserError(f"{where}: {key!r} in the header must be {kind.__name__}, not {type(header[key]).__name__}")
+    if header["schema"] != SCHEMA:
+        raise UserError(f"{where}: schema {header['schema']} is not {SCHEMA}, the one this version reads")
+    if header["metrics"] not in _METRICS:
+        raise UserError(f"{where}: 'metrics' is {header['metrics']!r}, must be one of {', '.join(_METRICS)}")
+    return header
+
+
+def _check_row(row: dict[str, Any], where: str) -> None:
+    for key in _REQUIRED:
+        if key not in row:
+            raise UserError(f"{where}: the row lacks {key!r}")
+    for key in (*_REQUIRED, *_OPTIONAL):
+        if key in row and not isinstance(row[key], str):
+            raise UserError(f"{where}: {key!r} must be a string, not {type(row[key]).__name__}")

@@ -1,0 +1,166 @@
+"""All scores of one predictions.jsonl, ready to be stored in a run record."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ntl.config import UserError
+from ntl.evaluation.baselines import CONSTANTS
+from ntl.evaluation.digests import count_digits, hash_ids, pack_bits, sample_errors
+from ntl.evaluation.numeric import summarize
+from ntl.evaluation.pairs import Pairs
+from ntl.evaluation.predictions import FIRST_ROW_LINE, read_predictions
+from ntl.evaluation.rules import RULES, AnswerRule
+from ntl.evaluation.textual import TEXT_RULES, exact_matches, text_metrics
+
+GROUP_METRICS = ("accuracy", "mape", "mae", "count")
+REGRESSION_METRICS = ("rmse", "mae")  # scored against the noise-free truth and for constant answers too
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores of a predictions file. NaN is an undefined metric, inf one beyond float64.
+
+    metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also
+        "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
+        "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets.
+    groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
+    correct: split -> packed correctness of every example in file order (`digests.pack_bits`), default rule.
+    errors: split -> absolute errors of a fixed 1,000 examples (`digests.sample_errors`); numbers only.
+    ids_sha256: split -> hash of all ids in file order.
+    digits: split -> "prediction" and "answer" -> "leading" and "last" -> counts of 0..9; numbers only.
+    predictions_sha256: of the file's bytes. rules: version of every rule behind the metrics.
+    """
+
+    metrics: dict[str, float]
+    groups: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    correct: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, list[float | None]] = field(default_factory=dict)
+    ids_sha256: dict[str, str] = field(default_factory=dict)
+    digits: dict[str, dict[str, dict[str, list[int]]]] = field(default_factory=dict)
+    predictions_sha256: str = ""
+    rules: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Rows of one split, their line numbers, and where to report a fault of them."""
+
+    name: str
+    rows: Sequence[Mapping[str, str]]
+    lines: Sequence[int]
+    path: Path
+
+    def column(self, key: str) -> list[str]:
+        return [row[key] for row in self.rows]
+
+    def numbers(self, key: str, rule: AnswerRule) -> list[Decimal]:
+        values: list[Decimal] = []
+        for row, line in zip(self.rows, self.lines, strict=True):
+            value = rule.extract(row[key])
+            if value is None:
+                raise UserError(f"{self.path}:{line}: {key!r} holds no number: {row[key]!r}; is this a text data set?")
+            values.append(value)
+        return values
+
+
+def score_predictions(path: str | Path) -> Scores:
+    """Score a predictions.jsonl, from that file alone. UserError with file:line for a file that cannot be scored."""
+    path = Path(path)
+    header, rows = read_predictions(path)
+    if not rows:
+        raise UserError(f"{path}:{FIRST_ROW_LINE}: no predictions after the header; decode the run again")
+    score, rules = _KINDS[header["metrics"]]
+    scores = Scores(
+        metrics={},
+        predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        rules={name: rule.version for name, rule in rules.items()},
+    )
+    for split in _by_split(path, rows):
+        scores.ids_sha256[split.name] = hash_ids(split.column("id"))
+        score(split, header, scores)
+    return scores
+
+
+def _by_split(path: Path, rows: Sequence[Mapping[str, str]]) -> list[_Split]:
+    lines: dict[str, list[int]] = {}
+    for line, row in enumerate(rows, FIRST_ROW_LINE):
+        lines.setdefault(row["split"], []).append(line)
+    return [_Split(name, [rows[line - FIRST_ROW_LINE] for line in mine], mine, path) for name, mine in lines.items()]
+
+
+def _score_numbers(split: _Split, header: Mapping[str, Any], scores: Scores) -> None:
+    texts, groups = split.column("prediction"), [row.get("group") for row in split.rows]
+    compared = {}
+    for rule in RULES.values():
+        predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
+        compared[rule.name] = predictions, answers, rule.compare(predictions, answers)
+        suffix = "" if rule.name == DEFAULT else f"@{rule.name}"
+        for metric, value in summarize(compared[rule.name][-1], rule, groups).items():
+            scores.metrics[f"{split.name}/{metric}{suffix}"] = value
+    predictions, answers, pairs = compared[DEFAULT]
+    scores.correct[split.name] = pack_bits(pairs.correct)
+    scores.errors[split.name] = sample_errors(split.column("id"), pairs.error)
+    scores.digits[split.name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
+    members: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        if group is not None:
+            members.setdefault(group, []).append(index)
+    if members:
+        scores.groups[split.name] = {group: _score_group(pairs.take(members[group])) for group in sorted(members)}
+    _score_constants(split, header, scores, answers, key="")
+    _score_truth(split, header, scores)
+
+
+def _score_group(pairs: Pairs) -> dict[str, float]:
+    values = summarize(pairs, RULES[DEFAULT])
+    return {metric: values[metric] for metric in GROUP_METRICS}
+
+
+def _score_truth(split: _Split, header: Mapping[str, Any], scores: Scores) -> None:
+    known = [(row, line) for row, line in zip(split.rows, split.lines, strict=True) if "truth" in row]
+    if not known:
+        return
+    rule = RULES[DEFAULT]
+    with_truth = _Split(split.name, [row for row, _ in known], [line for _, line in known], split.path)
+    truths = with_truth.numbers("truth", rule)
+    pairs = rule.compare([rule.extract(text) for text in with_truth.column("prediction")], truths)
+    values = summarize(pairs, rule)
+    for metric in REGRESSION_METRICS:
+        scores.metrics[f"{split.name}/{metric}_truth"] = values[metric]
+    _score_constants(split, header, scores, truths, key="_truth")
+
+
+def _score_constants(
+    split: _Split, header: Mapping[str, Any], scores: Scores, answers: Sequence[Decimal], key: str
+) -> None:
+    rule = RULES[DEFAULT]
+    for name, text in header["baselines"].items():
+        constant = rule.extract(text) if isinstance(text, str) else None
+        if name not in CONSTANTS or constant is None:
+            raise UserError(
+                f"{split.path}:1: baseline {name!r}: {text!r} must be a number as a string, "
+                f"under one of {', '.join(CONSTANTS)}"
+            )
+        values = summarize(rule.compare([constant] * len(answers), answers), rule)
+        for metric in REGRESSION_METRICS:
+            scores.metrics[f"{split.name}/{metric}{key}:{name}"] = values[metric]
+
+
+def _score_texts(split: _Split, _: Mapping[str, Any], scores: Scores) -> None:
+    predictions, answers = split.column("prediction"), split.column("answer")
+    for rule in TEXT_RULES:
+        suffix = "" if rule == DEFAULT else f"@{rule}"
+        for metric, value in text_metrics(predictions, answers, rule=rule).items():
+            scores.metrics[f"{split.name}/{metric}{suffix}"] = value
+    scores.correct[split.name] = pack_bits(exact_matches(predictions, answers))
+
+
+_KINDS: dict[str, tuple[Callable[[_Split, Mapping[str, Any], Scores], None], Mapping[str, Any]]] = {
+    "number": (_score_numbers, RULES),
+    "text": (_score_texts, TEXT_RULES),
+}

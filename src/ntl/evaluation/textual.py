@@ -1,0 +1,77 @@
+"""Metrics of text answers: corpus BLEU, ROUGE, exact match. Their libraries are imported when they are first needed."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ntl.config import UserError
+
+TEXT_METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "exact_match", "count")
+_ROUGE = ("rouge1", "rouge2", "rougeL")
+PAPER_BATCH = 64  # original code: evaluation batch of one device
+
+
+@dataclass(frozen=True, slots=True)
+class TextRule:
+    """Over which batches a score is taken before the mean. batch_size: number of texts -> texts in a batch."""
+
+    name: str
+    version: int
+    description: str
+    batch_size: Callable[[int], int]
+
+
+TEXT_RULES: dict[str, TextRule] = {
+    rule.name: rule
+    for rule in (
+        TextRule("default", 1, "one corpus", batch_size=lambda size: max(size, 1)),
+        TextRule("paper", 1, f"mean over batches of {PAPER_BATCH} in file order", batch_size=lambda _: PAPER_BATCH),
+    )
+}
+
+
+def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: str = "default") -> dict[str, float]:
+    """Score N generated texts against one reference each; the keys are TEXT_METRICS.
+
+    bleu: sacreBLEU corpus score, 0 to 100 (13a tokenizer, exponential smoothing). rouge1, rouge2, rougeL: mean F1 in
+    [0, 1], with stemming. exact_match: share of equal texts, outer white space aside. count is N. With N = 0 all but
+    the count are NaN.
+
+    With rule="paper" BLEU and ROUGE are means over batches of 64 in the given order, every batch with the same weight
+    whatever its size, as the original code computes them (there ROUGE is also bootstrapped; the mean is taken here).
+
+    ValueError: lengths differ, the rule is unknown. UserError: sacrebleu or rouge-score is not installed.
+    """
+    if len(predictions) != len(answers):
+        raise ValueError(f"{len(predictions)} predictions and {len(answers)} answers: the lengths must be equal")
+    if rule not in TEXT_RULES:
+        raise ValueError(f"unknown text rule {rule!r}: choose one of {', '.join(TEXT_RULES)}")
+    size = len(answers)
+    if size == 0:
+        return dict.fromkeys(TEXT_METRICS, math.nan) | {"count": 0.0}
+    step = TEXT_RULES[rule].batch_size(size)
+    batches = [slice(start, start + step) for start in range(0, size, step)]
+    bleu, scorer = _load_scorers()
+    rouge = [scorer.score(answer, prediction) for prediction, answer in zip(predictions, answers, strict=True)]
+    scores = {"bleu": fmean(bleu(list(predictions[batch]), [list(answers[batch])]).score for batch in batches)}
+    for name in _ROUGE:
+        scores[name] = fmean(fmean(row[name].fmeasure for row in rouge[batch]) for batch in batches)
+    scores["exact_match"] = fmean(exact_matches(predictions, answers))
+    scores["count"] = float(size)
+    return scores
+
+
+def exact_matches(predictions: Sequence[str], answers: Sequence[str]) -> list[bool]:
+    """Per example: equal texts, outer white space aside."""
+    return [prediction.strip() == answer.strip() for prediction, answer in zip(predictions, answers, strict=True)]
+
+
+def _load_scorers() -> tuple[Callable[..., Any], Any]:
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+        from sacrebleu import corpus_bleu
+    except ImportError as error:
+        raise UserError(f"text metrics need {error.name}: pip install sacrebleu rouge-score") from None
+    return corpus_bleu, RougeScorer(list(_ROUGE), use_stemmer=True)

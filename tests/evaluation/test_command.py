@@ -1,0 +1,98 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.evaluation import score_predictions, write_predictions
+from ntl.evaluation.command import find_predictions, main, plain
+
+ROOT = Path(__file__).parents[2]
+HEADER = {
+    "schema": 1,
+    "dataset": "rjokes",
+    "metrics": "number",
+    "decoding": {"name": "beam"},
+    "baselines": {"mode": "0", "median": "1", "mean": "1.5"},
+}
+ROWS = [
+    {"split": "test", "id": "0", "answer": "1", "prediction": "1"},
+    {"split": "test", "id": "1", "answer": "0", "prediction": "9" * 400},
+]
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    write_predictions(tmp_path / "outputs" / "abc123" / "predictions.jsonl", HEADER, ROWS)
+    (tmp_path / "outputs" / "unfinished").mkdir()
+    return tmp_path / "outputs"
+
+
+def test_json_is_strict_and_flat(outputs, capsys):
+    assert main([str(outputs / "abc123"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    metrics = score_predictions(outputs / "abc123" / "predictions.jsonl").metrics
+    assert printed == {name: plain(value) for name, value in metrics.items()}
+    assert printed["test/accuracy"] == 0.5
+    assert printed["test/pearson"] is None
+    assert printed["test/mae"] == "inf"
+    assert printed["test/mae@paper"] == 5e9
+    assert printed["test/rmse:mode"] == 0.5**0.5
+
+
+def test_tables_fit_eighty_columns(outputs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["abc123", "--outputs", str(outputs)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    cells = [line.split() for line in lines]
+    assert cells[0] == ["test"]
+    assert ["metric", "default", "@paper", ":mode", ":median", ":mean"] in cells
+    assert ["mae", "inf", "5e+09", "0.5", "0.5", "1"] in cells
+    assert ["pearson", "undefined", "-1"] in cells
+    assert ["within_1_percent", "0.5", "0.5"] in cells
+    assert lines[-1] == ":mode, :median, :mean: constant answers, taken from the training targets"
+
+
+def test_finding_a_run(outputs):
+    expected = outputs / "abc123" / "predictions.jsonl"
+    assert find_predictions("abc123", outputs) == find_predictions(str(outputs / "abc123"), outputs) == expected
+    with pytest.raises(UserError, match=r"no run 'abc12': .*did you mean 'abc123'"):
+        find_predictions("abc12", outputs)
+    with pytest.raises(UserError, match="there are 2 runs under"):
+        find_predictions("zzz", outputs)
+    with pytest.raises(UserError, match="there are 0 runs under"):
+        find_predictions("abc123", outputs / "none")
+    with pytest.raises(UserError, match=r"unfinished: no predictions\.jsonl"):
+        find_predictions("unfinished", outputs)
+
+
+def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import atexit, runpy, sys\n"
+        "heavy = {'torch', 'transformers', 'datasets', 'scipy'}\n"
+        "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules)), file=sys.stderr))\n"
+        f"sys.argv = ['evaluate.py', *{list(arguments)!r}]\n"
+        f"runpy.run_path({str(ROOT / 'scripts' / 'evaluate.py')!r}, run_name='__main__')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_script_imports_nothing_heavy(outputs):
+    done = run_script(str(outputs / "abc123"), "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["test/count"] == 2
+    assert done.stderr == "HEAVY []\n"
+
+
+def test_script_reports_bad_input_in_one_line(outputs):
+    done = run_script("abc12", "--outputs", str(outputs))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    error, heavy = done.stderr.splitlines()
+    assert error.startswith("error: no run 'abc12'")
+    assert heavy == "HEAVY []"

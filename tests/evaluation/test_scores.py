@@ -1,0 +1,155 @@
+import base64
+import hashlib
+import json
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+
+from ntl.config import UserError
+from ntl.evaluation import (
+    NUMBER_METRICS,
+    TEXT_METRICS,
+    number_metrics,
+    score_predictions,
+    text_metrics,
+    write_predictions,
+)
+
+HEADER = {
+    "schema": 1,
+    "dataset": "noisy_numbers",
+    "metrics": "number",
+    "decoding": {"name": "greedy"},
+    "baselines": {"mode": "10", "median": "12", "mean": "12.5"},
+}
+
+
+def row(split: str, key: int, answer: str, prediction: str, **more: str) -> dict[str, str]:
+    return {"split": split, "id": str(key), "answer": answer, "prediction": prediction, **more}
+
+
+ROWS = [
+    row("interpolate", 0, "10", " 11", group="1x2", truth="12"),
+    row("extrapolate", 0, "400", "20000000000"),
+    row("interpolate", 1, "10", "10", group="1x2", truth="9"),
+    row("interpolate", 2, "20", "", group="2x2", truth="20"),
+    row("interpolate", 3, "25", "1,020", group="2x1", truth="20"),
+    row("extrapolate", 1, "500", "500"),
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_predictions(tmp_path / "predictions.jsonl", HEADER, ROWS)
+    return tmp_path / "predictions.jsonl"
+
+
+def test_metrics_of_both_rules(path):
+    metrics = score_predictions(path).metrics
+    for split in ("interpolate", "extrapolate"):
+        rows = [r for r in ROWS if r["split"] == split]
+        columns = [[r[key] for r in rows] for key in ("prediction", "answer")]
+        for rule, suffix in (("default", ""), ("paper", "@paper")):
+            expected = number_metrics(*columns, rule=rule, groups=[r.get("group") for r in rows])
+            found = {name: metrics[f"{split}/{name}{suffix}"] for name in NUMBER_METRICS}
+            assert found == pytest.approx(expected, nan_ok=True)
+    assert metrics["interpolate/accuracy"] == 0.25
+    assert metrics["interpolate/mae"] == pytest.approx((1 + 0 + 995) / 3)
+    assert metrics["interpolate/mae@paper"] == pytest.approx((1 + 0 + 5) / 3)
+    assert math.isnan(metrics["interpolate/mape"])
+    assert metrics["extrapolate/mae@paper"] == (1e10 - 400) / 2
+
+
+def test_truth(path):
+    metrics = score_predictions(path).metrics
+    assert metrics["interpolate/mae_truth"] == pytest.approx((1 + 1 + 1000) / 3)
+    assert metrics["interpolate/rmse_truth"] == pytest.approx(math.sqrt((1 + 1 + 1000**2) / 3))
+    assert not [name for name in metrics if name.startswith("extrapolate/") and "truth" in name]
+
+
+def test_truth_is_scored_where_it_is_known(tmp_path):
+    write_predictions(tmp_path / "p.jsonl", HEADER, [row("test", 0, "1", "1"), row("test", 1, "1", "2", truth="5")])
+    metrics = score_predictions(tmp_path / "p.jsonl").metrics
+    assert metrics["test/mae_truth"] == 3
+    assert metrics["test/mae_truth:mode"] == 5
+
+
+def test_constants(path):
+    metrics = score_predictions(path).metrics
+    assert metrics["interpolate/mae:mode"] == (0 + 0 + 10 + 15) / 4
+    assert metrics["interpolate/mae:median"] == (2 + 2 + 8 + 13) / 4
+    assert metrics["interpolate/rmse:mean"] == math.sqrt((2.5**2 + 2.5**2 + 7.5**2 + 12.5**2) / 4)
+    assert metrics["interpolate/mae_truth:mean"] == (0.5 + 3.5 + 7.5 + 7.5) / 4
+    assert metrics["interpolate/rmse_truth:mode"] == math.sqrt((4 + 1 + 100 + 100) / 4)
+    assert metrics["extrapolate/mae:mode"] == (390 + 490) / 2
+    assert sum(":" in name for name in metrics) == 3 * (4 + 2)
+
+
+def test_groups(path):
+    groups = score_predictions(path).groups
+    assert list(groups) == ["interpolate"]
+    assert list(groups["interpolate"]) == ["1x2", "2x1", "2x2"]
+    assert groups["interpolate"]["1x2"] == {"accuracy": 0.5, "mape": 5, "mae": 0.5, "count": 2}
+    assert groups["interpolate"]["2x1"] == {"accuracy": 0, "mape": 3980, "mae": 995, "count": 1}
+    failed = groups["interpolate"]["2x2"]
+    assert (failed["accuracy"], failed["count"]) == (0, 1)
+    assert math.isnan(failed["mape"])
+    assert math.isnan(failed["mae"])
+
+
+def test_digests(path):
+    scores = score_predictions(path)
+    bits = np.frombuffer(base64.b64decode(scores.correct["interpolate"]), dtype=np.uint8)
+    assert np.unpackbits(bits, count=4).tolist() == [0, 1, 0, 0]
+    order = sorted("0123", key=lambda text: hashlib.sha1(text.encode()).hexdigest())
+    assert scores.errors["interpolate"] == [[1.0, 0.0, None, 995.0][int(text)] for text in order]
+    assert scores.ids_sha256["interpolate"] == hashlib.sha256(b"0\n1\n2\n3").hexdigest()
+    assert scores.predictions_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert scores.digits["interpolate"]["prediction"]["last"] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert scores.digits["interpolate"]["answer"]["leading"] == [0, 2, 2, 0, 0, 0, 0, 0, 0, 0]
+    assert scores.rules == {"default": 1, "paper": 1}
+
+
+def test_text(tmp_path):
+    rows = [row("validation", 0, "the red cat", "the red cat "), row("validation", 1, "a dog", "the dog")]
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
+    scores = score_predictions(tmp_path / "p.jsonl")
+    expected = text_metrics([r["prediction"] for r in rows], [r["answer"] for r in rows])
+    assert {name: scores.metrics[f"validation/{name}"] for name in TEXT_METRICS} == expected
+    assert {name: scores.metrics[f"validation/{name}@paper"] for name in TEXT_METRICS} == expected
+    assert base64.b64decode(scores.correct["validation"]) == b"\x80"
+    assert scores.errors == scores.digits == scores.groups == {}
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "message"),
+    [
+        (HEADER, [], r"p\.jsonl:2: no predictions after the header"),
+        (HEADER, [ROWS[0], row("test", 9, "a cat", "1")], r"p\.jsonl:3: 'answer' holds no number: 'a cat'"),
+        (HEADER, [row("test", 9, "1", "1", truth="?")], r"p\.jsonl:2: 'truth' holds no number: '\?'"),
+        (HEADER | {"baselines": {"mean": "much"}}, [ROWS[0]], r"p\.jsonl:1: baseline 'mean': 'much' must be a number"),
+        (HEADER | {"baselines": {"mean": 12.5}}, [ROWS[0]], r"p\.jsonl:1: baseline 'mean': 12\.5 must be a number"),
+        (HEADER | {"baselines": {"best": "1"}}, [ROWS[0]], r"p\.jsonl:1: baseline 'best'.*one of mode, median, mean"),
+    ],
+)
+def test_what_cannot_be_scored(tmp_path, header, rows, message):
+    write_predictions(tmp_path / "p.jsonl", header, rows)
+    with pytest.raises(UserError, match=message):
+        score_predictions(tmp_path / "p.jsonl")
+
+
+def test_fifty_thousand_rows_take_seconds(tmp_path):
+    rng = random.Random(0)
+    rows = [
+        row("test", key, str(rng.randrange(10**9)), f" {rng.randrange(10**9)}", group=f"{key % 36}", truth="5")
+        for key in range(50_000)
+    ]
+    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
+    start = time.perf_counter()
+    scores = score_predictions(tmp_path / "p.jsonl")
+    assert time.perf_counter() - start < 15
+    assert len(scores.groups["test"]) == 36
+    assert len(json.dumps(scores.errors)) < 20_000

@@ -1,0 +1,60 @@
+import math
+
+import pytest
+
+from ntl.evaluation import TEXT_METRICS, text_metrics
+
+
+def test_identical_texts():
+    texts = ["the cat sat on the mat today", "two dogs ran over five hills"]
+    expected = {"bleu": 100, "rouge1": 1, "rouge2": 1, "rougeL": 1, "exact_match": 1, "count": 2}
+    metrics = text_metrics([f" {text}\n" for text in texts], texts)
+    assert tuple(metrics) == TEXT_METRICS
+    assert metrics == pytest.approx(expected)
+
+
+def test_by_hand():
+    prediction, answer = "the cats sat on a mat", "the cat sat on the mat"
+    metrics = text_metrics([prediction], [answer])
+    # 5 of 6 unigrams meet after stemming (the, cat, sat, on, mat), 3 of 5 bigrams (the cat, cat sat, sat on).
+    assert metrics["rouge1"] == pytest.approx(5 / 6)
+    assert metrics["rouge2"] == pytest.approx(3 / 5)
+    assert metrics["rougeL"] == pytest.approx(5 / 6)
+    # BLEU does not stem: 4/6, 1/5, then 0/4 and 0/3 smoothed to 1/(2*4) and 1/(4*3); equal lengths, no penalty.
+    assert metrics["bleu"] == pytest.approx(100 * (4 / 6 * 1 / 5 * 1 / 8 * 1 / 12) ** 0.25)
+    assert metrics["exact_match"] == 0
+
+
+def test_bleu_is_of_the_corpus_and_paper_means_batches():
+    # 64 wrong texts, then one right text, which is the whole second batch.
+    predictions = ["a b c d e"] * 64 + ["one two three four five"]
+    answers = ["v w x y z"] * 64 + ["one two three four five"]
+    default, paper = text_metrics(predictions, answers), text_metrics(predictions, answers, rule="paper")
+    orders = [(5 / 325), (4 / 260), (3 / 195), (2 / 130)]
+    assert default["bleu"] == pytest.approx(100 * math.prod(orders) ** 0.25)
+    assert default["rouge1"] == pytest.approx(1 / 65)
+    assert paper["bleu"] == pytest.approx(50, abs=2)
+    assert paper["rouge1"] == pytest.approx((0 + 1) / 2)
+    assert default["exact_match"] == paper["exact_match"] == 1 / 65
+
+
+def test_one_batch_is_the_same_under_both_rules():
+    predictions, answers = ["a b c", "d e f"], ["a b d", "d e f"]
+    assert text_metrics(predictions, answers) == text_metrics(predictions, answers, rule="paper")
+
+
+def test_empty_answers_and_no_rows():
+    metrics = text_metrics(["", "x"], ["", ""])
+    assert metrics["exact_match"] == 0.5
+    assert metrics["count"] == 2
+    nothing = text_metrics([], [])
+    assert nothing["count"] == 0
+    assert math.isnan(nothing["bleu"])
+    assert math.isnan(nothing["exact_match"])
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="1 predictions and 2 answers"):
+        text_metrics(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match=r"'batch'.*default, paper"):
+        text_metrics(["a"], ["a"], rule="batch")
