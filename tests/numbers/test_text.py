@@ -1,0 +1,243 @@
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from decimal import Decimal, getcontext, localcontext
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ntl.numbers import find_numbers, format_number, last_number_paper, parse_number
+from ntl.numbers.text import MAX_EXPONENT
+
+ANY_TEXT = st.one_of(st.text(), st.text(alphabet="0123456789+-−.,eE \n\tx(%²٣１\u00a0"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", "0"),
+        ("007", "7"),
+        ("-1,234.50", "-1234.50"),
+        ("1,234,567", "1234567"),
+        ("+3", "3"),
+        (".5", "0.5"),
+        ("-.5", "-0.5"),
+        ("5.", "5"),
+        ("1e3", "1000"),
+        ("1.5E-3", "0.0015"),
+        ("5.e+2", "500"),
+        ("1,234e2", "123400"),
+        ("\N{MINUS SIGN}7", "-7"),
+        (" \n12\t", "12"),
+        ("\N{NO-BREAK SPACE}12\N{NO-BREAK SPACE}", "12"),
+    ],
+)
+def test_a_text_that_is_one_number(text: str, value: str):
+    assert parse_number(text) == Decimal(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["", " ", "-", ".", "-.", "e5", "1e", "1e+", "5 apples", "$5", "1 000", "- 5", "--5", "1.2.3", "1_0", "0x10"],
+        *[
+            "1,23",
+            "12,34",
+            "1234,567",
+            "1,234,56",
+            "0,123",
+            "000,123",
+            ",5",
+            "1,",
+            "1,,234",
+            "1.5,000",
+            "1,2e999999999",
+        ],
+        *["inf", "nan", "Infinity", "٣", "１", "²", "½", "1²", "5\N{NO-BREAK SPACE}000"],
+    ],
+)
+def test_a_text_that_is_no_number(text: str):
+    assert parse_number(text) is None
+
+
+def test_values_are_exact():
+    assert str(parse_number("-1,234.50")) == "-1234.50"
+    assert parse_number("0.1") == Decimal(1) / 10
+    assert parse_number("99999999999999999999999999999999999999") == 10**38 - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("no number", []),
+        ("3 apples\n#### 7", ["3", "7"]),
+        ("5-3", ["5", "3"]),
+        ("5 - 3", ["5", "3"]),
+        ("5 -3", ["5", "-3"]),
+        ("5--3", ["5", "-3"]),
+        ("x-3", ["3"]),
+        ("(1)-2]-3}-4", ["1", "2", "3", "4"]),
+        ("10%-20%", ["10", "20"]),
+        ("2.-3", ["2", "3"]),
+        ("= -3, (-4), $-5, +6", ["-3", "-4", "-5", "6"]),
+        ("12−12 = −1", ["12", "12", "-1"]),
+        ("1,234 and 1,2,3 and 1,23,456", ["1234", "1", "2", "3", "1", "23", "456"]),
+        ("-1,2.5e1", ["-1", "25"]),
+        ("1,234,5678", ["1", "234", "5678"]),
+        ("0,123", ["0", "123"]),
+        ("costs $1,234.50.", ["1234.50"]),
+        ("it is 5.", ["5"]),
+        ("fig.5 .5 3.4.5 3..5", ["5", "0.5", "3.4", "5", "3", "5"]),
+        ("2e3 2e 1e-05 5em", ["2000", "2", "0.00001", "5"]),
+        ("1e999999999 7", ["7"]),
+        ("a 1e999999999", []),
+        ("2/3", ["2", "3"]),
+        ("٣ １ x² 8", ["8"]),
+        ("\N{NO-BREAK SPACE}-4\N{NO-BREAK SPACE}000", ["-4", "0"]),
+    ],
+)
+def test_numbers_in_a_text(text: str, values: list[str]):
+    assert find_numbers(text) == [Decimal(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,234", 234),
+        ("5 - 3", -3),
+        ("1e5", 5),
+        (".5", 5),
+        ("5.", 5),
+        ("1 000", 0),
+        ("$-5", -5),
+        ("2/3", 3),
+        ("12-12 = -1", -1),
+        ("x-3", -3),
+        ("3 apples\n#### 7", 7),
+        ("99999999999999", 99999999999999),
+        ("1e-05", -5),
+        ("1e+16", 16),
+        ("2.75 left", 2.75),
+        ("no number", None),
+        ("", None),
+        ("-\n5", None),
+        ("3 -\t5", None),
+        ("3\n5", 5),
+        ("9" * 400, float("inf")),
+    ],
+)
+def test_the_papers_rule(text: str, value: float | None):
+    assert last_number_paper(text) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("-1234.50", "-1234.5"),
+        ("1E+3", "1000"),
+        ("1.20E-3", "0.0012"),
+        ("100", "100"),
+        ("5.000", "5"),
+        ("-0", "0"),
+        ("-0.00", "0"),
+        ("0E+7", "0"),
+        ("0E-7", "0"),
+    ],
+)
+def test_the_canonical_numeral(value: str, text: str):
+    assert format_number(Decimal(value)) == text
+
+
+@pytest.mark.parametrize("value", ["NaN", "sNaN", "Infinity", "-Infinity", "1e999999999", "1e-999999999"])
+def test_what_has_no_numeral(value: str):
+    with pytest.raises(ValueError, match="finite"):
+        format_number(Decimal(value))
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False))
+@example(Decimal("123456789012345678901234567890.12345"))
+def test_formatting_and_parsing_are_inverse_whatever_the_context(value: Decimal):
+    if abs(value.adjusted()) > MAX_EXPONENT:
+        return
+    with localcontext() as context:
+        context.prec = 3
+        text = format_number(value)
+    assert parse_number(text) == value
+    assert text == format_number(Decimal(text))
+    assert find_numbers(text) == [value]
+
+
+@given(st.integers(), st.integers(0, 6))
+def test_thousands_commas_change_nothing(whole: int, places: int):
+    value = Decimal(whole).scaleb(-places, getcontext())
+    assert parse_number(f"{value:,f}") == value
+
+
+@given(ANY_TEXT)
+def test_no_text_raises(text: str):
+    values = find_numbers(text)
+    assert all(value.is_finite() for value in values)
+    whole = parse_number(text)
+    assert whole is None or values == [whole]
+    assert isinstance(last_number_paper(text), float | None)
+    for value in values:
+        assert parse_number(format_number(value)) == value
+
+
+def test_magnitudes_beyond_the_bound_are_no_numbers():
+    assert parse_number(f"1e{MAX_EXPONENT}") == Decimal(f"1e{MAX_EXPONENT}")
+    assert len(format_number(Decimal(f"1e{MAX_EXPONENT}"))) == MAX_EXPONENT + 1
+    for text in (f"1e{MAX_EXPONENT + 1}", f"1e-{MAX_EXPONENT + 1}", "1e999999999", "1e" + "9" * 40_000, "0e999999999"):
+        assert parse_number(text) is None
+        assert find_numbers(text) == []
+
+
+def test_forty_thousand_digits():
+    digits = "7" * 40_000
+    value = parse_number(digits)
+    assert value is not None
+    assert format_number(value) == digits
+    assert find_numbers(f"x = -{digits}") == [value.copy_negate()]
+
+
+@pytest.mark.parametrize("pattern", ["1", "1,", "1,234,", ",234", "1.", " ", "- ", "-", "e", "1e", "1e5", "\n", "+\t"])
+def test_long_texts_take_linear_time(pattern: str):
+    text = pattern * (200_000 // len(pattern))
+    start = time.process_time()
+    for text_or_tail in (text, text + "x"):
+        parse_number(text_or_tail)
+        find_numbers(text_or_tail)
+        last_number_paper(text_or_tail)
+    assert time.process_time() - start < 5
+
+
+def test_no_torch_is_imported():
+    code = (
+        "import sys, ntl.numbers as n; n.parse_number('1'); print({'torch', 'transformers', 'numpy'} & {*sys.modules})"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True).strip() == "set()"
+
+
+@pytest.mark.data
+def test_gsm8k_answers(data_root: Path):
+    lines = (data_root / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = [json.loads(line)["answer"].split("####")[1] for line in lines]
+    assert len(answers) == 1319
+    for answer in answers:
+        value = parse_number(answer)
+        assert value == int(answer.replace(",", ""))
+        assert find_numbers(f"The answer is {answer}.") == [value]
+
+
+@pytest.mark.data
+def test_mathematics_answers_that_are_numbers(data_root: Path):
+    path = next((data_root / "mathematics_dataset" / "v1.0_sample").glob("*val1667.txt.gz"))
+    answers = gzip.decompress(path.read_bytes()).decode().splitlines()[1::2]
+    assert [format_number(Decimal(answer)) for answer in answers] == answers
+    assert [parse_number(answer) for answer in answers] == [int(answer) for answer in answers]

@@ -1,0 +1,131 @@
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import ntl.numbers
+from ntl.numbers import NumberVocabulary
+
+
+class Tokenizer:
+    """As much of a tokenizer as a number vocabulary needs."""
+
+    def __init__(self, *tokens: str):
+        self.vocab = {token: token_id for token_id, token in enumerate(tokens)}
+
+    def get_vocab(self) -> dict[str, int]:
+        return self.vocab
+
+
+def found(vocab: NumberVocabulary) -> dict[int, float]:
+    return dict(zip(vocab.token_ids.tolist(), vocab.token_values.tolist(), strict=True))
+
+
+def test_digits_only_takes_the_bare_digits():
+    vocab = NumberVocabulary.from_tokenizer(Tokenizer("7", "▁7", "Ġ7", " 7", "12", "a", "", "٣", "²", "7.", "-7", "0"))
+    assert found(vocab) == {0: 7.0, 11: 0.0}
+    assert vocab.values.dtype == vocab.token_values.dtype == torch.float32
+    assert vocab.token_ids.dtype == torch.int64
+    assert vocab.values.shape == (12,)
+    assert vocab.values[[0, 11]].tolist() == [7.0, 0.0]
+    assert vocab.values[1:11].isnan().all()
+
+
+def test_numbers_of_any_length_and_word_start_marks():
+    numbers = {"12": 12.0, "▁7": 7.0, "Ġ007": 7.0, " -5": -5.0, "+3": 3.0, "1.5": 1.5, "5.": 5.0, "▁0.0": 0.0}
+    others = ["1,234", "1e3", "inf", "nan", "1_0", "²", "１", "٣", "▁▁7", "Ġ 7", "7 ", ".5", "▁", "-", "", "x1", "1\n"]
+    vocab = NumberVocabulary.from_tokenizer(Tokenizer(*numbers, *others), digits_only=False)
+    assert found(vocab) == dict(enumerate(numbers.values()))
+
+
+def test_a_token_beyond_float32_is_no_number():
+    assert found(NumberVocabulary.from_tokenizer(Tokenizer("9" * 39, "9" * 400, "1"), digits_only=False)) == {2: 1.0}
+
+
+def test_padded_vocabulary():
+    vocab = NumberVocabulary.from_tokenizer(Tokenizer("a", "1"), vocab_size=8)
+    assert vocab.values.shape == (8,)
+    assert found(vocab) == {1: 1.0}
+    assert vocab.min_logits == 2
+
+
+def test_ids_with_gaps():
+    tokenizer = Tokenizer("a")
+    tokenizer.vocab["4"] = 9
+    vocab = NumberVocabulary.from_tokenizer(tokenizer)
+    assert vocab.values.shape == (10,)
+    assert found(vocab) == {9: 4.0}
+
+
+@pytest.mark.parametrize("vocab_size", [0, 1, 2])
+def test_vocab_size_below_the_largest_id(vocab_size: int):
+    with pytest.raises(ValueError, match=r"largest token id 2.*at least 3"):
+        NumberVocabulary.from_tokenizer(Tokenizer("1", "2", "a"), vocab_size=vocab_size)
+
+
+@pytest.mark.parametrize("tokens", [(), ("a", "▁7", "12")])
+def test_no_number_token(tokens: tuple[str, ...]):
+    with pytest.raises(ValueError, match=r"tokenizer=digit.*digits_only=False"):
+        NumberVocabulary.from_tokenizer(Tokenizer(*tokens))
+
+
+def test_from_values():
+    vocab = NumberVocabulary.from_values([math.nan, 5, 0, math.nan, -2.5])
+    assert found(vocab) == {1: 5.0, 2: 0.0, 4: -2.5}
+    again = NumberVocabulary.from_values(vocab.values.double())
+    assert again.values.dtype == torch.float32
+    assert found(again) == found(vocab)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [([math.inf, 1], "finite"), ([[1.0, 2.0]], "shape"), (1.0, "shape"), ([math.nan] * 3, "no number token")],
+)
+def test_from_values_refuses(values: list[float], reason: str):
+    with pytest.raises(ValueError, match=reason):
+        NumberVocabulary.from_values(values)
+
+
+def test_it_is_frozen_and_moves():
+    vocab = NumberVocabulary.from_values([1.0, 2.0])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        vocab.values = torch.zeros(2)  # type: ignore[misc]
+    moved = vocab.to("meta")
+    assert {moved.values.device.type, moved.token_ids.device.type, moved.token_values.device.type} == {"meta"}
+    assert vocab.values.device.type == "cpu"
+
+
+def test_a_transformers_tokenizer_with_added_tokens_is_left_unchanged():
+    from tokenizers import Tokenizer as Backend
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Backend(WordLevel({"<unk>": 0, "1": 1, "▁2": 2, "a": 3}, unk_token="<unk>"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    tokenizer.add_tokens(["9", "42"])
+    before = backend.to_str(), dict(tokenizer.get_vocab())
+    assert found(NumberVocabulary.from_tokenizer(tokenizer)) == {1: 1.0, 4: 9.0}
+    assert found(NumberVocabulary.from_tokenizer(tokenizer, digits_only=False)) == {1: 1.0, 2: 2.0, 4: 9.0, 5: 42.0}
+    assert (backend.to_str(), dict(tokenizer.get_vocab())) == before
+
+
+@pytest.mark.data
+def test_gpt2(data_root: Path):
+    import json
+
+    tokenizer = Tokenizer()
+    tokenizer.vocab = json.loads((data_root / "tokenizers" / "gpt2" / "vocab.json").read_text(encoding="utf-8"))
+    assert found(NumberVocabulary.from_tokenizer(tokenizer)) == {15 + digit: float(digit) for digit in range(10)}
+    numbers = NumberVocabulary.from_tokenizer(tokenizer, digits_only=False)
+    assert numbers.values.shape == (50257,)
+    values = numbers.values[[tokenizer.vocab["Ġ2019"], tokenizer.vocab["000"], tokenizer.vocab["123"]]]
+    assert values.tolist() == [2019.0, 0.0, 123.0]
+
+
+def test_every_export_is_there():
+    for name in ntl.numbers.__all__:
+        assert getattr(ntl.numbers, name).__name__ == name
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = ntl.numbers.no_such_thing
