@@ -1,0 +1,89 @@
+"""Losses between two distributions over number values, by way of their cumulative distribution functions.
+
+With the number tokens in ascending order of value, F_j and G_j are the predicted and the target mass on the first j
+tokens, and w_j = v_(j+1) − v_(j) is the gap that follows. Tokens of equal value have the gap 0 between them, so that
+only the mass of the group counts.
+
+Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ntl.losses.gaussian import gaussian_target
+from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
+from ntl.numbers import NumberVocabulary
+
+
+def ntl_was_cdf(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    target: Tensor | None = None,
+    sigma: float | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Σ_j |F_j − G_j| · w_j, the Wasserstein-1 distance of the paper's Eq. 5, in value units.
+
+    q = softmax over the K number tokens alone against the target: the label's point mass, where the loss equals
+    `ntl_was` on any vocabulary; or a Gaussian of width sigma around the label (`gaussian_target`), as the paper
+    combines it with `gaussian_cross_entropy`; or any `target`. The original leaves out w_j, which is the same where
+    sorted values are 1 apart, as digits are.
+
+    logits (..., V), labels (...), target (..., K): rows that sum to 1, in the order of number_vocab.token_ids, read at
+    number labels only. The mean is over number labels; without any it is an exact 0 with a graph. A row of -inf number
+    logits counts as uniform and has no gradient.
+    """
+    if target is not None and sigma is not None:
+        raise ValueError("give a target or a sigma, not both")
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    if target is not None:
+        target_NK = _target_rows(target, labels, rows)
+    elif sigma is not None:
+        target_NK = gaussian_target(rows.targets_N, rows.values_K, sigma)
+    else:
+        target_NK = _one_hot(rows)
+    difference_NJ, gaps_J = _cdf_difference(rows, target_NK)
+    return reduce((difference_NJ.abs() * gaps_J).sum(dim=-1), rows.index, labels, reduction)
+
+
+def ntl_crps(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Σ_j (F_j − G_j)² · w_j, the continuous ranked probability score (Cramér distance), in value units.
+
+    q = softmax over the K number tokens alone against the label's point mass. Not in the paper: it equals NTL-WAS less
+    half the expected distance between two draws of q, which makes it a proper scoring rule, minimal in expectation at
+    the true distribution.
+
+    logits (..., V), labels (...). The mean is over number labels; without any it is an exact 0 with a graph. A row of
+    -inf number logits counts as uniform and has no gradient.
+    """
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    difference_NJ, gaps_J = _cdf_difference(rows, _one_hot(rows))
+    return reduce((difference_NJ.square() * gaps_J).sum(dim=-1), rows.index, labels, reduction)
+
+
+def _cdf_difference(rows: NumberRows, target_NK: Tensor) -> tuple[Tensor, Tensor]:
+    """F − G before each of the J = K − 1 gaps, and the gaps."""
+    sorted_K, order_K = rows.values_K.sort()
+    difference_NK = (rows.logits_NK.softmax(dim=-1) - target_NK)[:, order_K].cumsum(dim=-1)
+    return difference_NK[:, :-1], sorted_K.diff()
+
+
+def _one_hot(rows: NumberRows) -> Tensor:
+    return F.one_hot(rows.tokens_N, len(rows.values_K)).to(rows.logits_NK.dtype)
+
+
+def _target_rows(target: Tensor, labels: Tensor, rows: NumberRows) -> Tensor:
+    shape = (*labels.shape, len(rows.values_K))
+    if target.shape != shape:
+        raise ValueError(f"target must be labels' shape + (K,), {shape}, not {tuple(target.shape)}")
+    return (target if labels.dim() else target.unsqueeze(0))[rows.index].to(rows.logits_NK.dtype)

@@ -1,0 +1,66 @@
+"""The paper's NTL-L_p family: a regression loss between the expected value and the value of the label.
+
+For a number label of value y, ŷ = Σ_k q_k v_k with q = softmax over the K number tokens alone. None of these losses has
+its only minimum at the label: half the mass on each of 0 and 8 is a perfect 4.
+
+Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
+from ntl.numbers import NumberVocabulary
+
+
+def ntl_mse(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """(ŷ − y)², the paper's NTL-MSE, in squared value units.
+
+    logits (..., V), labels (...). The mean is over number labels; without any it is an exact 0 with a graph. A row of
+    -inf number logits counts as uniform and has no gradient.
+    """
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    return reduce((_expectation(rows) - rows.targets_N).square(), rows.index, labels, reduction)
+
+
+def ntl_mae(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """|ŷ − y|, the paper's NTL-MAE, in value units. Shapes, mean and special rows as in `ntl_mse`."""
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    return reduce((_expectation(rows) - rows.targets_N).abs(), rows.index, labels, reduction)
+
+
+def ntl_huber(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    delta: float = 1.0,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """½e² where |e| < δ, else δ(|e| − ½δ), with e = ŷ − y: the paper's NTL-Huber, where δ = 1.
+
+    Shapes, mean and special rows as in `ntl_mse`.
+    """
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    losses_N = F.huber_loss(_expectation(rows), rows.targets_N, delta=delta, reduction="none")
+    return reduce(losses_N, rows.index, labels, reduction)
+
+
+def _expectation(rows: NumberRows) -> Tensor:
+    # A product and a sum, not a matrix product, which autocast would take in half precision.
+    return (rows.logits_NK.softmax(dim=-1) * rows.values_K).sum(dim=-1)

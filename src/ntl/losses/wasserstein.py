@@ -1,0 +1,37 @@
+"""NTL-WAS: the expected cost of the predicted number token.
+
+Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
+"""
+
+from torch import Tensor
+
+from ntl.losses.rows import Reduction, number_rows, reduce
+from ntl.numbers import NumberVocabulary
+
+
+def ntl_was(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    cost: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Σ_k q_k · cost[y, k], the paper's Eq. 4, with q = softmax over the K number tokens alone.
+
+    This is the Wasserstein-1 distance between q and the label's point mass. Without a cost it is |v_y − v_k|, in value
+    units. Not a proper scoring rule: under uncertainty its optimum is a point mass on the median.
+
+    logits (..., V), labels (...), cost (K, K): finite, row = the label's token, column = the predicted token, both in
+    the order of number_vocab.token_ids (see `euclidean_cost`, `squashed_cost`). The mean is over number labels;
+    without any it is an exact 0 with a graph. A row of -inf number logits counts as uniform and has no gradient.
+    """
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    if cost is None:
+        cost_NK = (rows.values_K - rows.targets_N.unsqueeze(-1)).abs()
+    elif cost.shape == (len(rows.values_K),) * 2:
+        cost_NK = cost[rows.tokens_N].to(rows.logits_NK.dtype)
+    else:
+        raise ValueError(f"cost must be (K, K) with K={len(rows.values_K)} number tokens, not {tuple(cost.shape)}")
+    return reduce((rows.logits_NK.softmax(dim=-1) * cost_NK).sum(dim=-1), rows.index, labels, reduction)

@@ -1,0 +1,126 @@
+"""What the original implementation returns for hand-made inputs, to 1e-5."""
+
+import pytest
+import torch
+from loss_cases import DIGITS, LOSSES, NUMBER_LOSSES, TEXT
+from torch import Tensor
+
+from ntl import losses
+from ntl.numbers import NumberVocabulary
+
+LABEL = 3 + 4
+COLUMNS = ("ntl_mse", "ntl_mae", "ntl_huber", "ntl_was", "ntl_was_cdf")
+
+
+def zeros_but(entries: dict[int, float], fill: float = 0.0) -> Tensor:
+    logits = torch.full((13,), fill)
+    for token_id, logit in entries.items():
+        logits[token_id] = logit
+    return logits
+
+
+ONE_POSITION = {
+    "uniform": (torch.zeros(13), (0.25, 0.5, 0.125, 2.5, 2.5)),
+    "text mass is ignored": (zeros_but({1: 100.0}), (0.25, 0.5, 0.125, 2.5, 2.5)),
+    "half on 0, half on 8": (zeros_but({3: 0.0, 11: 0.0}, fill=-1e4), (0.0, 0.0, 0.0, 4.0, 4.0)),
+    "all on 4": (zeros_but({7: 0.0}, fill=-1e4), (0.0, 0.0, 0.0, 0.0, 0.0)),
+    "all on 0": (zeros_but({3: 0.0}, fill=-1e4), (16.0, 4.0, 3.5, 4.0, 4.0)),
+    "all on 3": (zeros_but({6: 0.0}, fill=-1e4), (1.0, 1.0, 0.5, 1.0, 1.0)),
+    "all on 5": (zeros_but({8: 0.0}, fill=-1e4), (1.0, 1.0, 0.5, 1.0, 1.0)),
+    "all on 9": (zeros_but({12: 0.0}, fill=-1e4), (25.0, 5.0, 4.5, 5.0, 5.0)),
+    "a slope of 0.3": (0.3 * torch.arange(13.0), (7.105751, 2.665661, 2.165661, 3.184556, 3.184556)),
+}
+
+
+@pytest.mark.parametrize("column", range(5), ids=COLUMNS)
+@pytest.mark.parametrize("case", ONE_POSITION)
+def test_one_position(case: str, column: int):
+    logits, expected = ONE_POSITION[case]
+    loss = NUMBER_LOSSES[COLUMNS[column]](logits[None, None], torch.tensor([[LABEL]]), DIGITS)
+    assert loss.item() == pytest.approx(expected[column], abs=1e-5)
+
+
+def mixed_batch() -> tuple[Tensor, Tensor]:
+    logits = torch.zeros(2, 3, 13)
+    logits[0, 0, 3], logits[0, 1, 1], logits[0, 2, 12] = 2.0, 3.0, 1.0
+    logits[1, 0, 5], logits[1, 1, 8], logits[1, 2, 2] = -1.0, 4.0, 0.5
+    return logits, torch.tensor([[3, 1, 7], [12, 2, 0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ntl_mse", 9.214839),
+        ("ntl_mae", 2.745629),
+        ("ntl_huber", 2.245629),
+        ("ntl_was", 3.314541),
+        ("ntl_was_cdf", 3.314541),
+        ("cross_entropy", 2.241605),
+        ("gaussian_cross_entropy", 2.384822),
+    ],
+)
+def test_mixed_batch(name: str, expected: float):
+    logits, labels = mixed_batch()
+    assert LOSSES[name](logits, labels, DIGITS).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_mixed_batch_with_the_gaussian_target():
+    logits, labels = mixed_batch()
+    assert losses.ntl_was_cdf(logits, labels, DIGITS, sigma=1.0).item() == pytest.approx(2.725286, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", NUMBER_LOSSES)
+def test_ignoring_text_labels_changes_no_number_loss(name: str):
+    logits, labels = mixed_batch()
+    before = NUMBER_LOSSES[name](logits, labels, DIGITS)
+    labels[1, 1:] = -100
+    torch.testing.assert_close(NUMBER_LOSSES[name](logits, labels, DIGITS), before, rtol=0, atol=0)
+
+
+def test_ignored_positions_of_an_rt_vocabulary_are_no_labels():
+    # The original's NTL-MSE reads -100 as an index from the end, where this vocabulary has a number: 8.25.
+    vocab = NumberVocabulary.from_values([TEXT] * 3 + list(range(10)) + [8.0] * 100)
+    vocab_width_of_logits = torch.full((1, 3, 113), -1e4)
+    vocab_width_of_logits[..., 3:13] = 0.0
+    loss = losses.ntl_mse(vocab_width_of_logits, torch.tensor([[LABEL, -100, -100]]), vocab)
+    assert loss.item() == pytest.approx(0.25, abs=1e-5)
+
+
+def test_values_that_are_not_equidistant():
+    # The original's CDF variant leaves the gaps out (1.0 here); weighted by them it equals NTL-WAS.
+    vocab = NumberVocabulary.from_values([TEXT, TEXT, TEXT, 5.0, 0.0, 100.0, 7.0])
+    logits, labels = torch.zeros(1, 1, 7), torch.tensor([[3]])
+    assert losses.ntl_was(logits, labels, vocab).item() == pytest.approx(25.5, abs=1e-5)
+    assert losses.ntl_was_cdf(logits, labels, vocab).item() == pytest.approx(25.5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "uniform", "peaked"), [(0.5, 2.564949, 2.134838), (1.0, 2.564949, 6.011116), (2.0, 2.564949, 7.977058)]
+)
+def test_gaussian_cross_entropy_at_one_position(sigma: float, uniform: float, peaked: float):
+    label = torch.tensor(LABEL)
+    for logits, expected in ((torch.zeros(13), uniform), (zeros_but({LABEL: 0.0}, fill=-10.0), peaked)):
+        loss = losses.gaussian_cross_entropy(logits, label, DIGITS, sigma=sigma)
+        assert loss.item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(("digit", "expected"), [(4, 0.7276), (0, 0.5201), (9, 0.5201)])
+def test_the_gaussian_target_is_not_met_by_the_label_alone(digit: int, expected: float):
+    logits = zeros_but({3 + digit: 0.0}, fill=-1e4)
+    loss = losses.ntl_was_cdf(logits, torch.tensor(3 + digit), DIGITS, sigma=1.0)
+    assert loss.item() == pytest.approx(expected, abs=5e-5)
+
+
+def test_figure_1b():
+    vocab = NumberVocabulary.from_values(list(range(10)))
+    logits = torch.full((10, 10), 0.01).fill_diagonal_(5.0)
+    loss = losses.ntl_was(logits, torch.full((10,), 4), vocab, reduction="none")
+    expected = [3.90381, 2.96794, 2.03206, 1.09619, 0.16032, 1.09619, 2.03206, 2.96794, 3.90381, 4.83968]
+    torch.testing.assert_close(loss, torch.tensor(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(None, 2.5), (2.0, 1.1), (3.0, 1.3), (9.0, 2.5)])
+def test_squashed_cost(factor: float | None, expected: float):
+    cost = None if factor is None else losses.squashed_cost(DIGITS.token_values, factor)
+    loss = losses.ntl_was(torch.zeros(1, 1, 13), torch.tensor([[LABEL]]), DIGITS, cost=cost)
+    assert loss.item() == pytest.approx(expected, abs=1e-5)
