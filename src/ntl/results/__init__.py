@@ -1,0 +1,52 @@
+"""Run records, and the tables that are computed from them and from nothing else. Never imports torch."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ntl.results.load import load_records as load_records
+    from ntl.results.match import missing_runs as missing_runs
+    from ntl.results.match import table_runs as table_runs
+    from ntl.results.packing import pack_bits as pack_bits
+    from ntl.results.packing import pack_errors as pack_errors
+    from ntl.results.packing import thin_curve as thin_curve
+    from ntl.results.packing import unpack_bits as unpack_bits
+    from ntl.results.packing import unpack_errors as unpack_errors
+    from ntl.results.publish import publish_runs as publish_runs
+    from ntl.results.publish import write_tables as write_tables
+    from ntl.results.record import RunRecord as RunRecord
+    from ntl.results.record import read_record as read_record
+    from ntl.results.record import write_record as write_record
+    from ntl.results.statistics import bootstrap_difference as bootstrap_difference
+    from ntl.results.statistics import paired as paired
+    from ntl.results.statistics import summarize as summarize
+    from ntl.results.table import Table as Table
+    from ntl.results.table import build_table as build_table
+
+_EXPORTS = {
+    "RunRecord": "record",
+    "Table": "table",
+    "bootstrap_difference": "statistics",
+    "build_table": "table",
+    "load_records": "load",
+    "missing_runs": "match",
+    "pack_bits": "packing",
+    "pack_errors": "packing",
+    "paired": "statistics",
+    "publish_runs": "publish",
+    "read_record": "record",
+    "summarize": "statistics",
+    "table_runs": "match",
+    "thin_curve": "packing",
+    "unpack_bits": "packing",
+    "unpack_errors": "packing",
+    "write_record": "record",
+    "write_tables": "publish",
+}
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

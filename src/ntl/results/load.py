@@ -1,0 +1,47 @@
+"""Finding the records: published ones (results/runs/**/*.json) and those of local runs (outputs/*/record.json)."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ntl.config import UserError
+from ntl.results.record import RunRecord, read_record
+
+RECORD = "record.json"
+_RUN_FILES = (RECORD, "config.yaml")
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _RUN_FILES)
+
+
+def _record_files(folder: Path) -> Iterator[Path]:
+    """Records under a folder. Beside run folders, and inside them, other JSON files are no records."""
+    if _is_run(folder):
+        if (folder / RECORD).is_file():
+            yield folder / RECORD
+        return
+    children = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
+    folders = [child for child in children if child.is_dir()]
+    if not any(_is_run(child) for child in folders):
+        yield from (child for child in children if child.suffix == ".json" and child.is_file())
+    for child in folders:
+        yield from _record_files(child)
+
+
+def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
+    """All records under the folders, sorted by id; a folder that does not exist holds none.
+
+    The same id twice: the run folder's record counts when both have the same config, else a UserError names both.
+    """
+    found: dict[str, tuple[Path, RunRecord]] = {}
+    for folder in folders:
+        for path in _record_files(Path(folder)) if Path(folder).is_dir() else ():
+            record = read_record(path)
+            if record.id in found:
+                other, known = found[record.id]
+                if known.config != record.config:
+                    raise UserError(f"{path} and {other} have the id {record.id} but different configs: remove one")
+                if path.name != RECORD or other.name == RECORD:
+                    continue
+            found[record.id] = (path, record)
+    return [found[key][1] for key in sorted(found)]

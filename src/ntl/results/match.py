@@ -1,0 +1,197 @@
+"""From the rows of a table to the runs they need, and from a record to the row it belongs to.
+
+A record belongs to a row when its resolved config has every value that the row, its block and its scale pin, and when
+its own command line set nothing else. A run that did set something else (another step count, say) still belongs if
+the composed row has the run's id, because then the setting only repeated what the config says anyway.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+
+from ntl.config import UserError
+from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
+from ntl.results.record import RunRecord
+
+# Where a run happens, not what it computes (ntl.config.identity leaves them out of the id); the seed is matched apart.
+PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed"}
+
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """One row at one scale: the overrides of its runs (less the seed), and the values they pin."""
+
+    row: RowSpec
+    overrides: tuple[str, ...]
+    pins: Mapping[str, Any]
+    seeds: tuple[int, ...]
+
+    def run(self, seed: int) -> list[str]:
+        return [*self.overrides, f"seed={seed}"]
+
+
+def parse_value(text: str) -> Any:
+    """The value of ``key=value`` as Hydra types it: 0.3, 1e-4, true, null, [1, 2], otherwise a string."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return yaml.safe_load(text) if text[:1] in "[{'\"" and text else text
+
+
+def override_key(override: str) -> str:
+    """The key of an override, without Hydra's marks for added and deleted keys."""
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]
+
+
+def _pins(overrides: Iterable[str], where: str) -> dict[str, Any]:
+    pins: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or override_key(override) != key:
+            raise UserError(f"{where}: the override {override!r} is not 'key=value'")
+        if key in pins:
+            raise UserError(f"{where}: {key} is set twice")
+        pins[key] = parse_value(value)
+    return pins
+
+
+def plan_block(block: BlockSpec, scale: str, where: str) -> list[RowPlan]:
+    """The rows of a block at a scale, constants included (they have no overrides).
+
+    UserError where two rows could claim one run, that is where no key is pinned by both to different values.
+    """
+    part = block.scales.get(scale)
+    if part is None:
+        return []
+    plans: list[RowPlan] = []
+    for row in block.rows:
+        if row.role is Role.constant:
+            plans.append(RowPlan(row, (), {}, ()))
+        elif not part.groups or row.group in part.groups:
+            overrides = _row_overrides(block, part, row, scale)
+            plans.append(RowPlan(row, overrides, _pins(overrides, f"{where}: {row.label}"), tuple(part.seeds)))
+    runs = [plan for plan in plans if plan.overrides]
+    for index, first in enumerate(runs):
+        for second in runs[index + 1 :]:
+            shared = first.pins.keys() & second.pins.keys()
+            if all(first.pins[key] == second.pins[key] for key in shared):
+                raise UserError(
+                    f"{where}: a run could belong to both rows {row_name(first.row)!r} and {row_name(second.row)!r}: "
+                    "let them pin one key to different values"
+                )
+    return plans
+
+
+def row_name(row: RowSpec) -> str:
+    return f"{row.group}: {row.label}" if row.group else row.label
+
+
+def _row_overrides(block: BlockSpec, part: ScaleSpec, row: RowSpec, scale: str) -> tuple[str, ...]:
+    parts = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *row.overrides]
+    return tuple(part.replace.get(override, override) for override in parts)
+
+
+def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[RowPlan]]]:
+    """Every block of a table that exists at a scale, with its rows. UserError where no block has that scale."""
+    if scale not in spec.scales:
+        raise UserError(f"table {spec.name!r} has no scale {scale!r}: choose from {', '.join(spec.scales)}")
+    where = f"config/table/{spec.name}.yaml"
+    return [(block, plan_block(block, scale, where)) for block in spec.blocks if scale in block.scales]
+
+
+def table_runs(spec: TableSpec, scale: str) -> list[list[str]]:
+    """The overrides of every run a table needs, each once; seeds vary slowest, so that all rows grow together."""
+    runs: dict[tuple[str, ...], None] = {}
+    for _, plans in plan_table(spec, scale):
+        for seed in dict.fromkeys(seed for plan in plans for seed in plan.seeds):
+            for plan in plans:
+                if seed in plan.seeds:
+                    runs[tuple(plan.run(seed))] = None
+    return [list(run) for run in runs]
+
+
+def missing_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> list[list[str]]:
+    """Those of ``table_runs`` for which no record is there."""
+    have: set[tuple[str, ...]] = set()
+    for _, plans in plan_table(spec, scale):
+        for plan in plans:
+            have.update(tuple(plan.run(seed)) for seed in row_records(plan, records))
+    return [run for run in table_runs(spec, scale) if tuple(run) not in have]
+
+
+def _same(pinned: Any, stored: Any) -> bool:
+    # A group is pinned by its choice, which every group's config carries as its name.
+    if isinstance(stored, Mapping) and isinstance(pinned, str):
+        return stored.get("name") == pinned
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (pinned, stored)]
+    return pinned == stored and (all(numbers) or type(pinned) is type(stored))
+
+
+def _has_values(pins: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    for key, pinned in pins.items():
+        node: Any = config
+        for part in key.split("."):
+            if not isinstance(node, Mapping) or part not in node:
+                return False
+            node = node[part]
+        if not _same(pinned, node):
+            return False
+    return True
+
+
+def unpinned(plan: RowPlan, record: RunRecord) -> list[str]:
+    """The record's own overrides that the row does not pin and that may change what is computed."""
+    keys = [override_key(override) for override in record.overrides]
+    return [key for key in keys if key not in plan.pins and key.replace("/", ".").split(".")[0] not in PLACES]
+
+
+@cache
+def _composed_id(overrides: tuple[str, ...]) -> str | None:
+    # Imported here because composing costs Hydra's import and a tenth of a second, and few records ever need it.
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from ntl.config import compose, run_id
+
+    try:
+        return run_id(compose(overrides))
+    except (UserError, HydraException, OmegaConfBaseException):
+        return None
+
+
+def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(config, Mapping) or not config:
+        return {prefix: config}
+    return {
+        key: value
+        for name, node in config.items()
+        for key, value in leaves(node, f"{prefix}.{name}" if prefix else str(name)).items()
+    }
+
+
+def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
+    """The row's records by seed. Two records for one seed are a UserError that names both and where they differ."""
+    found: dict[int, RunRecord] = {}
+    for record in records:
+        if record.seed not in plan.seeds or not _has_values(plan.pins, record.config):
+            continue
+        if unpinned(plan, record) and _composed_id(tuple(plan.run(record.seed))) != record.id:
+            continue
+        if (other := found.get(record.seed)) is not None:
+            left, right = leaves(other.config), leaves(record.config)
+            differing = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
+            raise UserError(
+                f"row {row_name(plan.row)!r}, seed {record.seed}: two records, {other.id} and {record.id}, differ in "
+                f"{', '.join(differing[:3]) or 'nothing but their id'}: remove one"
+            )
+        found[record.seed] = record
+    return found

@@ -1,0 +1,98 @@
+"""What stands under a table: stand-ins, unparsable outputs, and whatever makes its rows unequal beyond their labels."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ntl.config.table import BlockSpec
+from ntl.results.match import PLACES, RowPlan, leaves, row_name
+from ntl.results.record import RunRecord
+
+Records = Sequence[Mapping[int, RunRecord]]
+
+
+def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
+    """One sentence or two each, in a fixed order; what does not apply is left out."""
+    part = block.scales[scale]
+    remarks = [block.note, part.note, _stand_ins(scale, part.replace, part.groups), _unparsable(block, plans, records)]
+    every = [record for have in records for record in have.values()]
+    remarks += [_settings(plans, records), _data(every), _origin(every)]
+    return [" ".join(remark.split()) for remark in remarks if remark]
+
+
+def _stand_ins(scale: str, replace: Mapping[str, str], groups: Sequence[str]) -> str:
+    pairs = [
+        f"{new.removeprefix('model=')} stands in for {old.removeprefix('model=')}"
+        for old, new in replace.items()
+        if old.startswith("model=") and new.startswith("model=")
+    ]
+    if not pairs:
+        return ""
+    left_out = "; the other models are left out" if groups else ""
+    return f"At scale={scale} {', '.join(pairs)}{left_out}. The paper's numbers are those of the published models."
+
+
+def _unparsable(block: BlockSpec, plans: Sequence[RowPlan], records: Records) -> str:
+    parts = []
+    for split in dict.fromkeys(column.metric.partition("/")[0] for column in block.columns):
+        bad: list[str] = []
+        known = False
+        for plan, have in zip(plans, records, strict=True):
+            shares = [
+                (share, record.metrics.get(f"{split}/count"))
+                for record in have.values()
+                if (share := record.metrics.get(f"{split}/unparsable")) is not None
+            ]
+            known = known or bool(shares)
+            if not any(share for share, _ in shares):
+                continue
+            total = sum(count or 0 for _, count in shares)
+            if all(count for _, count in shares):
+                number = round(sum(share * (count or 0) for share, count in shares))
+                bad.append(f"{row_name(plan.row)} {number} of {total:.0f}")
+            else:
+                bad.append(f"{row_name(plan.row)} {sum(share for share, _ in shares) / len(shares):.2%}")
+        if known:
+            parts.append(f"{split}: {', '.join(bad) or 'none'}")
+    return f"Unparsable outputs over all seeds: {'; '.join(parts)}." if parts else ""
+
+
+def _settings(plans: Sequence[RowPlan], records: Records) -> str:
+    runs = [plan for plan in plans if plan.overrides]
+    # What the rows are there to vary: a key, or a whole group, that they pin to different values.
+    varied = {key for plan in runs for key in plan.pins if len({repr(other.pins.get(key)) for other in runs}) > 1}
+    across: dict[str, set[str]] = {}
+    differing: set[str] = set()
+    for have in records:
+        within: dict[str, set[str]] = {}
+        for record in have.values():
+            for key, value in leaves(record.config).items():
+                if key.split(".")[0] not in PLACES:
+                    within.setdefault(key, set()).add(json.dumps(value))
+        for key, values in within.items():
+            # A row may differ from the others in what it pins, and its seeds among themselves in nothing.
+            if len(values) > 1:
+                differing.add(key)
+            elif key not in varied and key.split(".")[0] not in varied:
+                across.setdefault(key, set()).update(values)
+    differing.update(key for key, values in across.items() if len(values) > 1)
+    if not differing:
+        return ""
+    return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}."
+
+
+def _data(records: Sequence[RunRecord]) -> str:
+    prints = {json.dumps(record.data, sort_keys=True) for record in records if record.data}
+    return (
+        f"Not a fair comparison: the runs read {len(prints)} different versions of the data." if len(prints) > 1 else ""
+    )
+
+
+def _origin(records: Sequence[RunRecord]) -> str:
+    if not records:
+        return ""
+    commits = sorted({str(record.git.get("commit") or "unknown")[:7] for record in records})
+    dirty = sum(bool(record.git.get("dirty")) for record in records)
+    devices = sorted({record.device or "unknown" for record in records})
+    changed = f" ({dirty} with uncommitted changes)" if dirty else ""
+    plural = "s" if len(records) > 1 else ""
+    return f"From {len(records)} run record{plural}, commit {', '.join(commits)}{changed}, device {', '.join(devices)}."

@@ -1,0 +1,78 @@
+"""Files: tables into ``results/tables``, and chosen records into ``results/runs``."""
+
+import os
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from ntl.config import UserError
+from ntl.results.load import RECORD
+from ntl.results.record import read_record, write_record
+from ntl.results.table import Table
+
+SUFFIXES = ("md", "tex", "csv")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write atomically, and not at all where the file has this text already."""
+    if path.exists() and path.read_bytes() == text.encode():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(text.encode())
+    part.replace(path)
+
+
+def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
+    """``<name>_<scale>.md``, ``.tex`` and ``.csv`` for each table. The same records give the same bytes."""
+    paths = []
+    for table in tables:
+        for suffix, text in zip(SUFFIXES, (table.markdown(), table.latex(), table.csv()), strict=True):
+            paths.append(Path(folder) / f"{table.name}_{table.scale}.{suffix}")
+            write_text(paths[-1], text)
+    return paths
+
+
+def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
+    """``README.md``: a list of all tables with their number of records, then those that have any, in full."""
+    lines = ["# Tables", "", "Computed from run records by `make tables`; never edited by hand.", ""]
+    lines += ["| table | scale | records | missing runs | files |", "| --- | --- | ---: | ---: | --- |"]
+    for table in tables:
+        stem = f"{table.name}_{table.scale}"
+        missing = sum(len(row.missing) for block in table.blocks for row in block.rows)
+        files = " ".join(f"[{suffix}]({stem}.{suffix})" for suffix in SUFFIXES)
+        lines.append(f"| {table.name} | {table.scale} | {table.num_records} | {missing} | {files} |")
+    full = [table.markdown() for table in tables if table.num_records]
+    path = Path(folder) / "README.md"
+    write_text(path, "\n".join([*lines, "", *full]))
+    return path
+
+
+def find_run(run: str, outputs: Path) -> Path:
+    """The record of a run named by its id or its folder. UserError with the nearest id where there is none."""
+    for folder in (outputs / run, Path(run)):
+        if (folder / RECORD).is_file():
+            return folder / RECORD
+        if (folder / "config.yaml").is_file():
+            raise UserError(f"{folder} has no {RECORD}: the run has not ended; resume it with the same command")
+    known = sorted(path.parent.name for path in outputs.glob(f"*/{RECORD}"))
+    near = get_close_matches(run, known, n=1, cutoff=0.4)
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"{outputs} holds no finished run"
+        if not known
+        else "ls " + str(outputs)
+    )
+    raise UserError(f"no finished run {run!r}: {hint}")
+
+
+def publish_runs(
+    runs: Iterable[str], outputs: Path | str = "outputs", target: Path | str = "results/runs"
+) -> list[Path]:
+    """Copy the records of finished runs, without predictions, to ``<target>/<id>.json``; all are checked first.
+
+    A different record under that id is a UserError: published results are never replaced in silence.
+    """
+    records = [read_record(find_run(run, Path(outputs))) for run in runs]
+    return [write_record(Path(target) / f"{record.id}.json", record) for record in records]

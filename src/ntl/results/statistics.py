@@ -1,0 +1,115 @@
+"""Mean, spread and interval over seeds; paired differences; the bootstrap over test examples."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Values over seeds, in seed order. ``values`` are the defined ones; ``undefined`` counts the others.
+
+    sd has the denominator n - 1 and is None below two values; low and high are the 95 % t interval of the mean,
+    None below three values.
+    """
+
+    values: tuple[float, ...]
+    undefined: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Differences other - base over the seeds both have; ``agree`` counts those with the sign of their mean."""
+
+    differences: Summary
+    agree: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """True where there is an interval and 0 is outside it."""
+        low, high = self.differences.low, self.differences.high
+        return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def t_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Student's t interval of the mean of n >= 2 values: mean ± t(n-1) · sd / √n."""
+    n = len(values)
+    if n < 2:
+        raise ValueError(f"an interval needs at least 2 values, not {n}")
+    mean = math.fsum(values) / n
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * _sd(values, mean) / math.sqrt(n)
+    return mean - half, mean + half
+
+
+def _sd(values: Sequence[float], mean: float) -> float:
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def summarize(values: Sequence[float | None]) -> Summary:
+    """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently."""
+    good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
+    mean = math.fsum(good) / len(good) if good else None
+    sd = _sd(good, mean) if mean is not None and len(good) > 1 else None
+    low, high = t_interval(good) if len(good) > 2 else (None, None)
+    return Summary(good, len(values) - len(good), mean, sd, low, high)
+
+
+def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Paired | None:
+    """Differences other - base over the seeds of both, None where they share no seed.
+
+    A seed that is undefined on either side makes the whole comparison undefined (no values, undefined > 0): leaving
+    such seeds out would compare only the seeds on which a method did well.
+    """
+    seeds = sorted(set(base) & set(other))
+    if not seeds:
+        return None
+    differences: list[float | None] = []
+    for seed in seeds:
+        left, right = base[seed], other[seed]
+        # inf - inf and whatever else is not finite counts as undefined, as in summarize.
+        differences.append(None if left is None or right is None else _finite(right - left))
+    if None in differences:
+        return Paired(Summary((), differences.count(None), None, None, None, None), 0)
+    summary = summarize(differences)
+    mean = summary.mean or 0.0
+    return Paired(summary, sum(value * mean > 0 for value in summary.values))
+
+
+def bootstrap_difference(
+    base: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray, draws: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Mean of other - base over the same N test examples, and its 95 % percentile bootstrap interval.
+
+    Works on correctness (booleans) as on errors. It covers the choice of test examples, never the seed of training.
+    Resampling N examples is a multinomial draw over the distinct differences, so 0/1 scores cost three counts a draw.
+    """
+    left, right = np.asarray(base, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    if left.shape != right.shape or left.ndim != 1 or left.size == 0:
+        raise ValueError(f"paired examples need the same length above 0, not {left.shape} and {right.shape}")
+    values, counts = np.unique(right - left, return_counts=True)
+    if not np.isfinite(values).all():
+        raise ValueError("an undefined example has no difference: leave it out on both sides first")
+    rng = np.random.default_rng(seed)
+    shares = counts / left.size
+    means = np.concatenate(
+        [rng.multinomial(left.size, shares, size=min(500, draws - start)) @ values for start in range(0, draws, 500)]
+    )
+    low, high = np.quantile(means / left.size, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(values @ counts / left.size), float(low), float(high)

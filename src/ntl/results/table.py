@@ -1,0 +1,151 @@
+"""A table computed from run records: per cell mean, spread and interval over seeds, beside the paper's number."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ntl.config.table import ColumnSpec, RowSpec, TableSpec, load_table_spec
+from ntl.results.compare import Difference, Grid, best_rows, constant_values, differences
+from ntl.results.match import RowPlan, plan_table, row_records
+from ntl.results.notes import notes
+from ntl.results.record import RunRecord
+from ntl.results.statistics import Summary, summarize
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``summary`` is None where no record has the metric. ``seeds`` are those of the records that have it."""
+
+    column: ColumnSpec
+    summary: Summary | None
+    seeds: tuple[int, ...]
+    paper: tuple[float, ...]
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """``missing`` are the seeds without a record; ``command`` runs them, empty where there is none to run."""
+
+    plan: RowPlan
+    records: dict[int, RunRecord]
+    cells: tuple[Cell, ...]
+    missing: tuple[int, ...]
+    command: str
+
+    @property
+    def spec(self) -> RowSpec:
+        return self.plan.row
+
+
+@dataclass(frozen=True)
+class Block:
+    """One data set's part of a table."""
+
+    title: str
+    columns: tuple[ColumnSpec, ...]
+    rows: tuple[TableRow, ...]
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def num_records(self) -> int:
+        return sum(len(row.records) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A computed table. The same records give the same bytes in every form."""
+
+    name: str
+    scale: str
+    title: str
+    note: str
+    blocks: tuple[Block, ...] = field(repr=False)
+
+    @property
+    def num_records(self) -> int:
+        return sum(block.num_records for block in self.blocks)
+
+    @property
+    def commands(self) -> list[str]:
+        """One command for each row that lacks a run, in the table's order."""
+        return [row.command for block in self.blocks for row in block.rows if row.command]
+
+    def markdown(self) -> str:
+        from ntl.results.markdown import render
+
+        return render(self)
+
+    def latex(self) -> str:
+        from ntl.results.latex import render
+
+        return render(self)
+
+    def csv(self) -> str:
+        from ntl.results.flat import render
+
+        return render(self)
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Every cell as a flat dict: the rows of the CSV file, in JSON's types."""
+        from ntl.results.flat import cells
+
+        return cells(self)
+
+    def rich(self) -> "RenderableType":
+        """For ``rich.console.Console.print``."""
+        from ntl.results.terminal import render
+
+        return render(self)
+
+
+def command(plan: RowPlan, seeds: Sequence[int]) -> str:
+    """The shell command that makes the records of these seeds."""
+    words = " ".join(plan.overrides)
+    if len(seeds) == 1:
+        return f"python train.py {words} seed={seeds[0]}"
+    return f"python train.py -m {words} seed={','.join(map(str, seeds))}"
+
+
+def _by_seed(metric: str, have: dict[int, RunRecord]) -> dict[int, float | None]:
+    return {seed: record.metrics[metric] for seed, record in sorted(have.items()) if metric in record.metrics}
+
+
+def _cell(column: ColumnSpec, row: RowSpec, values: dict[int, float | None], best: bool) -> Cell:
+    summary = summarize(list(values.values())) if values else None
+    return Cell(column, summary, tuple(values), tuple(row.paper.get(column.metric, ())), best)
+
+
+def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
+    """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
+
+    UserError: no such table or scale, two rows that claim one run, two records for one row and seed.
+    """
+    if isinstance(spec, str):
+        spec = load_table_spec(spec)
+    blocks = []
+    for block, plans in plan_table(spec, scale):
+        by_row = [row_records(plan, records) for plan in plans]
+        columns = tuple(block.columns)
+        grid: Grid = [{column.metric: _by_seed(column.metric, have) for column in columns} for have in by_row]
+        every = [record for have in by_row for record in have.values()]
+        for plan, line in zip(plans, grid, strict=True):
+            if plan.row.constant:
+                line.update({c.metric: constant_values(f"{c.metric}:{plan.row.constant}", every) for c in columns})
+        best = best_rows(columns, plans, grid)
+        rows = []
+        for index, (plan, have, line) in enumerate(zip(plans, by_row, grid, strict=True)):
+            cells = tuple(_cell(c, plan.row, line[c.metric], (index, c.metric) in best) for c in columns)
+            if plan.row.constant and not any(cell.summary for cell in cells):
+                continue  # a constant that no record scores has nothing to say and no command to run
+            missing = tuple(seed for seed in plan.seeds if seed not in have)
+            by_seed = dict(sorted(have.items()))
+            rows.append(TableRow(plan, by_seed, cells, missing, command(plan, missing) if missing else ""))
+        compared = differences(columns, plans, grid, by_row)
+        remarks = notes(block, scale, plans, by_row)
+        blocks.append(Block(block.title, columns, tuple(rows), tuple(compared), tuple(remarks)))
+    return Table(spec.name, scale, spec.title, spec.note, tuple(blocks))

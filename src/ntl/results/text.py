@@ -1,0 +1,81 @@
+"""Cells as text, the same in every form of a table."""
+
+from typing import TYPE_CHECKING
+
+from ntl.config.table import Better, ColumnSpec
+from ntl.results.compare import DifferenceCell
+
+if TYPE_CHECKING:
+    from ntl.results.table import Block, Cell, TableRow
+
+LEGEND = (
+    "Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. "
+    "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0."
+)
+DIFFERENCE_LEGEND = (
+    "Mean difference over the seeds of both rows [95% t interval] seeds with that sign; bold: the interval excludes 0. "
+    "With one common seed an interval is a bootstrap over test examples. Not corrected for the number of comparisons."
+)
+ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
+
+
+def header(column: ColumnSpec) -> str:
+    return column.header + ARROWS[column.better]
+
+
+def number(value: float, spec: str) -> str:
+    """A number by a format spec, without a minus sign before a zero."""
+    return format(value, f"z{spec}")
+
+
+def value_text(cell: "Cell", row: "TableRow") -> str:
+    """``-`` without a record, ``undefined`` for a metric that has no value, else the mean, its spread and interval."""
+    summary, spec = cell.summary, cell.column.format
+    if summary is None:
+        return "-"
+    if summary.mean is None:
+        return "undefined"
+    if summary.sd is None or summary.low is None or summary.high is None:
+        text = ", ".join(number(value, spec) for value in summary.values)
+    else:
+        interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
+        text = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)} {interval}"
+    if summary.undefined:
+        text = f"undefined in {summary.undefined} of {summary.n + summary.undefined}, else {text}"
+    return text if row.spec.constant or len(cell.seeds) == len(row.records) else f"{text} (n={len(cell.seeds)})"
+
+
+def paper_text(cell: "Cell") -> str:
+    """The paper's number as printed there, empty where it prints none."""
+    return " ± ".join(number(value, cell.column.paper_format) for value in cell.paper)
+
+
+def difference_text(cell: DifferenceCell) -> str:
+    """``-`` without a common seed; the values themselves for two seeds, the bootstrap interval for one."""
+    signed = f"+z{cell.column.format}"
+    if cell.paired is None:
+        return "-"
+    summary = cell.paired.differences
+    if cell.examples is not None:
+        mean, low, high = (format(value, signed) for value in cell.examples)
+        return f"{mean} [{low}, {high}]"
+    if summary.mean is None:
+        return "undefined"
+    if summary.low is None or summary.high is None:
+        text = ", ".join(format(value, signed) for value in summary.values)
+    else:
+        text = f"{format(summary.mean, signed)} [{format(summary.low, signed)}, {format(summary.high, signed)}]"
+    return f"{text} {cell.paired.agree}/{summary.n}" if summary.n > 1 else text
+
+
+def not_in_records(block: "Block") -> list[str]:
+    """A line for each metric that a row's records lack though the runs are there."""
+    lines = []
+    for row in block.rows:
+        lost = [
+            cell.column.metric for cell in row.cells if row.records and not row.spec.constant and cell.summary is None
+        ]
+        if lost:
+            runs = ", ".join(record.id for record in row.records.values())
+            lines.append(f"{row.spec.label}: {', '.join(lost)} not in the records of {runs}")
+    return lines

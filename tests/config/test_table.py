@@ -1,0 +1,115 @@
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.config.table import Role, load_table_spec, table_names
+
+GOOD = """
+title: A table
+blocks:
+  - title: A block
+    dataset: noisy_numbers
+    scales: {tiny: {seeds: [1, 2]}}
+    columns: [{metric: test/mae, header: MAE, better: lower}]
+    rows:
+      - {label: CE, role: baseline, overrides: [loss=ce], paper: {test/mae: [1.5, 0.1]}}
+      - {label: "constant: mean", role: constant, constant: mean}
+"""
+
+
+def load(folder: Path, text: str):
+    (folder / "mine.yaml").write_text(text)
+    return load_table_spec("mine", folder)
+
+
+def test_a_spec_is_typed(tmp_path: Path) -> None:
+    spec = load(tmp_path, GOOD)
+    row = spec.blocks[0].rows[0]
+    assert (spec.name, spec.scales, row.role, row.paper) == ("mine", ["tiny"], Role.baseline, {"test/mae": [1.5, 0.1]})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title: A table", "title: A table\nseed: 1", r"mine\.yaml: seed: Key 'seed' not in 'TableSpec'"),
+        ("label: CE,", "lable: CE,", r"mine\.yaml: blocks\[0\]\.rows\[0\]\.lable: Key 'lable' not in 'RowSpec'"),
+        ("    dataset: noisy_numbers\n", "", r"mine\.yaml: blocks\[0\]\.dataset: "),
+        ("better: lower", "better: smaller", r"columns\[0\]\.better: Invalid value 'smaller'"),
+        ("role: baseline", "role: base", r"rows\[0\]\.role: Invalid value 'base'"),
+        ("seeds: [1, 2]", "seeds: [1, x]", r"scales\.tiny\.seeds\[1\]: Value 'x'"),
+        ("[1.5, 0.1]", "[1.5, 0.1, 2.0]", r"CE: paper\.test/mae must be \[value\] or \[mean, standard deviation\]"),
+        ("paper: {test/mae", "paper: {test/mea", r"CE: paper\.test/mea has no column"),
+        ("better: lower", "better: lower, format: wide", r"test/mae: format 'wide' is no format"),
+        ("better: lower}", "better: lower}, {metric: test/mae, header: x, better: lower}", "a metric stands twice"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
+        ("seeds: [1, 2]", "seeds: []", "give at least one seed and none twice"),
+        ("seeds: [1, 2]", "seeds: [1], groups: [T5]", "no row has the group 'T5'"),
+        ("constant: mean}", "constant: mean, overrides: [loss=ce]}", "a constant row has role constant"),
+        ("role: constant, ", "", "a constant row has role constant"),
+        ("rows:", "rows: []\n    others:", r"blocks\[0\]\.rows: a list with something in it is expected"),
+        ("blocks:", "blocks: {a: 1}\nothers:", r"mine\.yaml: blocks: a list with something"),
+        ("{tiny: {seeds: [1, 2]}}", "{tiny: 3}", r"scales\.tiny: a mapping is expected, not '3'"),
+        ("title: A table", "title: [", r"mine\.yaml: while parsing"),
+        (
+            "title: A table",
+            "title: A table\ntitle: B",
+            r"mine\.yaml: while constructing a mapping.* duplicate key title",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(UserError, match=message) as caught:
+        load(tmp_path, GOOD.replace(old, new, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_table_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="no table 'tabel2': did you mean 'table2'"):
+        load_table_spec("tabel2")
+    with pytest.raises(UserError, match="no table 'x': choose from evidence, quickstart, table2, table3, table5"):
+        load_table_spec("x")
+
+
+# Typed from the paper by hand: (table, row, column) -> what is printed there.
+PAPER = {
+    ("table2", "CE", "interpolate/mae"): [2.15, 0.08],
+    ("table2", "CE", "extrapolate/mae"): [61.91, 1.31],
+    ("table2", "NTL-MSE, λ = 0.15", "extrapolate/mae"): [57.13, 1.51],
+    ("table2", "NTL-MSE, λ = 2", "interpolate/mae"): [1.67, 0.20],
+    ("table2", "NTL-WAS, λ = 0.3", "extrapolate/accuracy"): [0.10, 0.01],
+    ("table2", "NTL-WAS, λ = 0.8", "extrapolate/mae"): [59.46, 1.38],
+    ("table2", "NTL-WAS, λ = 2", "extrapolate/r2"): [0.64, 0.01],
+    ("table2", "NTL-Huber, λ = 0.3", "interpolate/r2"): [1.00, 0.00],
+    ("table2", "NTL-MAE, λ = 0.3", "interpolate/accuracy"): [0.45, 0.02],
+    ("table3", "CE", "extrapolate/mae"): [61.92],
+    ("table3", "GCE, σ = 1", "interpolate/accuracy"): [0.42],
+    ("table3", "GCE, σ = 1, + NTL-WAS-CDF, λ = 0.3", "extrapolate/mae"): [66.67],
+    ("table5", "GPT-2 Small CE", "extrapolate/mape"): [1.11],
+    ("table5", "GPT-2 Medium NTL-WAS, λ = 0.3", "interpolate/mape"): [0.42],
+    ("table5", "GPT-2 Large CE", "interpolate/mape"): [0.39],
+    ("table5", "GPT-2 XL NTL-WAS, λ = 0.3", "extrapolate/mape"): [0.82],
+}
+
+
+@pytest.mark.parametrize(("table", "label", "metric"), PAPER)
+def test_numbers_of_the_paper(table: str, label: str, metric: str) -> None:
+    rows = {f"{row.group} {row.label}".strip(): row for row in load_table_spec(table).blocks[0].rows}
+    assert rows[label].paper[metric] == PAPER[table, label, metric]
+
+
+@pytest.mark.parametrize(("table", "count"), [("table2", 66), ("table3", 24), ("table5", 16), ("quickstart", 0)])
+def test_number_of_paper_numbers(table: str, count: int) -> None:
+    assert sum(len(row.paper) for block in load_table_spec(table).blocks for row in block.rows) == count
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_every_comparison_has_its_control(name: str) -> None:
+    for block in load_table_spec(name).blocks:
+        for group in {row.group for row in block.rows if row.role is Role.ntl}:
+            roles = [row.role for row in block.rows if row.group == group]
+            assert roles.count(Role.baseline) == roles.count(Role.control) == 1
+            assert [row.overrides[-2:] for row in block.rows if row.group == group and row.role is Role.control] == [
+                ["loss=ce_digits", "loss.weight=0.3"]
+            ]

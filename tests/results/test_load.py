@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.results import load_records, write_record
+
+
+def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> None:
+    runs, outputs = tmp_path / "runs", tmp_path / "outputs"
+    write_record(runs / "deeper" / "b.json", make_record("b", 1, {}))
+    write_record(runs / "c.json", make_record("c", 1, {}))
+    write_record(outputs / "a" / "record.json", make_record("a", 1, {}))
+    (outputs / "a" / "checkpoints").mkdir()
+    (outputs / "a" / "checkpoints" / "trainer_state.json").write_text("{")
+    (outputs / "quickstart.json").write_text("{")
+    (outputs / "unfinished").mkdir()
+    (outputs / "unfinished" / "config.yaml").write_text("")
+    (outputs / "unfinished" / "tokenizer.json").write_text("{")
+    records = load_records([runs, outputs, tmp_path / "none"])
+    assert [record.id for record in records] == ["a-0.3-s1", "b-0.3-s1", "c-0.3-s1"]
+    assert load_records([outputs, runs]) == records
+    assert [record.id for record in load_records([outputs / "a"])] == ["a-0.3-s1"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_run_folder_wins_over_the_published_copy(tmp_path: Path, make_record, reverse: bool) -> None:
+    write_record(tmp_path / "runs" / "a.json", make_record("a", 1, {"test/mae": 1.0}))
+    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("a", 1, {"test/mae": 2.0}))
+    folders = [tmp_path / "runs", tmp_path / "outputs"]
+    records = load_records(folders[::-1] if reverse else folders)
+    assert [record.metrics for record in records] == [{"test/mae": 2.0}]
+
+
+def test_one_id_with_two_configs(tmp_path: Path, make_record) -> None:
+    write_record(tmp_path / "runs" / "a.json", make_record("a", 1, {}))
+    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("a", 1, {}, config={}))
+    with pytest.raises(UserError, match=r"a\.json have the id a-0\.3-s1 but different configs"):
+        load_records([tmp_path / "runs", tmp_path / "outputs"])
+
+
+def test_a_broken_published_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(UserError, match=r"a\.json:1: broken JSON"):
+        load_records([tmp_path])

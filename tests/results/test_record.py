@@ -1,0 +1,164 @@
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ntl.config import UserError
+from ntl.results import RunRecord, pack_bits, pack_errors, read_record, thin_curve, write_record
+from ntl.results import record as module
+from ntl.results.record import SIZE_LIMIT, size_of_summary, to_json
+
+
+def full_record() -> RunRecord:
+    """As large as a real one gets: the paper's multiplication run, 36 cells of 500 examples, both parse rules."""
+    rng = np.random.default_rng(0)
+    metrics = "accuracy mae mse rmse r2 median_error log_mae log_r2 pearson spearman mape mape_median mape_clipped"
+    names = [*metrics.split(), "within_1_percent", "unparsable", "count"]
+    sizes = {"interpolate": 25 * 500, "extrapolate": 11 * 500}
+    cells = [f"{a}x{b}" for a in range(1, 6) for b in range(1, 6)]
+    wide = [f"{a}x6" for a in range(1, 7)] + [f"6x{a}" for a in range(1, 6)]
+    values = iter(rng.lognormal(0, 4, 1000).tolist())
+    return RunRecord(
+        id="multiplication-gpt2_small-ntl_was-s1-0123456789ab",
+        overrides=["dataset=multiplication", "scale=paper", "model=gpt2_small", "loss=ntl_was", "loss.weight=0.3"],
+        config={f"group{g}": {f"a_setting_{k}": "a value" for k in range(12)} for g in range(6)},
+        seed=1,
+        metrics={f"{split}/{name}{rule}": next(values) for split in sizes for name in names for rule in ("", "@paper")}
+        | {f"{split}/{name}:{c}": 1.5 for split in sizes for name in names[:4] for c in ("mode", "median", "mean")},
+        git={"commit": "0" * 40, "dirty": False},
+        packages=dict.fromkeys(("torch", "transformers", "tokenizers", "numpy", "datasets", "hydra"), "10.11.12"),
+        device="NVIDIA H200",
+        data={"files": {f"{s}.jsonl": "0" * 64 for s in ("train", "validation", *sizes)}, "rows": dict(sizes)},
+        steps=10_000,
+        examples_seen=2_560_000,
+        tokens_seen=60_000_000,
+        wall_time_s=901.25,
+        peak_memory_bytes=8_000_000_000,
+        groups={
+            split: {cell: {name: next(values) for name in ("accuracy", "mape", "unparsable")} for cell in part}
+            for split, part in (("interpolate", cells), ("extrapolate", wide))
+        },
+        curves={"loss": thin_curve([[step, next(values)] for step in range(500)])},
+        correct={split: pack_bits(rng.random(n) < 0.4) for split, n in sizes.items()},
+        errors={s: pack_errors(rng.lognormal(0, 9, 1000)) for s in sizes},
+        digit_histograms={s: {"answer": [1000] * 10, "prediction": [1000] * 10} for s in sizes},
+        ids_sha256=dict.fromkeys(sizes, "0" * 64),
+        predictions_sha256="0" * 64,
+    )
+
+
+def small_record(**changes: object) -> RunRecord:
+    values = {"id": "a", "overrides": ["seed=1"], "config": {"seed": 1}, "seed": 1, "metrics": {"test/mae": 0.1}}
+    return RunRecord(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_full_record_keeps_to_its_size() -> None:
+    record = full_record()
+    assert size_of_summary(record) < SIZE_LIMIT
+    # 18,000 examples in bits and twice 1,000 errors
+    assert sum(len(text) for text in [*record.correct.values(), *record.errors.values()]) < 9 * 1024
+
+
+def test_a_record_comes_back(tmp_path: Path) -> None:
+    record = full_record()
+    back = read_record(write_record(tmp_path / "new" / "record.json", record))
+    for item in dataclasses.fields(RunRecord):
+        if item.name not in ("groups", "curves"):
+            assert getattr(back, item.name) == getattr(record, item.name), item.name
+    assert back.groups["extrapolate"]["6x5"]["mape"] == pytest.approx(
+        record.groups["extrapolate"]["6x5"]["mape"], rel=1e-4
+    )
+    assert back.curves["loss"][-1][0] == 499
+    assert to_json(back) == to_json(record)
+
+
+def test_steps_of_curves_are_exact() -> None:
+    assert to_json(small_record(curves={"loss": [[1_050_001, 0.123456789]]}))["curves"] == {
+        "loss": [[1050001, 0.123457]]
+    }
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
+    metrics = {"test/pearson": math.nan, "test/r2": -math.inf, "test/mae": np.float32(0.5), "test/count": np.int64(3)}
+    path = write_record(tmp_path / "record.json", small_record(metrics=metrics))
+    assert read_record(path).metrics == {"test/pearson": None, "test/r2": None, "test/mae": 0.5, "test/count": 3}
+    assert "NaN" not in path.read_text()
+    assert '"test/pearson":null' in path.read_text().replace(" ", "")
+
+
+def test_writing_twice(tmp_path: Path) -> None:
+    path = write_record(tmp_path / "record.json", small_record())
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    write_record(path, small_record())
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    with pytest.raises(UserError, match="a different record is there"):
+        write_record(path, small_record(seed=2))
+    assert path.read_bytes() == before[0]
+    write_record(path, small_record(seed=2), overwrite=True)
+    assert read_record(path).seed == 2
+    assert os.listdir(tmp_path) == ["record.json"]
+
+
+def test_a_broken_file_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text("{")
+    with pytest.raises(UserError, match="different record"):
+        write_record(path, small_record())
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(module.os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_record(tmp_path / "record.json", small_record())
+    assert os.listdir(tmp_path) == []
+
+
+GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{\n\n'", r"record\.json:3: broken JSON"),
+        ("[]", "not a run record"),
+        ("{}", "not a run record"),
+        (json.dumps({**GOOD, "schema": 2}), r"written by a newer ntl \(record schema 2, here 1\): upgrade"),
+        (json.dumps({**GOOD, "schema": 0}), "record schema 0 is unknown"),
+        (json.dumps({"schema": 1, "id": "a", "config": {}}), "lacks overrides, seed, metrics"),
+        (json.dumps({**GOOD, "sede": 1}), "unknown keys sede"),
+        (json.dumps({**GOOD, "seed": "1"}), "'seed' is \"1\", not a int"),
+        (json.dumps({**GOOD, "seed": True}), "'seed' is true, not a int"),
+        (json.dumps({**GOOD, "metrics": []}), r"'metrics' is \[\], not a dict"),
+        (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "metric 'test/mae' is \"1\", not a number"),
+    ],
+)
+def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        read_record(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read_record(tmp_path / "none.json")
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="not UTF-8"):
+        read_record(tmp_path / "binary.json")
+
+
+def test_an_older_schema_is_upgraded_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.UPGRADES, -1, lambda old: {**old, "schema": 0, "seed": old["sead"]})
+    monkeypatch.setitem(module.UPGRADES, 0, lambda old: {k: v for k, v in old.items() if k != "sead"} | {"schema": 1})
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({**{k: v for k, v in GOOD.items() if k != "seed"}, "sead": 4, "schema": -1}))
+    assert read_record(path).seed == 4

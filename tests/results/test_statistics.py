@@ -1,0 +1,118 @@
+import math
+
+import numpy as np
+import pytest
+
+from ntl.results import bootstrap_difference, paired, summarize
+from ntl.results.statistics import t_interval
+
+
+def test_one_value_has_no_spread() -> None:
+    summary = summarize([2.5])
+    assert (summary.n, summary.mean, summary.sd, summary.low, summary.high) == (1, 2.5, None, None, None)
+
+
+def test_two_values_have_a_spread_but_no_interval() -> None:
+    summary = summarize([1.0, 3.0])
+    assert (summary.values, summary.mean, summary.low) == ((1.0, 3.0), 2.0, None)
+    assert summary.sd == pytest.approx(math.sqrt(2))
+
+
+def test_interval_of_four_values_by_hand() -> None:
+    # mean 2.5, sd sqrt(5/3), t(3) at 97.5 % = 3.18245 (printed tables)
+    summary = summarize([1.0, 2.0, 3.0, 4.0])
+    half = 3.18244630528 * math.sqrt(5 / 3) / 2
+    assert summary.sd == pytest.approx(math.sqrt(5 / 3))
+    assert (summary.low, summary.high) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-9)
+
+
+def test_equal_values_have_an_interval_of_no_width() -> None:
+    summary = summarize([0.1, 0.1, 0.1])
+    assert (summary.sd, summary.low, summary.high) == pytest.approx((0, 0.1, 0.1))
+
+
+def test_undefined_values_are_counted() -> None:
+    summary = summarize([1.0, None, math.nan, math.inf])
+    assert (summary.n, summary.undefined, summary.mean) == (1, 3, 1.0)
+    assert summarize([None]).mean is None
+    assert summarize([]).n == 0
+
+
+def test_an_interval_needs_two_values() -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        t_interval([1.0])
+
+
+def test_paired_differences_use_common_seeds_only() -> None:
+    result = paired({1: 3.0, 2: 5.0, 3: 4.0, 9: 100.0}, {3: 3.0, 1: 1.0, 2: 2.0, 8: 0.0})
+    assert result is not None
+    # differences -2, -3, -1: mean -2, sd 1, t(2) at 97.5 % = 4.30265
+    assert result.differences.values == (-2.0, -3.0, -1.0)
+    assert result.differences.low == pytest.approx(-2 - 4.30265272991 / math.sqrt(3), rel=1e-9)
+    assert (result.agree, result.excludes_zero) == (3, False)
+
+
+def test_paired_excludes_zero_on_either_side() -> None:
+    base = dict.fromkeys(range(4), 0.0)
+    assert (up := paired(base, {0: 1.0, 1: 1.1, 2: 0.9, 3: 1.0}))
+    assert up.excludes_zero
+    assert (down := paired(base, {0: -1.0, 1: -1.1, 2: -0.9, 3: -1.0}))
+    assert down.excludes_zero
+    assert (mixed := paired(base, {0: 1.0, 1: -1.1, 2: 0.9, 3: 1.0}))
+    assert not mixed.excludes_zero
+    assert mixed.agree == 3
+
+
+def test_equal_runs_differ_by_nothing() -> None:
+    same = paired({1: 2.0, 2: 2.0, 3: 1.0}, {1: 2.0, 2: 2.0, 3: 1.0})
+    assert same is not None
+    assert same.agree == 0
+    assert not same.excludes_zero
+
+
+def test_one_undefined_seed_makes_the_comparison_undefined() -> None:
+    result = paired({1: 1.0, 2: None, 3: 1.0}, {1: 2.0, 2: 2.0, 3: math.nan})
+    assert result is not None
+    assert result.differences.undefined == 2
+    assert result.differences.mean is None
+    assert not result.excludes_zero
+
+
+def test_no_common_seed() -> None:
+    assert paired({1: 1.0}, {2: 1.0}) is None
+
+
+def test_bootstrap_of_paired_correctness() -> None:
+    base = np.array([True] * 40 + [False] * 60)
+    other = np.array([True] * 40 + [True] * 10 + [False] * 50)
+    mean, low, high = bootstrap_difference(base, other)
+    # 10 of 100 differ by 1: binomial(100, 0.1) / 100 has the 2.5 % and 97.5 % points 0.05 and 0.16
+    assert mean == pytest.approx(0.1)
+    assert (low, high) == pytest.approx((0.05, 0.16), abs=0.0101)
+    assert bootstrap_difference(base, other) == (mean, low, high)
+
+
+def test_bootstrap_of_errors_agrees_with_the_normal_approximation() -> None:
+    rng = np.random.default_rng(7)
+    base, other = rng.normal(5, 2, 1000), rng.normal(4, 2, 1000)
+    difference = other - base
+    mean, low, high = bootstrap_difference(base, other, draws=4000)
+    half = 1.96 * difference.std() / math.sqrt(1000)
+    assert (mean, low, high) == pytest.approx(
+        (difference.mean(), difference.mean() - half, difference.mean() + half), abs=0.015
+    )
+
+
+def test_bootstrap_of_equal_answers() -> None:
+    assert bootstrap_difference([1, 0, 1], [1, 0, 1]) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("base", "other"), [([], []), ([1], [1, 2]), ([[1]], [[1]])])
+def test_bootstrap_needs_the_same_examples(base: list, other: list) -> None:
+    with pytest.raises(ValueError, match="same length above 0"):
+        bootstrap_difference(base, other)
+
+
+def test_bootstrap_refuses_undefined_examples() -> None:
+    with pytest.raises(ValueError, match="undefined"):
+        bootstrap_difference([1.0, math.nan], [1.0, 1.0])
