@@ -1,0 +1,30 @@
+"""GPT-2 (Radford et al., 2019): published weights, or the same architecture from scratch."""
+
+import transformers
+from transformers import AutoModelForCausalLM, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from ntl.config.model import GPT2Config
+from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_rows
+
+
+def build(config: GPT2Config, *, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """A decoder whose embedding has a row for every token of ``tokenizer``, the pad token's row among the new ones."""
+    dropout = {"resid_pdrop": config.dropout, "embd_pdrop": config.dropout, "attn_pdrop": config.dropout}
+    if config.pretrained:
+        model = load_pretrained(config, AutoModelForCausalLM, **dropout)
+    else:
+        model = GPT2LMHeadModel(
+            transformers.GPT2Config(
+                vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
+                n_positions=config.n_positions,
+                n_embd=config.n_embd,
+                n_layer=config.n_layer,
+                n_head=config.n_head,
+                activation_function="gelu_pytorch_tanh",  # the published gelu_new in one kernel instead of seven
+                bos_token_id=tokenizer.eos_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+                **dropout,
+            )
+        )
+    return fit_vocabulary(model, tokenizer)

@@ -1,0 +1,47 @@
+"""Reading a checkpoint, and growing its vocabulary without losing a row."""
+
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ntl.config import ModelConfig, UserError
+from ntl.models.hub import require, source
+
+
+def load_pretrained(config: ModelConfig, auto_class: Any, **overrides: Any) -> PreTrainedModel:
+    """The published or local weights of ``config``, through one of transformers' auto classes.
+
+    Raises:
+        UserError: The checkpoint cannot be read, is damaged, or is of another kind than the model's family.
+    """
+    name = source(config)
+    require(name)
+    try:
+        model, info = auto_class.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **overrides)
+    except Exception as error:  # transformers, safetensors and torch each raise their own kinds here
+        raise UserError(f"model {name}: {str(error).splitlines()[0]} Give another folder by model.path=.") from error
+    absent = sorted(info["missing_keys"])
+    if absent:
+        raise UserError(
+            f"model {name}: the checkpoint lacks {len(absent)} weights that {config.family} models have, "
+            f"{absent[0]} first; give a checkpoint of this architecture by model.path=."
+        )
+    return model
+
+
+def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Add embedding rows for tokens that the checkpoint does not know; every row that it has stays as it is."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    model.config.eos_token_id = tokenizer.eos_token_id
+    if model.generation_config is not None:
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
+        model.generation_config.eos_token_id = tokenizer.eos_token_id
+    return model
+
+
+def vocabulary_rows(configured: int, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Rows of a new embedding: the published number, or as many as the tokenizer needs if that is more."""
+    return max(configured, len(tokenizer))

@@ -1,0 +1,120 @@
+"""Greedy and beam search against step-by-step references, and the order of the answers."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+
+from ntl.config import DecodingConfig
+from ntl.decoding import generate
+
+PAD, EOS, V = 0, 1, 7
+
+
+class _Tokenizer:
+    pad_token_id, eos_token_id = PAD, EOS
+
+    def decode(self, ids, skip_special_tokens: bool) -> str:
+        assert skip_special_tokens
+        return " " + " ".join(str(int(i)) for i in itertools.takewhile(lambda i: i > EOS, ids))
+
+
+def _collate(examples):
+    width = max(len(example["question_ids"]) for example in examples)
+    pad = [width - len(example["question_ids"]) for example in examples]
+    ids = [[PAD] * p + list(example["question_ids"]) for p, example in zip(pad, examples, strict=True)]
+    mask = [[0] * p + [1] * (width - p) for p in pad]
+    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+
+
+@pytest.fixture(scope="module")
+def decoder() -> GPT2LMHeadModel:
+    torch.manual_seed(1)
+    shape = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    config = GPT2Config(**shape, initializer_range=0.6, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=EOS)
+    return GPT2LMHeadModel(config).eval()
+
+
+@pytest.fixture(scope="module")
+def encoder_decoder() -> T5ForConditionalGeneration:
+    torch.manual_seed(2)
+    shape = {"vocab_size": V, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    tokens = {"decoder_start_token_id": PAD, "pad_token_id": PAD, "eos_token_id": EOS}
+    return T5ForConditionalGeneration(T5Config(**shape, **tokens, initializer_factor=2.0)).eval()
+
+
+EXAMPLES = [{"question_ids": np.array(ids)} for ids in ([2, 3], [4], [5, 6, 2, 3], [6], [3, 3, 3])]
+
+
+def _run(model, **changes) -> list[str]:
+    config = DecodingConfig(name="x", **{"batch_size": 2, **changes})
+    return generate(
+        config, model=model, tokenizer=_Tokenizer(), examples=EXAMPLES, collate=_collate, max_new_tokens=5  # pyright: ignore
+    )
+
+
+def _step_by_step(model, ids: list[int]) -> str:
+    new: list[int] = []
+    for _ in range(5):
+        with torch.no_grad():
+            if model.config.is_encoder_decoder:
+                logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[PAD, *new]])).logits
+            else:
+                logits = model(torch.tensor([ids + new])).logits
+        token = int(logits[0, -1].argmax())
+        if token == EOS:
+            break
+        new.append(token)
+    return _Tokenizer().decode(new, True).strip()
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(family: str, request) -> None:
+    model = request.getfixturevalue(family)
+    expected = [_step_by_step(model, example["question_ids"].tolist()) for example in EXAMPLES]
+    assert len(set(expected)) > 1
+    assert _run(model) == expected
+    assert _run(model, batch_size=5) == expected
+
+
+def _score(model, ids: list[int], new: list[int]) -> float:
+    with torch.no_grad():
+        log_p = model(torch.tensor([ids + new])).logits[0].log_softmax(-1)
+    return float(sum(log_p[len(ids) - 1 + i, token] for i, token in enumerate(new)))
+
+
+def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder: GPT2LMHeadModel) -> None:
+    # Two tokens out of seven: 49 beams hold every continuation, scored by mean log-probability as transformers does.
+    texts = _run(decoder, num_beams=49, max_new_tokens=2)
+    for example, text in zip(EXAMPLES, texts, strict=True):
+        ids = example["question_ids"].tolist()
+        candidates = [[EOS], *([first, second] for first in range(V) for second in range(V) if first != EOS)]
+        best = max(candidates, key=lambda new: _score(decoder, ids, new) / len(new))
+        assert text == _Tokenizer().decode(best, True).strip()
+
+
+def test_limits_progress_and_mode(decoder: GPT2LMHeadModel) -> None:
+    assert all(len(text.split()) <= 1 for text in _run(decoder, max_new_tokens=1))
+    seen: list[int] = []
+    decoder.train()
+    generate(
+        DecodingConfig(name="x", batch_size=2),
+        model=decoder,
+        tokenizer=_Tokenizer(),  # pyright: ignore[reportArgumentType]
+        examples=EXAMPLES,
+        collate=_collate,
+        max_new_tokens=1,
+        progress=seen.append,
+    )
+    assert seen == [2, 4, 5]
+    assert decoder.training
+    decoder.eval()
+
+
+def test_nothing_to_decode() -> None:
+    model = SimpleNamespace(config=SimpleNamespace(), training=False, eval=lambda: None, train=lambda mode: None)
+    nothing = {"tokenizer": _Tokenizer(), "examples": [], "collate": _collate, "max_new_tokens": 1}
+    assert generate(DecodingConfig(name="x"), model=model, **nothing) == []  # pyright: ignore[reportArgumentType]

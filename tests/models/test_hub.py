@@ -1,0 +1,31 @@
+"""Where weights come from, and what is said when they are not to be had."""
+
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.config.model import T5Config
+from ntl.models import require, source
+
+
+def test_source_prefers_the_path() -> None:
+    assert source(T5Config(name="t5_small", hub_id="a/b")) == "a/b"
+    assert source(T5Config(name="t5_small", hub_id="a/b", path="c/d")) == "c/d"
+    assert source(T5Config(name="t5_tiny")) == ""
+
+
+def test_a_folder_needs_a_config(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no config\.json"):
+        require(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    require(str(tmp_path))
+
+
+def test_without_a_hub_the_three_remedies_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError) as caught:
+        require("google-t5/t5-base")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(remedy in message for remedy in ("cached", "model.path=", "model.pretrained=false"))
