@@ -1,0 +1,131 @@
+"""Reading the tokenizer files of one local folder."""
+
+import json
+from pathlib import Path
+
+from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
+
+from ntl.config import UserError
+
+SAVED = "tokenizer.json"
+SENTENCEPIECE = "spiece.model"
+BPE = ("vocab.json", "merges.txt")
+_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_UNIGRAM = 1
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether :func:`read_stock` finds something to read."""
+    names = {path.name for path in folder.iterdir()}
+    return SAVED in names or SENTENCEPIECE in names or names.issuperset(BPE)
+
+
+def read_stock(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer as its files say, before any segmentation of ours.
+
+    Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt. Raises
+    :class:`ntl.config.UserError`, which names the file, for one that is missing, cut short or no such file.
+    """
+    if not has_tokenizer(folder):
+        half = [name for name in BPE if (folder / name).exists()]
+        found = f" ({half[0]} alone is not enough)" if half else ""
+        raise UserError(
+            f"{folder} holds no tokenizer{found}: expected {SAVED}, or {SENTENCEPIECE}, or {' and '.join(BPE)}"
+        )
+    for name in _SETTINGS:
+        if (folder / name).exists():
+            _read_json(folder / name)
+    if (folder / SAVED).exists():
+        return _read_saved(folder)
+    if (folder / SENTENCEPIECE).exists():
+        return read_sentencepiece(folder)
+    return _read_bpe(folder)
+
+
+def read_sentencepiece(folder: Path, sentinels: int = 100) -> PreTrainedTokenizerFast:
+    """The T5 tokenizer of ``folder/spiece.model`` with ``sentinels`` tokens ``<extra_id_N>`` behind its pieces."""
+    from google.protobuf.message import DecodeError
+    from sentencepiece import sentencepiece_model_pb2
+
+    path = folder / SENTENCEPIECE
+    model = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        model.ParseFromString(_read_bytes(path))
+    except DecodeError as error:
+        raise UserError(f"{path} is not a whole sentencepiece model ({error}): fetch the file again") from error
+    # A file cut between two records still parses: only these, which come last, show that it is whole.
+    if not (model.HasField("trainer_spec") and model.HasField("normalizer_spec")):
+        raise UserError(f"{path} is cut short (no trainer_spec or normalizer_spec): fetch the file again")
+    first = [piece.piece for piece in model.pieces[:3]]
+    if model.trainer_spec.model_type != _UNIGRAM or first != ["<pad>", "</s>", "<unk>"]:
+        raise UserError(
+            f"{path} is no T5 vocabulary: T5's is a unigram model that begins with <pad>, </s>, <unk>, not {first}"
+        )
+    return T5Tokenizer.from_pretrained(str(folder), extra_ids=sentinels, local_files_only=True)
+
+
+def _read_saved(folder: Path) -> PreTrainedTokenizerFast:
+    path = folder / SAVED
+    _read_json(path)
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:  # the backend raises bare Exception
+        raise UserError(f"{path} is no tokenizer file ({_brief(error)}): save or fetch it again") from error
+
+
+def _read_bpe(folder: Path) -> PreTrainedTokenizerFast:
+    vocab_path, merges_path = (folder / name for name in BPE)
+    vocab = _read_json(vocab_path)
+    if not isinstance(vocab, dict):
+        raise UserError(f"{vocab_path} is no vocabulary: expected an object token -> id")
+    made = set()
+    for number, line in enumerate(_read_text(merges_path).split("\n"), start=1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or "".join(pair) not in vocab:
+            raise UserError(f"{merges_path}:{number}: {line[:60]!r} makes no token of {vocab_path.name}")
+        made.add("".join(pair))
+    # A file cut between two lines reads well and gives other ids: only the tokens it no longer makes tell.
+    lost = [token for token in vocab if len(token) > 1 and token not in made and not _is_special(token)]
+    if lost:
+        raise UserError(
+            f"{merges_path} makes {len(made)} tokens, but {len(lost)} of {vocab_path.name} (as {lost[0]!r}) come from "
+            "no merge: fetch both files again"
+        )
+    try:
+        return GPT2Tokenizer.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:  # the backend raises bare Exception
+        raise UserError(f"{vocab_path} and {merges_path} do not fit together ({_brief(error)})") from error
+
+
+def _is_special(token: str) -> bool:
+    return token.startswith("<") and token.endswith(">")
+
+
+def _read_bytes(path: Path) -> bytes:
+    content = path.read_bytes()
+    if not content:
+        raise UserError(f"{path} is empty: fetch the file again")
+    if content.startswith(b"version https://git-lfs"):
+        raise UserError(f"{path} is a git-lfs pointer, not the file itself: run `git lfs pull` or fetch the file")
+    return content
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return _read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({_brief(error)}): fetch the file again") from error
+
+
+def _read_json(path: Path) -> object:
+    try:
+        return json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not valid JSON ({error.msg}): fetch the file again") from error
+
+
+def _brief(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:120]}" if lines else type(error).__name__

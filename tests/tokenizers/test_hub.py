@@ -1,0 +1,153 @@
+"""Published tokenizers: the cache, the download, and a quick and clear no."""
+
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from ntl.config import UserError
+from ntl.tokenizers import hub, load_tokenizer
+
+HUB_ID = "owner/name"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def online(cache: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def repository(online: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+    """A hub on this machine with one repository, whose files are the items of the dictionary."""
+    files: dict[str, bytes] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            name = self.path.removeprefix(f"/{HUB_ID}/resolve/main/").removeprefix(f"/{HUB_ID}/resolve/{COMMIT}/")
+            self.send_response(200 if name in files or self.path == "/" else 404)
+            self.send_header("X-Repo-Commit", COMMIT)
+            if name in files:
+                self.send_header("ETag", f'"{name}"')
+                self.send_header("Content-Length", str(len(files[name])))
+            elif self.path.startswith(f"/{HUB_ID}/"):
+                self.send_header("X-Error-Code", "EntryNotFound")
+            else:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.end_headers()
+            if name in files and self.command == "GET":
+                self.wfile.write(files[name])
+
+        do_GET = do_HEAD
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    online.setattr(constants, "ENDPOINT", endpoint)
+    online.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    yield files
+    server.shutdown()
+    server.server_close()
+
+
+def refusal(hub_id: str = HUB_ID) -> str:
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(hub_id)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def assert_remedies(text: str) -> None:
+    assert "tokenizer.path=FOLDER" in text
+    assert "hf download owner/name" in text
+    assert "HF_HOME" in text
+    assert "_tiny" in text
+
+
+def test_offline_without_a_cached_copy(cache: Path) -> None:
+    text = refusal()
+    assert text.startswith("no tokenizer files for 'owner/name' (it is not in the local cache and HF_HUB_OFFLINE is")
+    assert_remedies(text)
+
+
+def test_a_cached_copy_is_taken_offline(cache: Path, spiece_bytes: bytes) -> None:
+    snapshot = cache / "models--owner--name" / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (cache / "models--owner--name" / "refs").mkdir()
+    (cache / "models--owner--name" / "refs" / "main").write_text(COMMIT, encoding="utf-8")
+    (snapshot / "spiece.model").write_bytes(spiece_bytes)
+    assert load_tokenizer(HUB_ID).tokenize("x 12")[-2:] == ["1", "2"]
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt2", "saved"])
+def test_a_download_takes_what_the_repository_has(
+    repository: dict[str, bytes], spiece_folder: Path, bpe_folder: Path, tmp_path: Path, family: str
+) -> None:
+    folder = {"t5": spiece_folder, "gpt2": bpe_folder, "saved": tmp_path / "saved"}[family]
+    if family == "saved":
+        load_tokenizer(bpe_folder).save_pretrained(folder)
+    expected = load_tokenizer(folder)
+    repository.update({path.name: path.read_bytes() for path in folder.iterdir()})
+    downloaded = load_tokenizer(HUB_ID)
+    assert downloaded.get_vocab() == expected.get_vocab()
+    assert downloaded("x 12").input_ids == expected("x 12").input_ids
+    assert downloaded.special_tokens_map == expected.special_tokens_map
+    repository.clear()
+    assert load_tokenizer(HUB_ID).get_vocab() == expected.get_vocab()
+
+
+def test_a_repository_without_a_tokenizer(repository: dict[str, bytes]) -> None:
+    repository["config.json"] = b"{}"
+    assert refusal().startswith("owner/name on the hub holds no tokenizer: expected tokenizer.json, or spiece.model,")
+
+
+def test_a_repository_that_does_not_exist(repository: dict[str, bytes]) -> None:
+    assert_remedies(refusal("owner/name-of-nothing").replace("name-of-nothing", "name"))
+
+
+def test_a_refused_connection(online: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        online.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        start = time.monotonic()
+        text = refusal()
+    assert "cannot be reached" in text
+    assert_remedies(text)
+    assert time.monotonic() - start < 10
+
+
+def test_a_name_that_cannot_be_resolved(online: pytest.MonkeyPatch) -> None:
+    online.setattr(constants, "ENDPOINT", "https://hub.invalid")
+    start = time.monotonic()
+    assert_remedies(refusal())
+    assert time.monotonic() - start < 10
+
+
+def test_a_network_that_swallows_everything(online: pytest.MonkeyPatch) -> None:
+    online.setattr(hub, "_PROBE_SECONDS", 0.3)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        online.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        start = time.monotonic()
+        text = refusal()
+    assert_remedies(text)
+    assert time.monotonic() - start < 10

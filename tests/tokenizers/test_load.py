@@ -1,0 +1,95 @@
+"""Loading: kinds, pad and end tokens, reloading, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from ntl.config import UserError
+from ntl.tokenizers import load_tokenizer, tokenizer_fingerprint
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["t5", "gpt2"])
+def test_two_generations_of_saving_keep_the_behaviour(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    tokenizer = request.getfixturevalue(name)
+    texts = ["2014", "a -15.67 b", "It cost $1,234.50 .", "mp3  (3/2)x=54", "it 's <extra_id_0>", ""]
+    ids, fingerprint = tokenizer(texts).input_ids, tokenizer_fingerprint(tokenizer)
+    for generation in ("first", "second"):
+        tokenizer.save_pretrained(tmp_path / generation)
+        # Beside a model's config AutoTokenizer could take the model's own class, which forgets the pre-tokenizer.
+        (tmp_path / generation / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / generation)
+        assert tokenizer(texts).input_ids == ids
+        assert tokenizer.decode(ids[2], skip_special_tokens=True) == texts[2]
+    assert tokenizer_fingerprint(load_tokenizer(tmp_path / "second", "digit")) == fingerprint
+
+
+@pytest.mark.parametrize("fixture", ["spiece_folder", "bpe_folder"])
+def test_the_kind_holds_whatever_the_folder_was_saved_with(
+    request: pytest.FixtureRequest, tmp_path: Path, fixture: str
+) -> None:
+    stock = request.getfixturevalue(fixture)
+    default, digit = load_tokenizer(stock, "default"), load_tokenizer(stock, "digit")
+    assert default.tokenize("x 12")[-1] in ("12", "▁12", "Ġ12")
+    assert digit.tokenize("x 12")[-2:] == ["1", "2"]
+    for saved in (default, digit):
+        saved.save_pretrained(tmp_path / "saved")
+        for kind, fresh in (("default", default), ("digit", digit)):
+            reloaded = load_tokenizer(tmp_path / "saved", kind)
+            assert tokenizer_fingerprint(reloaded) == tokenizer_fingerprint(fresh)
+            assert reloaded.special_tokens_map == fresh.special_tokens_map
+
+
+def test_a_pad_token_that_is_the_end_token_is_replaced(bpe_folder: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(bpe_folder)
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(tmp_path / "saved")
+    reloaded = load_tokenizer(tmp_path / "saved")
+    assert (reloaded.eos_token, reloaded.pad_token) == ("<|endoftext|>", "<|pad|>")
+    assert reloaded.get_vocab() == tokenizer.get_vocab()
+
+
+def test_tokenizer_json_alone_is_enough(spiece_folder: Path, bpe_folder: Path, tmp_path: Path) -> None:
+    for folder in (spiece_folder, bpe_folder):
+        tokenizer = load_tokenizer(folder)
+        tokenizer.save_pretrained(tmp_path / "saved")
+        (tmp_path / "saved" / "tokenizer_config.json").unlink()
+        reloaded = load_tokenizer(tmp_path / "saved")
+        assert (reloaded.eos_token_id, reloaded.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
+        assert reloaded("x 12").input_ids == tokenizer("x 12").input_ids
+
+
+def test_a_vocabulary_without_bare_digits_cannot_be_digit_level(bpe_folder: Path) -> None:
+    vocab = json.loads((bpe_folder / "vocab.json").read_text(encoding="utf-8"))
+    vocab["%%"] = vocab.pop("7")
+    (bpe_folder / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    (bpe_folder / "merges.txt").write_text("1 2\nĠ 12\nh e\n% %\n", encoding="utf-8")
+    load_tokenizer(bpe_folder, "default")
+    with pytest.raises(UserError, match="no token of its own for 7: it cannot be digit-level, use tokenizer=default"):
+        load_tokenizer(bpe_folder, "digit")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("digits", "unknown tokenizer kind 'digits': choose one of default, digit; did you mean 'digit'?"),
+        ("xval", "unknown tokenizer kind 'xval': choose one of default, digit"),
+    ],
+)
+def test_an_unknown_kind_names_the_valid_ones(tmp_path: Path, kind: str, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(tmp_path, kind)
+    assert str(caught.value) == expected
+
+
+def test_a_source_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(b"x")
+    with pytest.raises(UserError, match="is a file: give the folder"):
+        load_tokenizer(tmp_path / "spiece.model")
+    for source in ("nothing", str(tmp_path / "missing"), "a/b/c", "../b", ""):
+        with pytest.raises(UserError):
+            load_tokenizer(source)

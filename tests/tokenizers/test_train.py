@@ -1,0 +1,167 @@
+"""The tiny tokenizer trained on the text at hand."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from ntl.config import UserError
+from ntl.tokenizers import count_unknown, load_tokenizer, train_tokenizer
+
+PRODUCTS = [f"What is {a} times {b}? {a * b}" for a in range(1, 100, 7) for b in range(1, 100, 9)]
+TEXT = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Zs", "Sm"]), max_size=30)
+SMALL = settings(max_examples=25)
+
+
+def folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_ids_begin_as_t5s_do_and_there_are_no_sentinels(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved")
+    assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["<pad>", "</s>", "<unk>"]
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2)
+    assert tokenizer.bos_token is None
+    assert not any("extra_id" in token for token in tokenizer.get_vocab())
+    assert tokenizer("5").input_ids[-1] == 1
+    assert tokenizer("5", add_special_tokens=False).input_ids[-1] == tokenizer.convert_tokens_to_ids("5")
+
+
+def test_digit_level_text_of_a_template_has_whole_words_and_single_digits(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved")
+    assert tokenizer.tokenize("What is 50 times 91? 4550") == (
+        ["▁What", "▁is", "▁", "5", "0", "▁times", "▁", "9", "1", "?", "▁", "4", "5", "5", "0"]
+    )
+    assert len(tokenizer) == 28
+
+
+def test_default_has_pieces_of_several_digits(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved", kind="default", vocab_size=200)
+    assert any(token.isdigit() and len(token) > 1 for token in tokenizer.get_vocab())
+    assert any(sum(char.isdigit() for char in token) > 1 for token in tokenizer.tokenize("What is 50 times 92?"))
+    assert set("0123456789-.") <= set(tokenizer.get_vocab())
+
+
+@pytest.mark.parametrize("kind", ["digit", "default"])
+def test_twice_gives_identical_files_whatever_the_order(tmp_path: Path, kind: str) -> None:
+    train_tokenizer(PRODUCTS, tmp_path / "first", kind=kind)
+    train_tokenizer(iter(PRODUCTS), tmp_path / "second", kind=kind)
+    train_tokenizer(PRODUCTS[::-1], tmp_path / "third", kind=kind)
+    assert files(tmp_path / "first") == files(tmp_path / "second") == files(tmp_path / "third")
+
+
+def test_another_process_gives_identical_files(tmp_path: Path) -> None:
+    code = "import sys; from ntl.tokenizers import train_tokenizer; train_tokenizer(sys.stdin.readlines(), sys.argv[1])"
+    train_tokenizer(PRODUCTS, tmp_path / "here")
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "there")],
+        input="\n".join(PRODUCTS),
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert files(tmp_path / "here") == files(tmp_path / "there")
+
+
+@pytest.mark.parametrize("kind", ["digit", "default"])
+def test_two_generations_of_saving_keep_everything(tmp_path: Path, kind: str) -> None:
+    tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved", kind=kind)
+    ids = tokenizer(PRODUCTS).input_ids
+    assert load_tokenizer(tmp_path / "saved", kind)(PRODUCTS).input_ids == ids
+    second = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    second.save_pretrained(tmp_path / "again")
+    third = AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert second(PRODUCTS).input_ids == third(PRODUCTS).input_ids == ids
+    assert third.batch_decode(ids, skip_special_tokens=True) == PRODUCTS
+
+
+@pytest.mark.parametrize("text", ["a", "7", "-", "²", "\u0663", "日本", "x" * 10_000, "a\tb\nc", "▁ ▅ a \0"])
+def test_one_short_text_is_enough(tmp_path: Path, text: str) -> None:
+    tokenizer = train_tokenizer([text], tmp_path / "saved", vocab_size=32)
+    assert set("0123456789-.") <= set(tokenizer.get_vocab())
+    kept = text.replace("▁", " ").replace("▅", " ").replace("\0", " ")
+    assert count_unknown(tokenizer, [kept, "0123456789", "-1.5"]) == 0
+    assert tokenizer.decode(tokenizer(kept).input_ids, skip_special_tokens=True) == folded(kept)
+
+
+@pytest.mark.parametrize("texts", [[], ["", " \n"]])
+def test_no_text_is_the_users_error(tmp_path: Path, texts: list[str]) -> None:
+    with pytest.raises(UserError, match="no text to train a tokenizer on"):
+        train_tokenizer(texts, tmp_path / "saved")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_kind_is_the_users_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown tokenizer kind 'digits': choose one of default, digit; did you mean"):
+        train_tokenizer(["a"], tmp_path / "saved", kind="digits")
+
+
+def test_vocab_size_is_an_upper_bound_raised_for_the_alphabet(tmp_path: Path) -> None:
+    words = [
+        "".join(parts) for parts in itertools.product(["ba", "ce", "di"], ["ko", "lu", "ma"], ["nest", "pot", "r"])
+    ]
+    assert len(train_tokenizer(words, tmp_path / "a", vocab_size=35)) == 35
+    alphabet = "".join(chr(0x4E00 + i) for i in range(100))
+    assert len(train_tokenizer([alphabet], tmp_path / "b", vocab_size=32)) >= 100 + 12 + 4
+
+
+def test_no_digit_piece_holds_anything_else(tmp_path: Path) -> None:
+    texts = [f"mp{i} {i}th ({i}/2)x={i} {i},{i}00 -{i}.5" for i in range(200)]
+    tokenizer = train_tokenizer(texts, tmp_path / "saved", vocab_size=300)
+    assert [token for token in tokenizer.get_vocab() if any(c.isdigit() for c in token) and len(token) > 1] == []
+    assert tokenizer.batch_decode(tokenizer(texts).input_ids, skip_special_tokens=True) == texts
+
+
+def test_rare_words_are_covered_too(tmp_path: Path) -> None:
+    texts = [f"w{i}" for i in range(60_000)] + ["ж"]
+    tokenizer = train_tokenizer(texts, tmp_path / "saved", vocab_size=32)
+    assert count_unknown(tokenizer, ["ж", "w59999"]) == 0
+
+
+def test_the_folder_is_replaced_in_one_step_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    train_tokenizer(["one"], tmp_path / "saved")
+    train_tokenizer(["two"], tmp_path / "saved")
+    train_tokenizer(["two"], tmp_path / "saved")
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    assert sorted(files(tmp_path / "saved")) == ["tokenizer.json", "tokenizer_config.json"]
+    assert "w" in load_tokenizer(tmp_path / "saved").get_vocab()
+    assert str(tmp_path) not in json.dumps([content.decode() for content in files(tmp_path / "saved").values()])
+
+
+def test_a_failed_save_leaves_the_old_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_tokenizer(["one"], tmp_path / "saved")
+    before, replace = files(tmp_path / "saved"), os.replace
+
+    def fail_for_new(source: Path, target: Path) -> None:
+        if source.name == "saved" and source.parent != tmp_path:
+            raise OSError("disk full")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_for_new)
+    with pytest.raises(OSError, match="disk full"):
+        train_tokenizer(["two"], tmp_path / "saved")
+    assert files(tmp_path / "saved") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+@SMALL
+@given(texts=st.lists(TEXT, min_size=1, max_size=4).filter(lambda texts: any(folded(text) for text in texts)))
+def test_any_text_trains_and_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    texts = [text.replace("▁", "").replace("▅", "") + "a" for text in texts]
+    tokenizer = train_tokenizer(texts, tmp_path_factory.mktemp("any") / "saved")
+    assert count_unknown(tokenizer, texts) == 0
+    for text in texts:
+        for token in tokenizer.tokenize(text):
+            assert len(token) == 1 or not any(char in "0123456789" for char in token)
