@@ -1,0 +1,148 @@
+"""What every data set offers. A new one is a subclass with ``material``, in a file of its own."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from omegaconf import OmegaConf
+
+from ntl.config import UserError
+from ntl.data import preparation, store
+from ntl.data.store import Example, Rows
+
+if TYPE_CHECKING:
+    import datasets
+
+Log = Callable[[str], None]
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Material:
+    """What a data set is prepared from: its rows per split, and where they came from, for the manifest."""
+
+    splits: dict[str, Iterable[Example]]
+    source: dict[str, Any] = field(default_factory=lambda: {"kind": "computed from the config"})
+
+
+class TextDataset(ABC):
+    """Questions and answers as text, prepared once under a data folder and read from there.
+
+    ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"`` or
+    ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the folder's name.
+    """
+
+    splits: ClassVar[tuple[str, ...]]
+    test_splits: ClassVar[tuple[str, ...]]
+    metrics: ClassVar[str] = "number"
+    version: ClassVar[int] = 1
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.name: str = config.name
+
+    @abstractmethod
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Rows for every split. Deterministic given the config and the source; called under a lock."""
+
+    def fault(self, question: str, answer: str) -> str | None:
+        """What is wrong with a row, where the data set can tell. Used to name the line of a damaged file."""
+        return None
+
+    def group(self, example_id: str) -> str | None:
+        """The part between split and number of an id (``interpolate/3x2/00012`` -> ``3x2``), or None."""
+        parts = example_id.split("/")
+        return parts[1] if len(parts) == 3 else None
+
+    def truth(self, question: str) -> str | None:
+        """The noise-free target as a decimal string, where it is known."""
+        return None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The config's values, without the class that reads them."""
+        node = OmegaConf.structured(self.config) if dataclasses.is_dataclass(self.config) else self.config
+        container: Any = OmegaConf.to_container(node, resolve=True)
+        return {key: value for key, value in container.items() if key != "_target_"}
+
+    @property
+    def folder_name(self) -> str:
+        """``<name>-<8 hex digits>``, the digits from the config's values and the version."""
+        content = json.dumps({"version": self.version, "config": self.values}, sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+    def folder(self, data_dir: Path | str) -> Path:
+        """The prepared folder under ``data_dir`` or NTL_DATA_DIR; UserError says how to make it."""
+        found = preparation.find_prepared(self.folder_name, Path(data_dir))
+        if found is None:
+            raise UserError(
+                f"{self.name} with these settings is not prepared: no folder {Path(data_dir) / self.folder_name}; "
+                f"run python scripts/prepare_data.py {self.name} with the same settings."
+            )
+        return found
+
+    def prepare(
+        self, data_dir: Path | str, log: Log = logger.info, *, verify: bool = False, download: bool = True
+    ) -> Path:
+        """Make the prepared files where they are missing, check them where they are there; returns their folder.
+
+        Atomic and safe against a second process that does the same. The check is of sizes, with ``verify`` of every
+        sha256. ``download=False`` never asks the network for the official release.
+        """
+        return preparation.prepare(self, Path(data_dir), log, verify=verify, download=download)
+
+    def manifest(self, data_dir: Path | str) -> dict[str, Any]:
+        """Source, versions and files of the prepared data set."""
+        return store.read_manifest(self.folder(data_dir))
+
+    def rows(self, split: str, data_dir: Path | str) -> Rows:
+        """The rows of a split as a sequence of dicts, by plain reading, after a check of the file's sha256."""
+        folder = self.folder(data_dir)
+        return store.read_split(folder, split, self._entry(folder, split), self.fault)
+
+    def load(self, split: str, data_dir: Path | str) -> "datasets.Dataset":
+        """The rows of a split as a ``datasets.Dataset`` with the columns id, question and answer, memory-mapped."""
+        from datasets import Dataset
+
+        rows = self.rows(split, data_dir)
+        folder = self.folder(data_dir)
+        arrow = store.intact_arrow(folder, self._entry(folder, split))
+        return Dataset.from_file(str(arrow)) if arrow else Dataset.from_list([dict(row) for row in rows])
+
+    def train_targets(self, data_dir: Path | str) -> list[str]:
+        """The answers of the training split, for scores of constant answers."""
+        return [row["answer"] for row in self.rows("train", data_dir)]
+
+    def fingerprint(self, data_dir: Path | str) -> dict[str, Any]:
+        """``{"files": {file name: sha256}, "rows": {split: count}}`` of the prepared files."""
+        splits = self.manifest(data_dir)["splits"]
+        return {
+            "files": {entry["file"]: entry["sha256"] for entry in splits.values()},
+            "rows": {split: entry["rows"] for split, entry in splits.items()},
+        }
+
+    def _entry(self, folder: Path, split: str) -> dict[str, Any]:
+        if split not in self.splits:
+            raise UserError(f"{self.name} has no split {split!r}; choose one of {', '.join(self.splits)}.")
+        entries = store.read_manifest(folder)["splits"]
+        if split not in entries:
+            raise UserError(f"{folder / store.MANIFEST}:1: no split {split!r}; delete the folder and prepare it again.")
+        return entries[split]
+
+
+def numbered(split: str, pairs: Iterable[tuple[str, str]], total: int) -> Iterable[Example]:
+    """Examples with ids ``<split>/00017``, the number as wide as the largest of ``total``, at least five digits."""
+    width = id_width(total)
+    for index, (question, answer) in enumerate(pairs):
+        yield Example(id=f"{split}/{index:0{width}d}", question=question, answer=answer)
+
+
+def id_width(total: int) -> int:
+    """Digits of the number in an id, so that ids sort as rows do."""
+    return max(5, len(str(total - 1)))

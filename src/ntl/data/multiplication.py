@@ -1,0 +1,150 @@
+"""``What is A times B?`` by operand length (paper, Table 5).
+
+An n-digit operand is drawn from 10^(n-1) to 10^n - 1, so one digit means 1 to 9. The cell ``3x2`` holds the questions
+with a three-digit A and a two-digit B. Every rule on sizes and overlap here is ours, as the paper gives none:
+
+- test, each cell: ``min(test_rows_per_cell, test_share x ordered pairs that exist)``, without replacement;
+- validation: rows spread evenly over the cells, each cell at most ``test_share / 2`` of its pairs, without replacement;
+- train: the cell uniform over all, then A and B uniform, with replacement, among what is left;
+- the unordered pair {A, B} of a row occurs in one of train, validation and test only. As both orders of a pair are held
+  out, up to 3 x ``test_share`` of a small cell is not trained on.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from ntl.config import UserError
+from ntl.config.data import MultiplicationConfig
+from ntl.data.base import Log, Material, TextDataset, id_width
+from ntl.data.store import Example
+
+Cell = tuple[int, int]
+QUESTION = re.compile(r"What is ([1-9][0-9]*) times ([1-9][0-9]*)\?")
+
+
+class Multiplication(TextDataset):
+    """``interpolate`` has the training cells, ``extrapolate`` those with a factor of ``extrapolate_digits``."""
+
+    splits = ("train", "validation", "interpolate", "extrapolate")
+    test_splits = ("interpolate", "extrapolate")
+    config: MultiplicationConfig
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Test before validation before train, each from its own stream: train sizes leave the test as it is."""
+        config = self.config
+        inner, outer = cells(config)
+        log(f"multiplication: computing {config.train_rows} training rows, {len(inner)} + {len(outer)} test cells")
+        streams = [np.random.default_rng([config.seed, stream]) for stream in range(4)]
+        none = np.empty(0, dtype=np.int64)
+
+        def test(rng: np.random.Generator, chosen: list[Cell]) -> np.ndarray:
+            counts = [min(config.test_rows_per_cell, portion(cell, config.test_share)) for cell in chosen]
+            drawn = [distinct(rng, cell, count, none) for cell, count in zip(chosen, counts, strict=True)]
+            return rng.permutation(np.concatenate(drawn))
+
+        interpolate = test(streams[0], inner)
+        extrapolate = test(streams[1], outer)
+        held_out = unordered(interpolate)
+        caps = [portion(cell, config.test_share / 2) for cell in inner]
+        counts = spread(config.validation_rows, caps)
+        drawn = [distinct(streams[2], cell, count, held_out) for cell, count in zip(inner, counts, strict=True)]
+        validation = streams[2].permutation(np.concatenate(drawn))
+        held_out = np.union1d(held_out, unordered(validation))
+        train = draw_train(streams[3], config.max_digits, config.train_rows, held_out)
+        splits = {"train": train, "validation": validation, "interpolate": interpolate, "extrapolate": extrapolate}
+        return Material({split: examples(split, pairs) for split, pairs in splits.items()})
+
+    def fault(self, question: str, answer: str) -> str | None:
+        """A wrong product."""
+        match = QUESTION.fullmatch(question)
+        if match is None:
+            return f"{question!r} is not a question of multiplication"
+        expected = str(int(match[1]) * int(match[2]))
+        return None if answer == expected else f"the answer {answer!r} is wrong, {expected} is right"
+
+
+def cells(config: MultiplicationConfig) -> tuple[list[Cell], list[Cell]]:
+    """The cells of training and interpolation, and those of extrapolation (11 for 5 and 6 digits)."""
+    inner_digits = range(1, config.max_digits + 1)
+    far = config.extrapolate_digits
+    if far <= config.max_digits:
+        raise UserError(
+            f"dataset.extrapolate_digits={far}: must be above dataset.max_digits={config.max_digits}, "
+            "or extrapolation would test what was trained."
+        )
+    outer_digits = [*inner_digits, far]
+    return list(product(inner_digits, inner_digits)), [
+        cell for cell in product(outer_digits, outer_digits) if far in cell
+    ]
+
+
+def pairs_in(cell: Cell) -> int:
+    """How many ordered pairs (A, B) a cell holds."""
+    return 81 * 10 ** (sum(cell) - 2)
+
+
+def portion(cell: Cell, share: float) -> int:
+    """A share of a cell's pairs, rounded down, without float noise at the edge (0.29 x 8100 is 2349)."""
+    return int(round(pairs_in(cell) * share, 6))
+
+
+def draw(rng: np.random.Generator, digits: np.ndarray) -> np.ndarray:
+    """Operands (n, 2) int64, uniform among those with ``digits`` (n, 2) digits."""
+    power = 10 ** (digits - 1)
+    return rng.integers(power, 10 * power)
+
+
+def unordered(pairs: np.ndarray) -> np.ndarray:
+    """One int64 for each {A, B}, whatever its order; operands below 10^9, so that the key fits."""
+    return pairs.min(axis=1) * 10**9 + pairs.max(axis=1)
+
+
+def distinct(rng: np.random.Generator, cell: Cell, count: int, held_out: np.ndarray) -> np.ndarray:
+    """``count`` different ordered pairs (count, 2) of a cell, uniform among those that are not held out.
+
+    Ends because ``test_share`` is at most 0.3: a tenth of a cell at least is left to draw from.
+    """
+    chosen: dict[Cell, None] = {}
+    while len(chosen) < count:
+        more = draw(rng, np.tile(cell, (2 * count, 1)))
+        if len(held_out):
+            more = more[~np.isin(unordered(more), held_out)]
+        chosen.update(dict.fromkeys(zip(*more.T.tolist(), strict=True)))
+    return np.array(list(chosen)[:count], dtype=np.int64).reshape(-1, 2)
+
+
+def spread(total: int, caps: list[int]) -> list[int]:
+    """``total`` rows over cells as evenly as their caps allow."""
+    if total > sum(caps):
+        raise UserError(f"dataset.validation_rows={total}: these cells hold at most {sum(caps)} for validation.")
+    counts = [0] * len(caps)
+    while left := total - sum(counts):
+        room = [index for index, cap in enumerate(caps) if counts[index] < cap]
+        for place, index in enumerate(room):
+            share = left // len(room) + (place < left % len(room))
+            counts[index] += min(share, caps[index] - counts[index])
+    return counts
+
+
+def draw_train(rng: np.random.Generator, max_digits: int, rows: int, held_out: np.ndarray) -> np.ndarray:
+    """Training operands (rows, 2): uniform over cells, then over the pairs of the cell that are not held out."""
+    cell = rng.integers(max_digits**2, size=rows)
+    digits = np.stack([cell // max_digits, cell % max_digits], axis=1) + 1
+    pairs = draw(rng, digits)
+    again = np.flatnonzero(np.isin(unordered(pairs), held_out))
+    while len(again):
+        pairs[again] = draw(rng, digits[again])
+        again = again[np.isin(unordered(pairs[again]), held_out)]
+    return pairs
+
+
+def examples(split: str, pairs: np.ndarray) -> Iterator[Example]:
+    """Rows with ids ``<split>/<cell>/<number>``; products are Python ints, as ten digits by ten pass int64."""
+    width = id_width(len(pairs))
+    for index, (a, b) in enumerate(pairs.tolist()):
+        cell = f"{len(str(a))}x{len(str(b))}"
+        yield Example(id=f"{split}/{cell}/{index:0{width}d}", question=f"What is {a} times {b}?", answer=str(a * b))

@@ -1,0 +1,88 @@
+"""A two-digit regression written as text, with a known noise-free target.
+
+The question has six fields: a word, a two-digit number a, two digits b and e, and "=", as in ``villa 37 4 2 =``.
+
+    f(word, a, b, e) = 10 + offset(word) + 0.4 a + 3 b - 2 e, clipped to 0..99
+    answer           = round(f + normal noise), clipped to 0..99, written with two digits
+
+a is uniform on 10..99, b and e on 0..9, the word on four. All ranges and the offsets are our choice.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ntl.config import UserError
+from ntl.config.data import NoisyNumbersConfig
+from ntl.data.base import Log, Material, TextDataset, numbered
+
+OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}
+WORDS = tuple(OFFSETS)
+A_VALUES, DIGITS = 90, 10
+PROMPTS = len(WORDS) * A_VALUES * DIGITS * DIGITS
+QUESTION = re.compile(rf"({'|'.join(WORDS)}) ([1-9][0-9]) ([0-9]) ([0-9]) =")
+
+
+class NoisyNumbers(TextDataset):
+    """Questions of validation and test occur once in all splits; training draws from the rest with replacement."""
+
+    splits = ("train", "validation", "test")
+    test_splits = ("test",)
+    config: NoisyNumbersConfig
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
+        config = self.config
+        held_out = config.test_rows + config.validation_rows
+        if held_out > PROMPTS // 2:
+            raise UserError(
+                f"dataset.test_rows + dataset.validation_rows = {held_out}: there are {PROMPTS} questions, "
+                f"and at most {PROMPTS // 2} are held out."
+            )
+        log(f"noisy_numbers: computing {config.train_rows + held_out} rows")
+        order = np.random.default_rng([config.seed, 0]).permutation(PROMPTS)
+        rest = order[held_out:]
+        drawn = np.random.default_rng([config.seed, 1]).integers(len(rest), size=config.train_rows)
+        prompts = {
+            "train": rest[drawn],
+            "validation": order[config.test_rows : held_out],
+            "test": order[: config.test_rows],
+        }
+        return Material(
+            {
+                split: numbered(split, self._pairs(index, np.random.default_rng([config.seed, 2, stream])), len(index))
+                for stream, (split, index) in enumerate(prompts.items())
+            }
+        )
+
+    def _pairs(self, prompts: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+        word, a, b, e = np.unravel_index(prompts, (len(WORDS), A_VALUES, DIGITS, DIGITS))
+        a = a + 10
+        offset = np.array(list(OFFSETS.values()))[word]
+        noisy = tenths(offset, a, b, e) / 10 + rng.normal(0.0, self.config.noise_sd, len(prompts))
+        answers = np.clip(np.rint(noisy), 0, 99).astype(int)
+        for fields in zip(word.tolist(), a.tolist(), b.tolist(), e.tolist(), answers.tolist(), strict=True):
+            yield f"{WORDS[fields[0]]} {fields[1]} {fields[2]} {fields[3]} =", f"{fields[4]:02d}"
+
+    def truth(self, question: str) -> str:
+        """f of a question, exact, with one decimal: ``villa 37 4 2 =`` -> ``42.8``."""
+        match = QUESTION.fullmatch(question)
+        if match is None:
+            raise ValueError(f"{question!r} is not a question of noisy_numbers")
+        word, *numbers = match.groups()
+        whole, tenth = divmod(int(tenths(OFFSETS[word], *map(int, numbers))), 10)
+        return f"{whole}.{tenth}"
+
+    def fault(self, question: str, answer: str) -> str | None:
+        """A question or an answer that this data set cannot hold."""
+        if QUESTION.fullmatch(question) is None:
+            return f"{question!r} is not a question of noisy_numbers"
+        return None if re.fullmatch("[0-9]{2}", answer) else f"the answer {answer!r} is not two digits"
+
+
+def tenths(offset: Any, a: Any, b: Any, e: Any) -> Any:
+    """Ten times f, an exact integer (arrays or ints)."""
+    return np.clip(100 + 10 * offset + 4 * a + 30 * b - 20 * e, 0, 990)

@@ -1,0 +1,126 @@
+"""Making the prepared folder of a data set: under a lock, in a temporary folder, renamed when it is whole."""
+
+import errno
+import fcntl
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ntl.data import store
+from ntl.data.files import one_line_errors
+
+if TYPE_CHECKING:
+    from ntl.data.base import TextDataset
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+
+
+def data_roots(data_dir: Path) -> list[Path]:
+    """Folders to read from: the data folder, then NTL_DATA_DIR. Only the first is ever written to."""
+    shared = os.environ.get("NTL_DATA_DIR")
+    roots = [data_dir] if not shared else [data_dir, Path(shared)]
+    return list(dict.fromkeys(root.absolute() for root in roots))
+
+
+def find_prepared(folder_name: str, data_dir: Path) -> Path | None:
+    """The prepared folder under the first root that has it."""
+    return next((root / folder_name for root in data_roots(data_dir) if (root / folder_name).is_dir()), None)
+
+
+def prepare(
+    dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], *, verify: bool, download: bool
+) -> Path:
+    """See ``TextDataset.prepare``."""
+    found = find_prepared(dataset.folder_name, data_dir)
+    if found is None:
+        with one_line_errors("make the data folder", data_dir):
+            data_dir.mkdir(parents=True, exist_ok=True)
+        with lock(data_dir / f".{dataset.folder_name}.lock", log):
+            found = find_prepared(dataset.folder_name, data_dir) or _make(dataset, data_dir, log, download)
+    store.check_files(found, dataset.fault, digests=verify)
+    return found
+
+
+@contextmanager
+def lock(path: Path, log: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock that the system releases when the process dies, however it dies."""
+    with one_line_errors("write", path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _acquire(handle, path, log)
+        except BaseException:
+            os.close(handle)
+            raise
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _acquire(handle: int, path: Path, log: Callable[[str], None]) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log(f"waiting for another process that holds {path}")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        # A file system without locks: the rename alone still keeps two preparations apart.
+        if error.errno not in NO_LOCKS:
+            raise
+
+
+def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], download: bool) -> Path:
+    target = data_dir / dataset.folder_name
+    prefix = f".{dataset.folder_name}.part-"
+    for left_over in data_dir.glob(f"{prefix}*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    material = dataset.material(data_dir, log, download=download)
+    assert set(material.splits) == set(dataset.splits), f"{dataset.name}: material and splits disagree"
+    with one_line_errors("write prepared data to", data_dir):
+        part = Path(tempfile.mkdtemp(prefix=prefix, dir=data_dir))
+        try:
+            entries = {split: store.write_split(part, split, rows) for split, rows in material.splits.items()}
+            manifest = {
+                "schema": store.SCHEMA,
+                "dataset": dataset.name,
+                "version": dataset.version,
+                "config": dataset.values,
+                "source": material.source,
+                "made_with": _versions(),
+                "splits": entries,
+            }
+            with open(part / store.MANIFEST, "w", encoding="utf-8") as stream:
+                stream.write(json.dumps(manifest, indent=1) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.chmod(0o755)  # mkdtemp's own mode shuts out everyone else
+            _rename(part, target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+def _rename(part: Path, target: Path) -> None:
+    try:
+        os.replace(part, target)
+    except OSError as error:
+        # Without locks another process may have been first; its folder is as good as ours.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("numpy", "pyarrow"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,138 @@
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.config.data import ArithmeticConfig
+from ntl.data import download, generator
+from ntl.data.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, interleaved
+from ntl.data.mathematics import OFFICIAL_TREE
+
+SMALL = ArithmeticConfig(train_rows_per_difficulty=40, validation_rows_per_difficulty=5, test_rows=10)
+
+
+@pytest.fixture
+def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An official tree of sums a + b whose a names the file and whose b the pair; nothing else is asked."""
+
+    def refuse(*_: object, **__: object) -> bool:
+        raise AssertionError("files on disk come first")
+
+    monkeypatch.setattr(download, "fetch", refuse)
+    monkeypatch.setattr(generator, "generate", refuse)
+    for number, name in enumerate((*TRAIN, INTERPOLATE, EXTRAPOLATE), start=1):
+        path = data_dir / OFFICIAL_TREE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"Calculate {number}000 + {i}.\n{number * 1000 + i}\n" for i in range(50)))
+    return data_dir / OFFICIAL_TREE
+
+
+def answers(dataset: Arithmetic, split: str, data_dir: Path) -> list[int]:
+    return [int(row["answer"]) for row in dataset.rows(split, data_dir)]
+
+
+def test_splits(tree: Path, data_dir: Path) -> None:
+    dataset = Arithmetic(SMALL)
+    dataset.prepare(data_dir)
+    train, validation = answers(dataset, "train", data_dir), answers(dataset, "validation", data_dir)
+    assert dataset.fingerprint(data_dir)["rows"] == {
+        "train": 120,
+        "validation": 15,
+        "interpolate": 10,
+        "extrapolate": 10,
+    }
+    # Difficulties take turns, and no pair is used twice.
+    assert [answer // 1000 for answer in train] == [1, 2, 3] * 40
+    assert [answer // 1000 for answer in validation] == [1, 2, 3] * 5
+    assert len({*train, *validation}) == 135
+    # Shuffled, each difficulty in an order of its own.
+    orders = [[answer % 1000 for answer in train if answer // 1000 == difficulty] for difficulty in (1, 2, 3)]
+    assert sorted(orders[0]) != orders[0]
+    assert len({tuple(order) for order in orders}) == 3
+    # The test files keep their order.
+    assert answers(dataset, "interpolate", data_dir) == list(range(4000, 4010))
+    assert answers(dataset, "extrapolate", data_dir) == list(range(5000, 5010))
+    assert dataset.rows("interpolate", data_dir)[7]["id"] == "interpolate/00007"
+    assert dataset.group("interpolate/00007") is None
+
+
+def test_smaller_counts_take_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:
+    def train(train_rows_per_difficulty: int, seed: int = 0) -> list[int]:
+        config = ArithmeticConfig(
+            train_rows_per_difficulty=train_rows_per_difficulty,
+            validation_rows_per_difficulty=5,
+            test_rows=10,
+            seed=seed,
+        )
+        Arithmetic(config).prepare(data_dir)
+        return answers(Arithmetic(config), "train", data_dir)
+
+    full = train(train_rows_per_difficulty=40)
+    assert train(train_rows_per_difficulty=12) == full[:36]
+    assert train(train_rows_per_difficulty=40, seed=1) != full
+    assert Arithmetic(SMALL).manifest(data_dir)["source"]["kind"] == "official tree"
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "text", "message"),
+    [
+        (
+            TRAIN[1],
+            100,
+            "7",
+            "train-medium/arithmetic__add_sub_multiple.txt:100: the answer '7' is wrong, 2049 is right",
+        ),
+        (INTERPOLATE, 3, "Calculate 1 * 2.", "arithmetic__add_sub_multiple.txt:3: 'Calculate 1 * 2.': not a sum"),
+        (
+            EXTRAPOLATE,
+            2,
+            "5000.0",
+            "arithmetic__add_sub_multiple_longer.txt:2: the answer '5000.0' is wrong, 5000 is right",
+        ),
+    ],
+)
+def test_a_wrong_answer_is_named_with_its_line(
+    tree: Path, data_dir: Path, name: str, line: int, text: str, message: str
+) -> None:
+    lines = (tree / name).read_text().split("\n")
+    lines[line - 1] = text
+    (tree / name).write_text("\n".join(lines))
+    config = ArithmeticConfig(train_rows_per_difficulty=45, validation_rows_per_difficulty=5, test_rows=10)
+    with pytest.raises(UserError) as caught:
+        Arithmetic(config).prepare(data_dir)
+    assert message in str(caught.value)
+    assert not any("arithmetic-" in path.name and path.is_dir() for path in data_dir.iterdir())
+
+
+def test_an_odd_source_file_is_named(tree: Path, data_dir: Path) -> None:
+    path = tree / TRAIN[0]
+    path.write_text(path.read_text().rsplit("\n", 2)[0])
+    with pytest.raises(UserError, match=r"train-easy/arithmetic__add_sub_multiple\.txt:99: question without an answer"):
+        Arithmetic(SMALL).prepare(data_dir)
+
+
+def test_interleaved() -> None:
+    parts = [[("a", "1"), ("b", "2")], [("c", "3"), ("d", "4")]]
+    assert interleaved(parts) == [("a", "1"), ("c", "3"), ("b", "2"), ("d", "4")]
+
+
+@pytest.mark.data
+def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
+    dataset = Arithmetic(ArithmeticConfig())
+    dataset.prepare(tmp_path)
+    fingerprint = dataset.fingerprint(tmp_path)
+    assert fingerprint["rows"] == {"train": 99_999, "validation": 3_000, "interpolate": 10_000, "extrapolate": 10_000}
+    assert fingerprint["files"] == {
+        "train.jsonl": "a9836f48bd4957cffe66ba59feecf3493b1ee56fc5b8d0c880fe9e65ca9dd708",
+        "validation.jsonl": "4dd8bcf7032b14184c9a33deeb19bdc66a9efa33fcaaa60321a7008077fb3d16",
+        "interpolate.jsonl": "b861fda7961a0a1609e042cabae98e780915eae0224222a2df6838419da737f3",
+        "extrapolate.jsonl": "fa8a64eaba431d4961d58dde2ba28e1a910509ba9d7ad035917764fe8147c595",
+    }
+    train = {row["question"] for row in dataset.rows("train", tmp_path)}
+    interpolate = [row["question"] for row in dataset.rows("interpolate", tmp_path)]
+    assert not train & set(interpolate)
+    extrapolate = answers(dataset, "extrapolate", tmp_path)
+    assert (min(extrapolate), max(extrapolate)) == (-481, 494)
+    assert sum(abs(answer) >= 100 for answer in extrapolate) / 10_000 == pytest.approx(0.63, abs=0.005)
+    inside = answers(dataset, "interpolate", tmp_path)
+    assert (min(inside), max(inside)) == (-50, 50)

@@ -1,0 +1,221 @@
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.config import UserError
+from ntl.data.files import (
+    atomic_writer,
+    one_line_errors,
+    parse_pairs,
+    read_file,
+    read_jsonl,
+    read_members,
+    read_pairs,
+    sha256_of,
+)
+
+TWO_LINES = b"What is 1 + 1?\n2\nWhat is 2 + 2?\n4\n"
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def archive(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("data", [TWO_LINES, TWO_LINES.removesuffix(b"\n")], ids=["newline", "no final newline"])
+def test_read_pairs(tmp_path: Path, name: str, data: bytes) -> None:
+    path = write(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
+    assert read_pairs(path) == [("What is 1 + 1?", "2"), ("What is 2 + 2?", "4")]
+
+
+def test_only_line_feeds_end_a_line() -> None:
+    text = "a\x0bb\x0cc\x1cd\x85e\u2028f\rg \n 1\t\n"
+    assert parse_pairs(text.encode(), "x") == [("a\x0bb\x0cc\x1cd\x85e\u2028f\rg ", " 1\t")]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "x:1: the file is empty"),
+        (b"q\na\nq\n", "x:3: question without an answer"),
+        (b"q\na\nq", "x:3: question without an answer"),
+        (b"q\na\n\na\n", "x:3: empty question"),
+        (b"q\n\nq\na\n", "x:2: empty answer"),
+        (b"q\na\nq\xff\na\n", "x:3: byte 0xff is not UTF-8"),
+    ],
+)
+def test_a_bad_line_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_pairs(data, "x")
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_gzip_is_named_with_its_line(tmp_path: Path) -> None:
+    lines = b"".join(b"%d + %d\n%d\n" % (i, 7 * i % 1013, i + 7 * i % 1013) for i in range(20_000))
+    path = write(tmp_path / "a.txt.gz", gzip.compress(lines)[:-20_000])
+    with pytest.raises(UserError, match=r"a\.txt\.gz:(\d+): truncated or damaged") as caught:
+        read_pairs(path)
+    number = int(str(caught.value).split("a.txt.gz:")[1].split(":")[0])
+    assert 10_000 < number < 40_000
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.txt: cannot be read: No such file"):
+        read_pairs(tmp_path / "none.txt")
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        read_file(tmp_path)
+
+
+@given(st.binary(max_size=200))
+def test_whatever_bytes_pairs_or_one_error(data: bytes) -> None:
+    pairs, reason = None, ""
+    try:
+        pairs = parse_pairs(data, "x")
+    except UserError as error:
+        reason = str(error)
+    if pairs is None:
+        assert reason.startswith("x:")
+        return
+    assert "".join(f"{q}\n{a}\n" for q, a in pairs).encode() in (data, data + b"\n")
+    assert all(q and a for q, a in pairs)
+
+
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1)
+
+
+@given(st.lists(st.tuples(LINE, LINE), min_size=1))
+def test_pairs_round_trip(pairs: list[tuple[str, str]]) -> None:
+    assert parse_pairs("".join(f"{q}\n{a}\n" for q, a in pairs).encode(), "x") == pairs
+
+
+def test_read_jsonl(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.jsonl", b'{"question": "q", "answer": "7", "n": 1}\n\n  \n{"answer":"\\u2028","question":"r"}'
+    )
+    assert read_jsonl(path) == [{"question": "q", "answer": "7", "n": 1}, {"answer": "\u2028", "question": "r"}]
+    assert read_jsonl(write(tmp_path / "a.jsonl.gz", gzip.compress(path.read_bytes()))) == read_jsonl(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", ":2: not a JSON object"),
+        (b"[1]", ":2: a JSON list, not an object"),
+        (b"{}", ":2: no 'question'"),
+        (b'{"question": "q", "answer": 7}', ":2: not a string: 'answer'"),
+        (b'{"question": "\\ud800", "answer": "7"}', ":2: 'question' holds half of a surrogate pair"),
+        (b"[" * 100_000, ":2: not a JSON object"),
+        (b'{"question": "\xe9"}', ":2: byte 0xe9 is not UTF-8"),
+    ],
+)
+def test_a_bad_json_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"question": "q", "answer": "7"}\n' + line + b"\n")
+    with pytest.raises(UserError) as caught:
+        read_jsonl(path)
+    assert str(caught.value).startswith(f"{path}{message}")
+    assert "\n" not in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+)
+ANY_LINES = st.lists(
+    st.binary(max_size=20)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.just(b'{"question":"q","answer":"1"}')
+)
+
+
+@given(ANY_LINES)
+def test_whatever_bytes_rows_or_one_error(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
+    path = write(tmp_path_factory.getbasetemp() / "any.jsonl", b"\n".join(lines))
+    rows, reason = None, ""
+    try:
+        rows = read_jsonl(path)
+    except UserError as error:
+        reason = str(error)
+    if rows is None:
+        assert reason.startswith(f"{path}:")
+        return
+    assert rows
+    assert all(isinstance(row["question"], str) and isinstance(row["answer"], str) for row in rows)
+
+
+def test_read_members_by_the_path_below_the_top_folder(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.tar.gz", {"top/easy/m.txt": TWO_LINES, "top/hard/m.txt": b"h\n1\n", "top/x": b"x"})
+    assert read_members(path, ["easy/m.txt", "none/m.txt"]) == {"easy/m.txt": TWO_LINES}
+    assert read_members(path, ["hard/m.txt", "easy/m.txt"]) == {"easy/m.txt": TWO_LINES, "hard/m.txt": b"h\n1\n"}
+
+
+def test_a_truncated_archive_is_one_error(tmp_path: Path) -> None:
+    body = b"".join(b"%d\n%d\n" % (i, 7919 * i % 10007) for i in range(50_000))
+    whole = archive(tmp_path / "whole.tar.gz", {"top/easy/m.txt": body, "top/hard/m.txt": body}).read_bytes()
+    cut = write(tmp_path / "cut.tar.gz", whole[: len(whole) // 4])
+    with pytest.raises(UserError, match=r"cut\.tar\.gz/top/easy/m\.txt:(\d+): truncated or damaged here") as caught:
+        read_members(cut, ["easy/m.txt"])
+    assert 1_000 < int(str(caught.value).split("m.txt:")[1].split(":")[0]) < 100_000
+    header = write(tmp_path / "header.tar.gz", whole[:30])
+    with pytest.raises(UserError, match=r"header\.tar\.gz: truncated or damaged after the start"):
+        read_members(header, ["easy/m.txt"])
+
+
+@given(st.binary(max_size=600), st.booleans())
+def test_whatever_bytes_an_archive_holds(tmp_path_factory: pytest.TempPathFactory, data: bytes, packed: bool) -> None:
+    path = write(
+        tmp_path_factory.getbasetemp() / "any.tar.gz", gzip.compress(data.ljust(1024, b"\0")) if packed else data
+    )
+    found, reason = {}, str(path)
+    try:
+        found = read_members(path, ["easy/m.txt"])
+    except UserError as error:
+        reason = str(error)
+    assert set(found) <= {"easy/m.txt"}
+    assert reason.startswith(str(path))
+
+
+def test_atomic_writer_leaves_a_whole_file_or_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.txt"
+    with atomic_writer(path) as stream:
+        stream.write(b"old")
+    with pytest.raises(TypeError), atomic_writer(path) as stream:
+        stream.writelines([b"half", None])  # type: ignore[list-item]
+    assert path.read_bytes() == b"old"
+    assert [child.name for child in path.parent.iterdir()] == ["a.txt"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_system_errors_become_one_line(tmp_path: Path) -> None:
+    blocker = write(tmp_path / "file", b"")
+    with (
+        pytest.raises(UserError, match=r"^cannot write .*file/a: File exists \(.*/file\)\.$"),
+        atomic_writer(blocker / "a"),
+    ):
+        pass
+    with (
+        pytest.raises(UserError, match=r"^cannot fill /x: No space left on device\.$"),
+        one_line_errors("fill", Path("/x")),
+    ):
+        raise OSError(28, "No space left on device")
+
+
+def test_sha256(tmp_path: Path) -> None:
+    # The digest of "abc" in FIPS 180-2, appendix B.1.
+    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_of(write(tmp_path / "abc", b"abc")) == expected

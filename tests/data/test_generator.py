@@ -1,0 +1,139 @@
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.data import generator
+from ntl.data.expressions import answer_of
+from ntl.data.files import read_pairs
+from ntl.data.generator import KNOWN_TEXT, PINS, ensure_environment, generate
+
+EASY = "train-easy/arithmetic__add_sub_multiple.txt"
+LONGER = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
+
+FAKE_WORKER = """
+import sys
+regime, module, count, path = sys.argv[1:5]
+{before}
+with open(path, "w") as stream:
+    for i in range(int(count){fewer}):
+        stream.write(f"{{regime}} {{module}} {{i}}\\n{{i}}\\n")
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Replaces the generator's program; the environment is this one."""
+
+    def replace(before: str = "", fewer: str = "") -> None:
+        path = tmp_path / "worker.py"
+        path.write_text(FAKE_WORKER.format(before=before, fewer=fewer))
+        monkeypatch.setattr(generator, "WORKER", path)
+        monkeypatch.setattr(generator, "_python", lambda environment: Path(sys.executable))
+        monkeypatch.setattr(generator, "ensure_environment", lambda environment, log: ("package==1",))
+
+    return replace
+
+
+def test_every_wanted_file_is_made_at_full_size(worker, tmp_path: Path, silent: list[str]) -> None:
+    worker()
+    made_by = generate(
+        {EASY: 5, LONGER: 12_000, "interpolate/other.txt": 1}, tmp_path / "tree", tmp_path, silent.append
+    )
+    assert len(read_pairs(tmp_path / "tree" / EASY)) == 34_333
+    assert len(read_pairs(tmp_path / "tree" / LONGER)) == 12_000
+    assert read_pairs(tmp_path / "tree" / "interpolate/other.txt")[3] == ("interpolate other 3", "3")
+    assert not list((tmp_path / "tree").rglob("*.part"))
+    # Only the text of EASY at the usual count is known, and this is not it.
+    assert made_by["known_text"] == {EASY: False}
+    assert any("not the text known for these pins" in line for line in silent)
+
+
+def test_finished_files_of_an_interrupted_generation_are_kept(worker, tmp_path: Path, silent: list[str]) -> None:
+    worker(before="if regime == 'train-easy': sys.exit('stopped')")
+    with pytest.raises(UserError, match="stopped"):
+        generate({EASY: 1}, tmp_path, tmp_path, print)
+    worker()
+    generate({LONGER: 1}, tmp_path, tmp_path, print)
+    before = (tmp_path / LONGER).stat().st_mtime_ns
+    generate({EASY: 1, LONGER: 1}, tmp_path, tmp_path, silent.append)
+    assert silent[0].startswith("generating 34333 pairs")
+    assert (tmp_path / LONGER).stat().st_mtime_ns == before
+    generate({LONGER: 10_001}, tmp_path, tmp_path, print)
+    assert len(read_pairs(tmp_path / LONGER)) == 10_001
+
+
+def test_a_failure_of_the_generator_is_one_line_and_leaves_no_file(worker, tmp_path: Path) -> None:
+    worker(before="raise TypeError('no such base')")
+    with pytest.raises(UserError, match=r"the generator failed on train-easy/.*: TypeError: no such base"):
+        generate({EASY: 5}, tmp_path / "tree", tmp_path, print)
+    assert not [path for path in (tmp_path / "tree").rglob("*") if path.is_file()]
+
+
+def test_too_few_lines_are_an_error(worker, tmp_path: Path) -> None:
+    worker(fewer=" - 1")
+    with pytest.raises(UserError, match=r"wrote 34332 pairs for train-easy/.*, 34333 were expected"):
+        generate({EASY: 5}, tmp_path / "tree", tmp_path, print)
+
+
+def test_other_workers_end_with_the_first_failure(worker, tmp_path: Path) -> None:
+    worker(before="import time\nif regime == 'extrapolate': sys.exit('broken')\ntime.sleep(60)")
+    with pytest.raises(UserError, match="broken"):
+        generate({EASY: 5, LONGER: 50_000}, tmp_path / "tree", tmp_path, print)
+
+
+def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
+        failed = "pip" in command
+        message = "WARNING: a\nERROR: No matching distribution found for sympy\nnote: b\n" if failed else ""
+        return subprocess.CompletedProcess(command, int(failed), "", message)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    (tmp_path / "env").mkdir()
+    with pytest.raises(
+        UserError, match="pip install: ERROR: No matching distribution found for sympy; put the official"
+    ):
+        ensure_environment(tmp_path / "env", print)
+    assert not (tmp_path / "env" / "complete.json").exists()
+
+
+def test_pins_exist_for_every_python_from_3_11() -> None:
+    assert list(PINS) == sorted(PINS, reverse=True)
+    assert min(PINS) == (3, 11)
+
+
+def test_the_known_text_is_that_of_the_staged_archive_names() -> None:
+    assert {name for name, _ in KNOWN_TEXT} == {
+        *(f"{regime}/arithmetic__add_sub_multiple.txt" for regime in ("train-easy", "train-medium", "train-hard")),
+        "interpolate/arithmetic__add_sub_multiple.txt",
+        LONGER,
+    }
+
+
+@pytest.mark.slow
+def test_the_real_generator(
+    tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: list[str]
+) -> None:
+    from ntl.data.files import parse_pairs, read_members
+
+    try:
+        ensure_environment(tmp_path / "env", silent.append)
+    except UserError as error:
+        pytest.skip(f"the package index cannot be reached: {error}")
+    made = ensure_environment(tmp_path / "env", silent.append)
+    assert len(silent) == 1, "a whole environment is not made again"
+    monkeypatch.setattr(generator, "TRAIN_PAIRS", 200)
+    monkeypatch.setattr(generator, "TEST_PAIRS", 100)
+    record = generate({EASY: 1, LONGER: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
+    assert record["pins"] == list(made)
+    archive = data_root / "mathematics_dataset" / "arithmetic-regen.tar.gz"
+    for name, count in ((EASY, 200), (LONGER, 150)):
+        pairs = read_pairs(tmp_path / "tree" / name)
+        assert len(pairs) == count
+        assert all(answer_of(question) == answer for question, answer in pairs)
+        # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
+        assert parse_pairs(read_members(archive, [name])[name], name)[:count] == pairs
+    shutil.rmtree(tmp_path / "env")

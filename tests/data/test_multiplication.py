@@ -1,0 +1,216 @@
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ntl.config import UserError
+from ntl.config.data import MultiplicationConfig
+from ntl.data.multiplication import (
+    QUESTION,
+    Multiplication,
+    cells,
+    distinct,
+    draw_train,
+    pairs_in,
+    portion,
+    spread,
+    unordered,
+)
+
+SMALL = MultiplicationConfig(
+    max_digits=3, extrapolate_digits=4, train_rows=30_000, validation_rows=500, test_rows_per_cell=500
+)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("multiplication")
+    Multiplication(SMALL).prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Multiplication:
+    return Multiplication(SMALL)
+
+
+def operands(dataset: Multiplication, split: str, data_dir: Path) -> list[tuple[int, int]]:
+    matches = [QUESTION.fullmatch(row["question"]) for row in dataset.rows(split, data_dir)]
+    return [(int(match[1]), int(match[2])) for match in matches if match]
+
+
+def pairs_of(dataset: Multiplication, split: str, data_dir: Path) -> set[frozenset[int]]:
+    return {frozenset(pair) for pair in operands(dataset, split, data_dir)}
+
+
+def test_every_row(dataset: Multiplication, data_dir: Path) -> None:
+    for split in dataset.splits:
+        width = 5
+        for index, row in enumerate(dataset.rows(split, data_dir)):
+            match = QUESTION.fullmatch(row["question"])
+            assert match is not None
+            assert row["answer"] == str(int(match[1]) * int(match[2]))
+            group = f"{len(match[1])}x{len(match[2])}"
+            assert row["id"] == f"{split}/{group}/{index:0{width}d}"
+            assert dataset.group(row["id"]) == group
+            assert dataset.fault(row["question"], row["answer"]) is None
+
+
+def test_rows_per_cell(dataset: Multiplication, data_dir: Path) -> None:
+    counts = {
+        split: Counter(dataset.group(row["id"]) for row in dataset.rows(split, data_dir)) for split in dataset.splits
+    }
+    big = ("1x3", "2x2", "2x3", "3x1", "3x2", "3x3")
+    assert counts["interpolate"] == {"1x1": 16, "1x2": 162, "2x1": 162, **dict.fromkeys(big, 500)}
+    assert counts["extrapolate"] == dict.fromkeys(("1x4", "2x4", "3x4", "4x1", "4x2", "4x3", "4x4"), 500)
+    # 8 is a tenth of 81 pairs; 492 are left for eight cells.
+    assert sum(counts["validation"].values()) == 500
+    assert counts["validation"]["1x1"] == 8
+    assert set(counts["validation"].values()) == {8, 61, 62}
+    assert all(abs(count - 30_000 / 9) < 5 * (30_000 / 9) ** 0.5 for count in counts["train"].values())
+    assert len(counts["train"]) == 9
+
+
+def test_test_pairs_are_drawn_without_replacement(dataset: Multiplication, data_dir: Path) -> None:
+    for split in ("validation", "interpolate", "extrapolate"):
+        drawn = operands(dataset, split, data_dir)
+        assert len(set(drawn)) == len(drawn)
+
+
+def test_no_unordered_pair_is_in_two_of_train_validation_and_test(dataset: Multiplication, data_dir: Path) -> None:
+    train, validation, interpolate, extrapolate = (pairs_of(dataset, split, data_dir) for split in dataset.splits)
+    assert not train & validation
+    assert not train & (interpolate | extrapolate)
+    assert not validation & (interpolate | extrapolate)
+
+
+def test_training_covers_what_is_left_and_every_operand_end(dataset: Multiplication, data_dir: Path) -> None:
+    drawn = operands(dataset, "train", data_dir)
+    ordered = {pair for pair in drawn if max(pair) < 10}
+    held_out = pairs_of(dataset, "validation", data_dir) | pairs_of(dataset, "interpolate", data_dir)
+    left = {(a, b) for a in range(1, 10) for b in range(1, 10) if frozenset((a, b)) not in held_out}
+    assert ordered == left
+    assert {min(a for a, _ in drawn), max(a for a, _ in drawn)} == {1, 999}
+    assert {10, 99, 100, 999} <= {a for a, _ in drawn}
+
+
+def test_the_default_sizes() -> None:
+    inner, outer = cells(MultiplicationConfig())
+    assert (len(inner), len(outer)) == (25, 11)
+    assert all(max(cell) == 6 for cell in outer)
+    config = MultiplicationConfig()
+    counts = [min(config.test_rows_per_cell, portion(cell, config.test_share)) for cell in inner + outer]
+    assert (sum(counts[:25]), sum(counts[25:])) == (16 + 2 * 162 + 22 * 500, 11 * 500)
+    assert [pairs_in(cell) for cell in ((1, 1), (1, 2), (3, 2))] == [81, 810, 81_000]
+
+
+def test_the_text_is_pinned(dataset: Multiplication, data_dir: Path, tmp_path: Path) -> None:
+    # If this fails after an update of numpy, its random streams have changed: raise Multiplication.version.
+    expected = {
+        "train.jsonl": "951fdb566deaad8a74d49452c9611a77be0ae6a62501943f21ce81fc71318b91",
+        "validation.jsonl": "c027bf070bb1ddea6ebcd986ee8a67b7678ab4651a21ce1295ef4666425f9b78",
+        "interpolate.jsonl": "2aba827c55454522fdcbaeadf4db41ab7c1b38da48bd1340037424e262a52a9c",
+        "extrapolate.jsonl": "564713091658ce814a6e48326abb5f7afc5615afc120445601a48087c74e4758",
+    }
+    assert dataset.fingerprint(data_dir)["files"] == expected
+    dataset.prepare(tmp_path)
+    assert dataset.fingerprint(tmp_path)["files"] == expected
+
+
+def test_training_size_leaves_the_test_as_it_is(dataset: Multiplication, data_dir: Path, tmp_path: Path) -> None:
+    fewer = Multiplication(MultiplicationConfig(max_digits=3, extrapolate_digits=4, train_rows=100, validation_rows=50))
+    fewer.prepare(tmp_path)
+    for split in dataset.test_splits:
+        assert list(fewer.rows(split, tmp_path)) == list(dataset.rows(split, data_dir))
+
+
+def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
+    huge = Multiplication(
+        MultiplicationConfig(
+            max_digits=9, extrapolate_digits=10, train_rows=500, validation_rows=100, test_rows_per_cell=3
+        )
+    )
+    huge.prepare(tmp_path)
+    rows = [row for split in huge.splits for row in huge.rows(split, tmp_path)]
+    assert all(huge.fault(row["question"], row["answer"]) is None for row in rows)
+    assert max(len(row["answer"]) for row in rows) >= 19
+    assert len(huge.rows("extrapolate", tmp_path)) == 19 * 3
+
+
+def test_the_largest_share_still_leaves_pairs_to_train_on(tmp_path: Path) -> None:
+    for seed in range(6):
+        config = MultiplicationConfig(
+            max_digits=1, extrapolate_digits=2, train_rows=200, validation_rows=12, test_share=0.3, seed=seed
+        )
+        dataset = Multiplication(config)
+        dataset.prepare(tmp_path)
+        assert len(dataset.rows("interpolate", tmp_path)) == 24
+        assert not pairs_of(dataset, "train", tmp_path) & pairs_of(dataset, "interpolate", tmp_path)
+
+
+def test_distinct_exhausts_a_cell_and_respects_what_is_held_out() -> None:
+    rng = np.random.default_rng(0)
+    everything = distinct(rng, (1, 1), 81, np.empty(0, dtype=np.int64))
+    assert {tuple(pair) for pair in everything.tolist()} == {(a, b) for a in range(1, 10) for b in range(1, 10)}
+    held_out = unordered(np.array([[a, b] for a in range(1, 10) for b in range(1, 10) if a + b != 10]))
+    left = distinct(rng, (1, 1), 9, held_out)
+    assert {tuple(pair) for pair in left.tolist()} == {(a, 10 - a) for a in range(1, 10)}
+    assert distinct(rng, (2, 3), 0, held_out).shape == (0, 2)
+
+
+def test_unordered_keys() -> None:
+    keys = unordered(np.array([[12, 345], [345, 12], [34, 512], [999_999_999, 999_999_999]]))
+    assert keys[0] == keys[1] == 12_000_000_345
+    assert keys[3] == 999_999_999_999_999_999
+    assert len(set(keys.tolist())) == 3
+
+
+def test_training_draws_are_uniform_over_the_pairs_of_a_cell() -> None:
+    held_out = unordered(np.array([[3, 4]]))
+    pairs = draw_train(np.random.default_rng(0), 1, 79_000, held_out)
+    counts = Counter(map(tuple, pairs.tolist()))
+    assert (3, 4) not in counts
+    assert (4, 3) not in counts
+    assert len(counts) == 79
+    chi_squared = sum((count - 1000) ** 2 / 1000 for count in counts.values())
+    assert chi_squared < 78 + 4 * (2 * 78) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("total", "caps", "counts"),
+    [
+        (0, [3, 3], [0, 0]),
+        (5, [8, 8], [3, 2]),
+        (12, [2, 9, 9], [2, 5, 5]),
+        (9, [1, 2, 6], [1, 2, 6]),
+        (7, [0, 1, 9], [0, 1, 6]),
+    ],
+)
+def test_spread(total: int, caps: list[int], counts: list[int]) -> None:
+    assert spread(total, caps) == counts
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            MultiplicationConfig(extrapolate_digits=5),
+            "dataset.extrapolate_digits=5: must be above dataset.max_digits=5",
+        ),
+        (
+            MultiplicationConfig(max_digits=1, validation_rows=9),
+            "dataset.validation_rows=9: these cells hold at most 8",
+        ),
+    ],
+)
+def test_impossible_settings(tmp_path: Path, config: MultiplicationConfig, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Multiplication(config).prepare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"), [("What is 3 times 4?", "13"), ("What is 3 times 4?", "012"), ("What is 03 times 4?", "12")]
+)
+def test_faults(dataset: Multiplication, question: str, answer: str) -> None:
+    assert dataset.fault(question, answer) is not None

@@ -1,0 +1,145 @@
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data.store import Example, Rows, read_manifest, write_split
+
+EXAMPLES = [
+    Example(id=f"train/{i:05d}", question=question, answer=str(i))
+    for i, question in enumerate(["plain", 'quote " and \\', "line\nfeed", "é ² \u2028 \x85", "\U0001f600"])
+]
+
+
+@pytest.fixture
+def prepared(small: NoisyNumbers, data_dir: Path) -> Path:
+    return small.prepare(data_dir)
+
+
+def test_rows_are_a_sequence(tmp_path: Path) -> None:
+    write_split(tmp_path, "train", EXAMPLES)
+    rows = Rows((tmp_path / "train.jsonl").read_bytes())
+    assert len(rows) == 5
+    assert list(rows) == EXAMPLES
+    assert rows[1:4] == EXAMPLES[1:4]
+    assert rows[::-2] == EXAMPLES[::-2]
+    assert (rows[0], rows[-1]) == (EXAMPLES[0], EXAMPLES[4])
+    assert list(pickle.loads(pickle.dumps(rows))) == EXAMPLES
+    with pytest.raises(IndexError):
+        rows[5]
+
+
+def test_iteration_crosses_blocks(tmp_path: Path) -> None:
+    many = [Example(id=f"train/{i:05d}", question=str(i), answer=str(-i)) for i in range(9000)]
+    write_split(tmp_path, "train", many)
+    assert list(Rows((tmp_path / "train.jsonl").read_bytes())) == many
+
+
+def test_lines_are_json_and_the_arrow_copy_agrees(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    entry = write_split(tmp_path, "train", EXAMPLES)
+    lines = (tmp_path / "train.jsonl").read_text(encoding="ascii").split("\n")
+    assert [json.loads(line) for line in lines[:-1]] == EXAMPLES
+    assert entry["rows"] == 5
+    assert entry["bytes"] == (tmp_path / "train.jsonl").stat().st_size
+    assert Dataset.from_file(str(tmp_path / "train.arrow")).to_list() == EXAMPLES
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    assert write_split(tmp_path, "train", [])["rows"] == 0
+    assert list(Rows(b"")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "reason"),
+    [
+        (lambda lines: [*lines[:6], lines[6][:9]], 7, "not a JSON object"),
+        (lambda lines: lines[:7], 8, "not the file that was prepared"),
+        (lambda lines: [*lines[:4], *lines[5:]], 5, "not row 4"),
+        (lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]], 5, "not row 4"),
+        (lambda lines: [*lines[:2], lines[2].replace("=", "+"), *lines[3:]], 3, "is not a question of noisy_numbers"),
+        (lambda lines: [*lines[:2], "", *lines[2:]], 3, "not a JSON object"),
+        (lambda lines: [*lines[:2], lines[2].replace('"answer":"', '"answer":"1'), *lines[3:]], 3, "is not two digits"),
+        (lambda lines: [lines[0].replace("}", ',"x":1}'), *lines[1:]], 1, "not row 0"),
+        (lambda lines: [lines[0].replace(" =", " \u00e9="), *lines[1:]], 1, "can't decode byte"),
+    ],
+)
+@pytest.mark.parametrize("call", ["rows", "load", "verify"])
+def test_a_damaged_file_is_named_with_its_line(
+    small: NoisyNumbers, prepared: Path, change, line: int, reason: str, call: str
+) -> None:
+    path = prepared / "train.jsonl"
+    lines = path.read_text().split("\n")[:-1]
+    path.write_text("\n".join(change(lines)) + "\n")
+    calls = {
+        "rows": lambda: small.rows("train", prepared.parent),
+        "load": lambda: small.load("train", prepared.parent),
+        "verify": lambda: small.prepare(prepared.parent, verify=True),
+    }
+    with pytest.raises(UserError) as caught:
+        calls[call]()
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert reason in str(caught.value)
+    assert f"delete the folder {prepared}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_changed_digit_is_noticed(small: NoisyNumbers, prepared: Path) -> None:
+    path = prepared / "test.jsonl"
+    text = path.read_text()
+    answer = json.loads(text.split("\n")[0])["answer"]
+    other = "50" if answer != "50" else "51"
+    path.write_text(text.replace(f'"answer":"{answer}"', f'"answer":"{other}"', 1))
+    small.prepare(prepared.parent)  # sizes alone do not tell
+    with pytest.raises(UserError, match=r"test\.jsonl: not the file that was prepared"):
+        small.rows("test", prepared.parent)
+    assert len(small.rows("train", prepared.parent)) == 30
+
+
+def test_a_truncated_file_is_noticed_without_digests(small: NoisyNumbers, prepared: Path) -> None:
+    path = prepared / "validation.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"validation\.jsonl:10: damaged"):
+        small.prepare(prepared.parent)
+
+
+def test_missing_files(small: NoisyNumbers, prepared: Path) -> None:
+    (prepared / "train.jsonl").unlink()
+    with pytest.raises(UserError, match=r"train\.jsonl: missing; delete the folder"):
+        small.prepare(prepared.parent)
+    (prepared / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"manifest\.json:1: missing or damaged"):
+        small.prepare(prepared.parent)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"splits": {"train": {}}}', b'{"splits": 3}', b"\xff", b"[" * 99_999]
+)
+def test_a_damaged_manifest_is_one_error(prepared: Path, content: bytes) -> None:
+    (prepared / "manifest.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"manifest\.json:1: missing or damaged") as caught:
+        read_manifest(prepared)
+    assert "\n" not in str(caught.value)
+
+
+def test_load_without_an_intact_arrow_copy_reads_the_lines(small: NoisyNumbers, prepared: Path) -> None:
+    mapped = small.load("train", prepared.parent)
+    assert mapped.cache_files == [{"filename": str(prepared / "train.arrow")}]
+    expected = mapped.to_list()
+    arrow = prepared / "train.arrow"
+    arrow.write_bytes(arrow.read_bytes().replace(b"flat", b"loft"))
+    again = small.load("train", prepared.parent)
+    assert again.cache_files == []
+    assert again.to_list() == expected
+    arrow.unlink()
+    assert small.load("train", prepared.parent).to_list() == expected
+
+
+def test_a_folder_can_be_copied(small: NoisyNumbers, prepared: Path, tmp_path: Path) -> None:
+    shutil.copytree(prepared, tmp_path / "copy" / prepared.name)
+    assert list(small.rows("test", tmp_path / "copy")) == list(small.rows("test", prepared.parent))
