@@ -31,7 +31,7 @@ def _encode(folder: Path, rows: Any = ROWS, **changes: Any):
     return encode_dataset(rows, _tokenizer(), **{**settings, **changes})
 
 
-def _texts(example: dict[str, np.ndarray]) -> tuple[list[str], list[str]]:
+def _texts(example: dict[str, np.ndarray]) -> tuple[Any, ...]:
     tokenizer = _tokenizer()
     return tuple(tokenizer.convert_ids_to_tokens(example[name].tolist()) for name in ("question_ids", "answer_ids"))
 

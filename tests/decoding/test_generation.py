@@ -52,7 +52,12 @@ EXAMPLES = [{"question_ids": np.array(ids)} for ids in ([2, 3], [4], [5, 6, 2, 3
 def _run(model, **changes) -> list[str]:
     config = DecodingConfig(name="x", **{"batch_size": 2, **changes})
     return generate(
-        config, model=model, tokenizer=_Tokenizer(), examples=EXAMPLES, collate=_collate, max_new_tokens=5  # pyright: ignore
+        config,
+        model=model,
+        tokenizer=_Tokenizer(),
+        examples=EXAMPLES,
+        collate=_collate,
+        max_new_tokens=5,  # pyright: ignore
     )
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast, T5ForConditionalGeneration
 from transformers import GPT2Config as HFGPT2Config
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast, T5ForConditionalGeneration
 from transformers import T5Config as HFT5Config
 
 from ntl.config import UserError, compose
@@ -20,7 +20,12 @@ def _tiny(**changes) -> GPT2Config:
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [("gpt2_small", 124_439_808), ("gpt2_medium", 354_823_168), ("gpt2_large", 774_030_080), ("gpt2_xl", 1_557_611_200)],
+    [
+        ("gpt2_small", 124_439_808),
+        ("gpt2_medium", 354_823_168),
+        ("gpt2_large", 774_030_080),
+        ("gpt2_xl", 1_557_611_200),
+    ],
 )
 def test_published_shapes(name: str, parameters: int, tokenizer: PreTrainedTokenizerFast) -> None:
     config = compose([f"model={name}", "model.pretrained=false"]).model

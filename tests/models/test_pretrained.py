@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, GPT2LMHeadModel, PreTrainedTokenizerFast
 from transformers import GPT2Config as HFGPT2Config
-from transformers import GPT2LMHeadModel
 
 from ntl.config import UserError
 from ntl.config.model import GPT2Config

@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ntl.config.target import build as build
     from ntl.config.composition import compose as compose
     from ntl.config.composition import register as register
     from ntl.config.data import DatasetConfig as DatasetConfig
@@ -12,12 +11,13 @@ if TYPE_CHECKING:
     from ntl.config.errors import Diverged as Diverged
     from ntl.config.errors import UserError as UserError
     from ntl.config.identity import run_id as run_id
+    from ntl.config.legality import validate as validate
     from ntl.config.loss import LossConfig as LossConfig
     from ntl.config.model import ModelConfig as ModelConfig
     from ntl.config.root import Config as Config
+    from ntl.config.target import build as build
     from ntl.config.tokenizer import TokenizerConfig as TokenizerConfig
     from ntl.config.trainer import TrainerConfig as TrainerConfig
-    from ntl.config.legality import validate as validate
 
 _EXPORTS = {
     "Config": "root",

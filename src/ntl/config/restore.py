@@ -22,7 +22,12 @@ def _schema_of(group: str, values: Mapping[str, Any]) -> type | None:
         names = {field.name for field in fields(schema)}
         if path.startswith(f"{group}/") and set(values) <= names:
             target = {field.name: field.default for field in fields(schema)}.get("_target_")
-            if "_target_" not in values or target == values["_target_"] or not isinstance(target, str) or target == "???":
+            if (
+                "_target_" not in values
+                or target == values["_target_"]
+                or not isinstance(target, str)
+                or target == "???"
+            ):
                 return schema
     return None
 
@@ -57,7 +62,7 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
         raise UserError(f"{path}: not found; give the folder of a run, for example outputs/<run id>.")
     values: Any = OmegaConf.to_container(OmegaConf.load(path))
     for override in overrides:
-        key, equals, value = override.partition("=")
+        key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
         if key == "decoding":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig
 
 from ntl.config import DecodingConfig
 
@@ -21,8 +21,8 @@ def _batches(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 def generate(
     config: DecodingConfig,
     *,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    model: Any,
+    tokenizer: Any,
     examples: Sequence[Example],
     collate: Collate,
     max_new_tokens: int,
@@ -31,6 +31,8 @@ def generate(
     """One text per example, in the order of the examples.
 
     Args:
+        model: A transformers model with ``generate``.
+        tokenizer: Its tokenizer.
         examples: Encoded examples; ``collate`` makes input_ids and attention_mask (B, S) of them, for a decoder
             padded on the left. Sorted by length first, so that a batch holds little padding.
         max_new_tokens: Used where the config says 0; from the training data, never from the test answers.

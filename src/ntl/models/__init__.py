@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ntl.models.hub import require as require
     from ntl.models.hub import source as source
+    from ntl.models.pretrained import embedding_rows as embedding_rows
     from ntl.models.pretrained import fit_vocabulary as fit_vocabulary
     from ntl.models.pretrained import load_pretrained as load_pretrained
 
-_EXPORTS = {"fit_vocabulary": "pretrained", "load_pretrained": "pretrained", "require": "hub", "source": "hub"}
+_EXPORTS = {
+    "embedding_rows": "pretrained",
+    "fit_vocabulary": "pretrained",
+    "load_pretrained": "pretrained",
+    "require": "hub",
+    "source": "hub",
+}
 __all__ = sorted(_EXPORTS)
 
 

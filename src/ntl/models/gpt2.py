@@ -1,15 +1,17 @@
 """GPT-2 (Radford et al., 2019): published weights, or the same architecture from scratch."""
 
+from typing import Any
+
 import transformers
-from transformers import AutoModelForCausalLM, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, GPT2LMHeadModel, PreTrainedModel
 
 from ntl.config.model import GPT2Config
 from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_rows
 
 
-def build(config: GPT2Config, *, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def build(config: GPT2Config, *, tokenizer: Any) -> PreTrainedModel:
     """A decoder whose embedding has a row for every token of ``tokenizer``, the pad token's row among the new ones."""
-    dropout = {"resid_pdrop": config.dropout, "embd_pdrop": config.dropout, "attn_pdrop": config.dropout}
+    dropout: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
     if config.pretrained:
         model = load_pretrained(config, AutoModelForCausalLM, **dropout)
     else:

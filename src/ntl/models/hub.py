@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ntl.config import ModelConfig, UserError
+from ntl.config.network import unreachable
 
 
 def source(config: ModelConfig) -> str:
@@ -16,15 +17,26 @@ def require(name: str) -> None:
         if not (Path(name) / "config.json").is_file():
             raise UserError(f"model.path={name}: no config.json in this folder; give one written by save_pretrained.")
         return
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
-
-    try:
-        hf_hub_download(name, "config.json", etag_timeout=5)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+    problem = _unavailable(name)
+    if problem:
         raise UserError(
-            f"model {name}: neither in the local cache nor to be had from the hub ({type(error).__name__}). "
-            f"Either connect once, so that it is cached; or copy the model to this machine and give its folder "
-            f"by model.path=FOLDER; or train the architecture from scratch by model.pretrained=false "
-            f"tokenizer.path=FOLDER (or a *_tiny model, which needs no files)."
-        ) from error
+            f"model {name}: not in the local cache, and {problem}. Either connect once, so that it is cached; or copy "
+            f"the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
+            f"scratch by model.pretrained=false tokenizer.path=FOLDER (a *_tiny model needs no files at all)."
+        )
+
+
+def _unavailable(name: str) -> str:
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return ""
+    if constants.is_offline_mode():
+        return "HF_HUB_OFFLINE is set"
+    if problem := unreachable(constants.ENDPOINT):
+        return f"the hub cannot be reached: {problem}"
+    try:
+        hf_hub_download(name, "config.json")
+    except (OSError, ValueError) as error:
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return ""

@@ -31,8 +31,7 @@ def load_pretrained(config: ModelConfig, auto_class: Any, **overrides: Any) -> P
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Add embedding rows for tokens that the checkpoint does not know; every row that it has stays as it is."""
-    rows = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
+    if len(tokenizer) > embedding_rows(model):
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.eos_token_id = tokenizer.eos_token_id
@@ -40,6 +39,11 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
         model.generation_config.pad_token_id = tokenizer.pad_token_id
         model.generation_config.eos_token_id = tokenizer.eos_token_id
     return model
+
+
+def embedding_rows(model: Any) -> int:
+    """V: the width of the model's logits."""
+    return int(model.get_input_embeddings().weight.shape[0])
 
 
 def vocabulary_rows(configured: int, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -1,17 +1,24 @@
 """T5 v1.0 (Raffel et al., 2020): published weights, or the same architecture from scratch."""
 
+from typing import Any
+
 import transformers
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase, T5ForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, T5ForConditionalGeneration
 
 from ntl.config.model import T5Config
 from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_rows
 
 
-def build(config: T5Config, *, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
     """An encoder-decoder whose embedding has a row for every token of ``tokenizer``."""
     if config.pretrained:
         model = load_pretrained(config, AutoModelForSeq2SeqLM, dropout_rate=config.dropout)
     else:
+        tokens: dict[str, Any] = {
+            "decoder_start_token_id": tokenizer.pad_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+        }
         model = T5ForConditionalGeneration(
             transformers.T5Config(
                 vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
@@ -22,9 +29,7 @@ def build(config: T5Config, *, tokenizer: PreTrainedTokenizerBase) -> PreTrained
                 num_heads=config.num_heads,
                 dropout_rate=config.dropout,
                 initializer_factor=config.initializer_factor,
-                decoder_start_token_id=tokenizer.pad_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=tokenizer.eos_token_id,
+                **tokens,
             )
         )
     return fit_vocabulary(model, tokenizer)

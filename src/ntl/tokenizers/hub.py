@@ -1,16 +1,13 @@
 """Tokenizer files of a published model: from the local cache, else from the hub, else a clear and quick no."""
 
-import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.config.network import unreachable
 from ntl.tokenizers.files import BPE, SAVED, SENTENCEPIECE
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 _ALTERNATIVES = ((SAVED,), (SENTENCEPIECE,), BPE)
-_PROBE_SECONDS = 6.0
 
 
 def cached_or_downloaded(hub_id: str) -> Path:
@@ -26,7 +23,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
 
     if constants.is_offline_mode():
         raise UserError(_no_file(hub_id, "it is not in the local cache and HF_HUB_OFFLINE is set"))
-    problem = _unreachable(constants.ENDPOINT)
+    problem = unreachable(constants.ENDPOINT)
     if problem:
         raise UserError(_no_file(hub_id, f"{constants.ENDPOINT} cannot be reached: {problem}"))
     return _download(hub_id)
@@ -64,31 +61,6 @@ def _fetch(hub_id: str, names: tuple[str, ...]) -> Path | None:
         return None
     except (OSError, HFValidationError) as error:
         raise UserError(_no_file(hub_id, str(error).strip().splitlines()[0][:200])) from error
-
-
-def _unreachable(endpoint: str) -> str:
-    """Why the hub does not answer, or the empty string.
-
-    huggingface_hub waits for minutes on a network that drops packets, and a dead name server holds the lookup
-    itself: so a thread asks first, and is not waited for any longer than this.
-    """
-    answer = [f"no answer within {_PROBE_SECONDS:g} seconds"]
-
-    def ask() -> None:
-        try:
-            urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=_PROBE_SECONDS).close()
-            answer[0] = ""
-        except urllib.error.HTTPError:
-            answer[0] = ""
-        except urllib.error.URLError as error:
-            answer[0] = str(error.reason)
-        except (OSError, ValueError) as error:
-            answer[0] = str(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_PROBE_SECONDS)
-    return answer[0]
 
 
 def _no_file(hub_id: str, reason: str) -> str:

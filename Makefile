@@ -1,0 +1,77 @@
+# `make help` lists the targets. Everything runs from $(VENV), which `make install` fills.
+PYTHON ?= python3
+VENV ?= .venv
+TABLE ?= quickstart
+SCALE ?= tiny
+DATASET ?= arithmetic
+RUN ?=
+
+BIN := $(VENV)/bin
+RUN_PY := $(BIN)/python
+# The stamp carries the folder's path: a virtual environment that was copied or moved still points to the old tree.
+STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
+
+.DEFAULT_GOAL := help
+.PHONY: help install quickstart test slow check format data reproduce tables publish ci clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Settings: PYTHON=$(PYTHON) VENV=$(VENV)"
+
+install: $(STAMP) ## make .venv and install the project with its tools; does nothing when that is done
+
+$(STAMP): pyproject.toml constraints.txt scripts/install.py
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: no $(PYTHON) found; ntl needs Python 3.11 or newer: make install PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is $$($(PYTHON) --version 2>&1); ntl needs 3.11 or newer: make install PYTHON=python3.11"; exit 2; }
+	@if [ -e "$(VENV)" ] && [ ! -f "$(VENV)/pyvenv.cfg" ]; then \
+	  echo "error: VENV=$(VENV) exists and is no virtual environment; choose another folder or remove it."; exit 2; fi
+	@echo "Making $(VENV) with $$($(PYTHON) --version) and installing; about a minute."
+	@$(PYTHON) -m venv --clear "$(VENV)" || { \
+	  echo "error: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt install python3-venv"; rm -rf "$(VENV)"; exit 2; }
+	@$(RUN_PY) scripts/install.py
+	@touch $@
+
+quickstart: install ## train CE, the control and NTL-WAS on two small tasks and print the table (a few minutes)
+	@$(RUN_PY) scripts/quickstart.py
+
+test: install ## the default tests (under 4 minutes on two cores)
+	@$(RUN_PY) -m pytest -q -m "not slow"
+
+slow: install ## the tests that train for minutes
+	@$(RUN_PY) -m pytest -q -m slow
+
+check: install ## lint, format, types, import order, the rules of the project
+	@$(RUN_PY) -m ruff check .
+	@$(RUN_PY) -m ruff format --check .
+	@$(RUN_PY) -m pyright --pythonpath $(RUN_PY)
+	@$(BIN)/lint-imports --no-cache
+	@$(RUN_PY) -m pytest -q tests/test_project.py
+
+format: install ## let ruff rewrite what it can
+	@$(RUN_PY) -m ruff check --fix .
+	@$(RUN_PY) -m ruff format .
+
+data: install ## prepare one data set: make data DATASET=arithmetic
+	@$(RUN_PY) scripts/prepare_data.py $(DATASET)
+
+reproduce: install ## run what a table still lacks: make reproduce TABLE=quickstart SCALE=tiny
+	@$(RUN_PY) scripts/reproduce.py --table $(TABLE) --scale $(SCALE)
+
+tables: install ## rebuild results/tables from the published records
+	@$(RUN_PY) scripts/make_tables.py --records results/runs
+
+publish: install ## copy a run's record into results/runs: make publish RUN=outputs/ID
+	@test -n "$(RUN)" || { echo "error: say which run: make publish RUN=outputs/ID"; exit 2; }
+	@$(RUN_PY) scripts/publish.py $(RUN)
+
+ci: ## everything that continuous integration runs, in a fresh environment
+	@.ci/run
+
+clean: ## remove caches
+	@rm -rf .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@find src scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove caches and .venv; data/ and outputs/ stay
+	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi

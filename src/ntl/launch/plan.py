@@ -1,0 +1,84 @@
+"""From override lists to runs: composed, named, each once, and parted into those with a record and those without."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ntl.config import compose, run_id
+from ntl.config.root import Config
+
+# A log line is far shorter; only the end of the file is read.
+_TAIL_BYTES = 8192
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run before it starts. ``kind`` is shared by runs that should take equally long."""
+
+    id: str
+    label: str
+    overrides: tuple[str, ...]
+    folder: Path
+    kind: tuple[str, ...]
+    max_steps: int
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "record.json"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "run.log"
+
+    def step(self, since: float) -> int:
+        """The last step in metrics.jsonl; 0 where the file is older than ``since`` (seconds since the epoch)."""
+        path = self.folder / "metrics.jsonl"
+        try:
+            if path.stat().st_mtime < since:
+                return 0
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                lines = file.read().splitlines()
+        except OSError:
+            return 0
+        for line in reversed(lines):
+            try:
+                return int(json.loads(line)["step"])
+            except (ValueError, KeyError, TypeError):
+                continue  # cut at either end, or a line about something else
+        return 0
+
+
+def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tuple[list[Run], list[Run]]:
+    """(to do, done already), each run once; those with the most steps first, so that none is left running alone.
+
+    ``outputs`` replaces the configs' own ``output_dir``. UserError and Hydra's errors for what does not compose.
+    """
+    place = [] if outputs is None else [f"output_dir={_quoted(outputs)}"]
+    composed: dict[str, tuple[Config, tuple[str, ...]]] = {}
+    for overrides in runs:
+        config = compose([*overrides, *place])
+        composed.setdefault(run_id(config), (config, (*overrides, *place)))
+    several = len({config.model.name for config, _ in composed.values()}) > 1
+    planned = [_run(name, config, overrides, several) for name, (config, overrides) in composed.items()]
+    todo = [run for run in planned if not run.record.is_file()]
+    return sorted(todo, key=lambda run: -run.max_steps), [run for run in planned if run.record.is_file()]
+
+
+def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool) -> Run:
+    words = [config.dataset.name, *([config.model.name] if with_model else []), config.loss.name]
+    return Run(
+        id=name,
+        label=f"{' '.join(words)} seed {config.seed}",
+        overrides=overrides,
+        folder=Path(config.output_dir) / name,
+        kind=(config.dataset.name, config.model.name, config.scale.name),
+        max_steps=config.trainer.max_steps,
+    )
+
+
+def _quoted(path: Path) -> str:
+    # Hydra's grammar gives meaning to spaces, commas and brackets outside quotes.
+    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"

@@ -1,0 +1,143 @@
+"""What a person sees while runs go on: bars on a terminal, plain lines elsewhere, and an estimate of the time left."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from ntl.launch.plan import Run
+from ntl.launch.pool import Ended
+
+# Without a terminal a line comes at least this often.
+QUIET_SECONDS = 20.0
+
+Running = Sequence[tuple[Run, float]]
+
+
+def duration(seconds: float) -> str:
+    """``8 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class Estimate:
+    """Time left, from finished runs of the same kind, else from the steps a running one has made, else unknown."""
+
+    def __init__(self, workers: int, clock: Callable[[], float] = time.time) -> None:
+        self._workers, self._clock = workers, clock
+        self._seconds: dict[tuple[str, ...], list[float]] = {}
+
+    def ended(self, run: Run, seconds: float) -> None:
+        self._seconds.setdefault(run.kind, []).append(seconds)
+
+    def left(self, running: Running, waiting: Sequence[Run]) -> float | None:
+        """Seconds until the last run ends, on ``workers`` processes; None while some kind of run is unknown."""
+        known = {kind: sum(values) / len(values) for kind, values in self._seconds.items()}
+        rests: list[float | None] = []
+        for run, since in running:
+            gone, step = self._clock() - since, run.step(since)
+            whole = known.get(run.kind)
+            if whole is None and step > 0:
+                whole = known[run.kind] = gone * run.max_steps / step
+            rests.append(None if whole is None else max(0.0, whole - gone))
+        rests += [known.get(run.kind) for run in waiting]
+        if any(rest is None for rest in rests):
+            return None
+        seconds = [rest for rest in rests if rest is not None]
+        return max([sum(seconds) / self._workers, *seconds], default=0.0)
+
+
+class Display(Protocol):
+    """Shows runs that end and runs that go on; ``close`` leaves the terminal as it was."""
+
+    def ended(self, number: int, result: Ended, left: float | None) -> None: ...
+
+    def tick(self, running: Running, left: float | None) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def result_line(number: int, total: int, result: Ended) -> str:
+    width = len(str(total))
+    verdict = f"FAILED after {result.seconds:.1f} s: {result.error}" if result.error else f"{result.seconds:.1f} s"
+    return f"[{number:>{width}}/{total}] {result.run.label}: {verdict}"
+
+
+class PlainDisplay:
+    """One line for each run that ends, and one in between when it has been quiet for long."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._total, self._console = total, console
+        self._last = time.monotonic()
+
+    def ended(self, number: int, result: Ended, left: float | None) -> None:
+        rest = f" (about {duration(left)} left)" if left else ""
+        self.say(result_line(number, self._total, result) + rest)
+
+    def tick(self, running: Running, left: float | None) -> None:
+        if time.monotonic() - self._last < QUIET_SECONDS:
+            return
+        steps = ", ".join(f"{run.label} {run.step(since)}/{run.max_steps}" for run, since in running)
+        self.say(f"  running: {steps}" + (f"; about {duration(left)} left" if left else ""))
+
+    def say(self, line: str) -> None:
+        self._last = time.monotonic()
+        # soft_wrap: a log has no width.
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        pass
+
+
+class LiveDisplay:
+    """A bar for all runs, one for each that goes on, and the lines of those that ended above them."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._total = total
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=console,
+            transient=True,
+        )
+        self._all = self._bars.add_task("runs", total=total, note="")
+        self._tasks: dict[str, Any] = {}
+        self._bars.start()
+
+    def ended(self, number: int, result: Ended, left: float | None) -> None:
+        if result.run.id in self._tasks:
+            self._bars.remove_task(self._tasks.pop(result.run.id))
+        self._bars.update(self._all, completed=number)
+        self.say(result_line(number, self._total, result))
+
+    def tick(self, running: Running, left: float | None) -> None:
+        self._bars.update(self._all, note="" if left is None else f"about {duration(left)} left")
+        for run, since in running:
+            if run.id not in self._tasks:
+                self._tasks[run.id] = self._bars.add_task(run.label, total=run.max_steps, note="")
+            step = run.step(since)
+            note = "" if step else "starting"
+            self._bars.update(self._tasks[run.id], completed=step, note="scoring" if step >= run.max_steps else note)
+
+    def say(self, line: str) -> None:
+        self._bars.console.print(line, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._bars.stop()
+
+
+def make_display(total: int, console: Console | None = None) -> Display:
+    """Bars where the console is a terminal, lines elsewhere."""
+    console = console or Console()
+    return LiveDisplay(total, console) if console.is_terminal else PlainDisplay(total, console)

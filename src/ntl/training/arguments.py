@@ -1,0 +1,65 @@
+"""Our trainer config as transformers' training arguments."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Seq2SeqTrainingArguments
+
+from ntl.config import Config
+from ntl.config.trainer import Schedule
+
+SCHEDULER = {
+    Schedule.plateau: "reduce_lr_on_plateau",
+    Schedule.linear: "linear",
+    Schedule.cosine: "cosine",
+    Schedule.constant: "constant_with_warmup",
+}
+
+
+def training_arguments(config: Config, checkpoints: Path) -> Seq2SeqTrainingArguments:
+    """Nothing here reports anywhere or writes outside ``checkpoints``; logging is ``ntl.training.tracking``."""
+    trainer = config.trainer
+    scheduler: dict[str, Any] = {}
+    if trainer.schedule is Schedule.plateau:
+        scheduler = {"factor": trainer.factor, "patience": trainer.patience}
+    return Seq2SeqTrainingArguments(
+        output_dir=str(checkpoints),
+        max_steps=trainer.max_steps,
+        per_device_train_batch_size=trainer.batch_size,
+        per_device_eval_batch_size=trainer.eval_batch_size,
+        gradient_accumulation_steps=trainer.accumulation_steps,
+        learning_rate=trainer.lr,
+        weight_decay=trainer.weight_decay,
+        max_grad_norm=trainer.max_grad_norm,
+        lr_scheduler_type=SCHEDULER[trainer.schedule],
+        lr_scheduler_kwargs=scheduler,
+        warmup_steps=trainer.warmup_steps,
+        # The plateau schedule watches the validation CE, so that runs with different losses share one schedule.
+        metric_for_best_model="eval_ce",
+        greater_is_better=False,
+        eval_strategy="steps" if trainer.eval_steps else "no",
+        eval_steps=trainer.eval_steps or None,
+        save_strategy="steps" if trainer.save_steps else "no",
+        save_steps=trainer.save_steps or trainer.max_steps,
+        # Checkpoints are pruned by ours only after the new one is whole.
+        save_total_limit=None,
+        logging_strategy="steps",
+        logging_steps=trainer.logging_steps,
+        logging_nan_inf_filter=False,
+        seed=config.seed,
+        data_seed=config.seed,
+        bf16=trainer.bf16,
+        use_cpu=config.device == "cpu",
+        ddp_backend="gloo" if config.device == "cpu" and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
+        ddp_find_unused_parameters=False,
+        average_tokens_across_devices=False,
+        dataloader_num_workers=trainer.num_workers,
+        dataloader_pin_memory=torch.cuda.is_available() and config.device != "cpu",
+        remove_unused_columns=False,
+        label_names=["labels"],
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+    )

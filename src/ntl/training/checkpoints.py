@@ -1,0 +1,81 @@
+"""What makes a checkpoint whole, and which one a run continues from."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+METERS = "meters.json"
+STEP = re.compile(r"checkpoint-([0-9]+)")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_json(path: Path, value: object) -> None:
+    scratch = path.with_name(f".{path.name}.new")
+    with scratch.open("w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, path)
+
+
+def write_manifest(folder: Path) -> None:
+    """Name every file with its sha256. Written last, so that a checkpoint without it is not whole."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    _write_json(folder / MANIFEST, {path.name: _sha256(path) for path in files})
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file that the manifest names is there, unchanged."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return all(_sha256(folder / name) == digest for name, digest in manifest.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def step_of(folder: Path) -> int:
+    """The optimizer step that a checkpoint was taken at, -1 for another folder."""
+    match = STEP.fullmatch(folder.name)
+    return int(match.group(1)) if match else -1
+
+
+def by_step(folder: Path) -> list[Path]:
+    """All checkpoints, the newest first."""
+    found = [path for path in folder.glob("checkpoint-*") if step_of(path) >= 0] if folder.is_dir() else []
+    return sorted(found, key=step_of, reverse=True)
+
+
+def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
+    """The newest whole checkpoint, and the newer ones that are damaged or unfinished."""
+    damaged = []
+    for checkpoint in by_step(folder):
+        if is_whole(checkpoint):
+            return checkpoint, damaged
+        damaged.append(checkpoint)
+    return None, damaged
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Delete all but the newest ``keep`` checkpoints."""
+    for checkpoint in by_step(folder)[keep:]:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def write_meters(path: Path, meters: Sequence[float], since: int, tokens: int) -> None:
+    """The sums of the log line under way, so that a resumed run logs what an uninterrupted one does."""
+    _write_json(path, {"meters": list(meters), "since": since, "tokens": tokens})
+
+
+def read_meters(path: Path) -> tuple[list[float], int, int]:
+    """What ``write_meters`` wrote."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return stored["meters"], stored["since"], stored["tokens"]

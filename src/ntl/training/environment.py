@@ -1,0 +1,52 @@
+"""What a record says about where it was made."""
+
+import os
+import platform
+import resource
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+PACKAGES = ("ntl", "torch", "transformers", "tokenizers", "accelerate", "numpy", "sentencepiece", "datasets")
+
+
+def packages() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state() -> dict[str, str | bool | None]:
+    """The commit of the source tree and whether a tracked file differs from it; None outside a checkout."""
+    root = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    changes = git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
+
+
+def device_name(device: torch.device) -> str:
+    """The accelerator's name, or the processor's architecture with the number of threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu {platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} threads"
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Peak device memory on a GPU, peak resident memory of this process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

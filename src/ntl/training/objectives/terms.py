@@ -1,0 +1,33 @@
+"""The loss config as two functions of logits and labels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from ntl.config.loss import FunctionConfig, LossConfig
+from ntl.config.target import locate
+from ntl.numbers import NumberVocabulary
+
+Loss = Callable[..., torch.Tensor]
+
+
+def _function(config: FunctionConfig, **bound: object) -> Loss:
+    return partial(locate(config._target_), **config.options, **bound)
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """``base`` over all labelled tokens plus ``weight`` x ``number``, if there is one, over number-labelled tokens."""
+
+    base: Loss
+    number: Loss | None
+    weight: float
+
+    @classmethod
+    def from_config(cls, config: LossConfig, number_vocab: NumberVocabulary) -> "LossTerms":
+        """Bind the options; the cost matrix, where there is one, is built from the number tokens' values."""
+        bound = {} if config.cost is None else {"cost": _function(config.cost)(number_vocab.token_values)}
+        number = None if config.number is None else _function(config.number, **bound)
+        return cls(_function(config.base), number, config.weight)

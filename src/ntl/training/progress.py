@@ -1,0 +1,48 @@
+"""Training progress as plain lines, at most one in a few seconds."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+SECONDS_BETWEEN = 5.0
+
+
+class ProgressLines(TrainerCallback):
+    """``step 250/500  loss 1.234  ce 1.1  ntl 0.4  31 steps/s  8 s left``."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.started = self.last_line = time.monotonic()
+        self.first_step = 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Time counts from the first step of this process."""
+        self.started = self.last_line = time.monotonic()
+        self.first_step = state.global_step
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A line for training logs; evaluations are in metrics.jsonl."""
+        now = time.monotonic()
+        done = state.global_step - self.first_step
+        if logs is None or "loss" not in logs or not done:
+            return
+        if now - self.last_line < SECONDS_BETWEEN and state.global_step < state.max_steps:
+            return
+        self.last_line = now
+        rate = done / (now - self.started)
+        left = (state.max_steps - state.global_step) / rate
+        self.say(
+            f"step {state.global_step:,}/{state.max_steps:,}  loss {logs['loss']:.4f}  ce {logs['ce']:.4f}  "
+            f"ntl {logs['ntl']:.4f}  {rate:.1f} steps/s  {left:.0f} s left"
+        )

@@ -1,0 +1,79 @@
+"""One run from a config to its record, in the order that lets a mistake show before anything slow begins."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ntl.config import Config, UserError, run_id
+from ntl.config.identity import plain
+from ntl.models import require, source
+from ntl.results import read_record
+
+PUBLISHED_AT_TINY = (
+    "{name} is a published size: scale=paper is what it is for, and a *_tiny model is what scale=tiny is for."
+)
+
+
+def say(message: str) -> None:
+    """A line for the person who watches, from the first rank only."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(message, flush=True)
+
+
+def run(config: Config, overrides: Sequence[str] = ()) -> Path:
+    """Prepare, train, decode, score and record; a run whose record exists is not repeated.
+
+    Returns:
+        The path of record.json.
+
+    Raises:
+        UserError: Something that the config names is missing or does not fit.
+        Diverged: The loss became NaN or infinite.
+        KeyboardInterrupt: After the checkpoint that Ctrl-C asks for.
+    """
+    folder = Path(config.output_dir) / run_id(config)
+    record_path = folder / "record.json"
+    if record_path.is_file():
+        _report_finished(record_path, config)
+        return record_path
+    if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
+        require(source(config.model))
+    if config.model.hub_id and config.scale.name == "tiny":
+        say(PUBLISHED_AT_TINY.format(name=config.model.name))
+    with _only_one(folder):
+        # Imported here: a mistake in the config must show before torch is loaded.
+        from ntl.training.session import Session
+
+        return Session(config, folder, overrides, say).run()
+
+
+def _report_finished(record_path: Path, config: Config) -> None:
+    decoded = read_record(record_path).config.get("decoding")
+    say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
+    if decoded != plain(config.decoding):
+        say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it otherwise.")
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    # Ranks of one run share the lock that the first of them holds.
+    if int(os.environ.get("RANK", "0")) != 0:
+        yield
+        return
+    lock_path = folder.parent / f".{folder.name}.lock"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = lock_path.open("w")
+    except OSError as error:
+        raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{folder}: another process is at this run; wait for it, or change seed=.") from error
+        try:
+            yield
+        finally:
+            lock_path.unlink(missing_ok=True)

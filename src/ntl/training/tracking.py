@@ -1,0 +1,125 @@
+"""metrics.jsonl, always; Weights & Biases as a mirror of it that may fail without harm."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ntl.config import Config
+from ntl.config.identity import plain
+
+METRICS = "metrics.jsonl"
+
+
+class MetricsFile(TrainerCallback):
+    """Appends every log line to metrics.jsonl: step, epoch, and loss, ce, ntl or eval_loss, eval_ce, eval_ntl."""
+
+    def __init__(self, path: Path, mirror: Callable[[Mapping[str, float]], None]) -> None:
+        self.path = path
+        self.mirror = mirror
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Forget what was logged after the checkpoint that the run continues from."""
+        if state.is_world_process_zero:
+            kept = [line for line in read_metrics(self.path) if line["step"] <= state.global_step]
+            self.path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """One line of JSON; the summary that the Trainer logs at its end has no place here."""
+        if not state.is_world_process_zero or logs is None or "train_runtime" in logs:
+            return
+        line = {"step": state.global_step, **logs}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        self.mirror(line)
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """The whole lines of a metrics file; a line cut by a kill is left out."""
+    lines = []
+    if path.is_file():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(text))
+            except ValueError:
+                break
+    return lines
+
+
+class WandbMirror:
+    """A W&B run that goes on without W&B: whatever it raises is told once, and nothing is sent after."""
+
+    def __init__(self, config: Config, run_id: str, folder: Path, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._run: Any = None
+        self._attempt(lambda: self._start(config, run_id, folder))
+
+    def _start(self, config: Config, run_id: str, folder: Path) -> None:
+        os.environ.setdefault("WANDB_SILENT", "true")
+        import wandb
+
+        # Without a key wandb would ask for one, and wait.
+        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
+        tracking = config.tracking
+        self._run = wandb.init(
+            project=tracking.project,
+            entity=tracking.entity or None,
+            group=tracking.group or None,
+            tags=tracking.tags or None,
+            id=run_id,
+            name=run_id,
+            dir=str(folder),
+            config={key: value for key, value in plain(config).items() if key != "tracking"},
+            mode=mode,  # pyright: ignore[reportArgumentType] - a value of the user's environment
+            resume="allow",
+        )
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:  # whatever the service or its client does, the run goes on
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            self._warn(f"W&B failed and is left out from here on ({reason}); {METRICS} has everything.")
+            self._run = None
+
+    def log(self, line: Mapping[str, float]) -> None:
+        """Mirror one line of metrics.jsonl."""
+        if self._run is not None:
+            values = {key: value for key, value in line.items() if key != "step"}
+            self._attempt(lambda: self._run.log(values, step=int(line["step"])))
+
+    def finish(self, summary: Mapping[str, float | None]) -> None:
+        """Mirror the final metrics and close."""
+        if self._run is not None:
+            self._attempt(lambda: self._run.summary.update(dict(summary)))
+        if self._run is not None:
+            self._attempt(lambda: self._run.finish())
+
+
+class NoMirror:
+    """tracking=none."""
+
+    def log(self, line: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def finish(self, summary: Mapping[str, float | None]) -> None:
+        """Nothing."""
+
+
+def mirror(config: Config, run_id: str, folder: Path, warn: Callable[[str], None]) -> WandbMirror | NoMirror:
+    """The mirror that ``tracking`` asks for, on the first rank only."""
+    if config.tracking.name == "wandb" and int(os.environ.get("RANK", "0")) == 0:
+        return WandbMirror(config, run_id, folder, warn)
+    return NoMirror()

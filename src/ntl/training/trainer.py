@@ -1,0 +1,158 @@
+"""transformers' Seq2SeqTrainer, told how to divide our loss and what a whole checkpoint is."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import nn
+from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
+
+from ntl.config import Diverged
+from ntl.config.trainer import Normalization
+from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
+from ntl.training.objectives.next_token import IGNORE_INDEX, Parts
+
+# What is summed between two log lines: the step losses, then Parts.
+NUM_METERS = 5
+
+
+def mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """total / count, and 0 where nothing was counted."""
+    return total / count.clamp(min=1)
+
+
+def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
+    """CE and NTL over all examples, from one row of Parts per example: exact for any batch size or number of ranks."""
+    ce_sum, ce_count, ntl_sum, ntl_count = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0)
+    return {"ce": ce_sum / max(ce_count, 1), "ntl": ntl_sum / max(ntl_count, 1)}
+
+
+class ObjectiveTrainer(Seq2SeqTrainer):
+    """Trains an objective (``ntl.training.objectives``), whose forward returns ``Parts``.
+
+    total = CE sum / CE count + weight x NTL sum / NTL count. With ``Normalization.step`` the counts are those of the
+    whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is divided by its own.
+    """
+
+    # Read by transformers from 5.23 on: compute_loss accounts for gradient accumulation itself.
+    loss_is_scaled_for_ga = True
+
+    def __init__(self, *args: Any, normalization: Normalization, keep_checkpoints: int, **kwargs: Any) -> None:
+        super().__init__(*args, compute_metrics=evaluation_means, **kwargs)
+        if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
+            # Older versions divide by the accumulation steps unless they see a function here; it is never called.
+            self.compute_loss_func = evaluation_means
+        # It prints every log line; ntl.training.progress does, more sparingly.
+        self.remove_callback(PrinterCallback)
+        self.normalization = normalization
+        self.keep_checkpoints = keep_checkpoints
+        self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
+        self.metered_since = 0
+        self.tokens_seen = torch.zeros((), dtype=torch.int64, device=self.args.device)
+
+    # ---- the loss
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self.normalization is Normalization.micro_batch or not batches:
+            return batches, None
+        return batches, self._label_counts(batches)
+
+    def _label_counts(self, batches: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+        # (2,): labelled tokens and number labels of this optimizer step, over all ranks.
+        objective = self._objective()
+        return self._over_ranks(torch.stack([objective.count(batch["labels"]) for batch in batches]).sum(0))
+
+    def _over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+        if self.args.world_size == 1:
+            return values
+        total: Any = self.accelerator.reduce(values, reduction="sum")
+        return total
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        parts: Parts = model(**inputs)
+        weight = self._objective().terms.weight
+        if self.normalization is Normalization.micro_batch:
+            loss = mean(parts.ce_sum, parts.ce_count) + weight * mean(parts.ntl_sum, parts.ntl_count)
+            loss = loss / self.current_gradient_accumulation_steps
+        else:
+            ce_count, ntl_count = num_items_in_batch
+            loss = mean(parts.ce_sum, ce_count) + weight * mean(parts.ntl_sum, ntl_count)
+            # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
+            loss = loss * self.args.world_size
+        self.tokens_seen += inputs["attention_mask"].sum() + self._decoder_tokens(inputs)
+        self.meters += torch.stack([loss.detach(), *(part.detach() for part in parts)]).double()
+        return (loss, parts) if return_outputs else loss
+
+    @staticmethod
+    def _decoder_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor | int:
+        return (inputs["labels"] != IGNORE_INDEX).sum() if "decoder_input_ids" in inputs else 0
+
+    def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            parts: Parts = model(**inputs)
+        rows = torch.stack([part.double() for part in parts], dim=1)
+        return None, rows, rows[:, :1]
+
+    def _objective(self) -> Any:
+        return self.accelerator.unwrap_model(self.model)
+
+    # ---- logging
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if "loss" in logs:
+            logs = {**logs, **self._read_meters()}
+            if not math.isfinite(logs["loss"]):
+                raise Diverged(f"the training loss is {logs['loss']} at or before step {self.state.global_step}.")
+        elif "eval_ce" in logs:
+            logs = {**logs, "eval_loss": logs["eval_ce"] + self._objective().terms.weight * logs["eval_ntl"]}
+        super().log(logs, *args, **kwargs)
+
+    def _read_meters(self) -> dict[str, float]:
+        loss, ce_sum, ce_count, ntl_sum, ntl_count = self._over_ranks(self.meters).tolist()
+        steps = max(self.state.global_step - self.metered_since, 1)
+        self.meters = torch.zeros_like(self.meters)
+        self.metered_since = self.state.global_step
+        return {
+            "loss": loss / steps / self.args.world_size,
+            "ce": ce_sum / max(ce_count, 1),
+            "ntl": ntl_sum / max(ntl_count, 1),
+        }
+
+    # ---- checkpoints
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """A folder that ``from_pretrained`` reads: the model alone, not the objective around it."""
+        if not self.args.should_save:
+            return
+        folder = output_dir or str(self.args.output_dir)
+        if state_dict is not None:
+            state_dict = {name.removeprefix("model."): tensor for name, tensor in state_dict.items()}
+        self._objective().model.save_pretrained(folder, state_dict=state_dict)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            write_meters(folder / METERS, self.meters.tolist(), self.metered_since, int(self.tokens_seen))
+            write_manifest(folder)
+            prune(folder.parent, keep=self.keep_checkpoints)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        folder = Path(resume_from_checkpoint)
+        safetensors.torch.load_model(self._objective().model, folder / "model.safetensors")
+        meters, self.metered_since, tokens = read_meters(folder / METERS)
+        self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device)
+        self.tokens_seen = torch.tensor(tokens, device=self.args.device)

@@ -1,0 +1,76 @@
+"""Every YAML file of every group composes, and nothing unknown gets in."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from ntl.config import Config, UserError, compose
+from ntl.config.composition import CONFIG_DIR, GROUPS, choices, help_text, to_config
+from ntl.config.legality import TOKENIZERS
+
+CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_every_choice_composes_and_names_itself(group: str, name: str) -> None:
+    config = compose([f"{group}={name}"])
+    assert isinstance(config, Config)
+    assert getattr(config, group).name == name
+
+
+def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
+    folders = {path.parent.relative_to(CONFIG_DIR).as_posix() for path in CONFIG_DIR.rglob("*.yaml")}
+    assert folders - {".", "scale/recipe", "trainer", "table", "experiment", "hydra/launcher"} == set(GROUPS)
+
+
+@pytest.mark.parametrize("path", sorted((CONFIG_DIR / "scale" / "recipe").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_belongs_to_a_scale_and_a_data_set_and_acts(path) -> None:
+    scale, _, dataset = path.stem.partition("_")
+    config = compose([f"scale={scale}", f"dataset={dataset}"])
+    recipe = OmegaConf.load(path)
+    for key in ("trainer", "dataset"):
+        for name, value in (recipe.get(key) or {}).items():
+            assert getattr(getattr(config, key), name) == value
+
+
+def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
+    config = compose(["dataset=multiplication", "scale=tiny", "trainer.max_steps=7", "dataset.train_rows=9"])
+    assert (config.trainer.max_steps, config.dataset.train_rows) == (7, 9)  # pyright: ignore[reportAttributeAccessIssue]
+    assert compose(["scale=paper", "decoding=greedy"]).decoding.num_beams == 1
+
+
+def test_the_scale_decides_what_nobody_set() -> None:
+    assert compose(["scale=paper"]).decoding.num_beams == 4
+    paper = compose(["scale=paper", "dataset=arithmetic", "model=t5_small"]).trainer
+    assert (paper.lr, paper.batch_size, paper.weight_decay, paper.schedule.name) == (1e-4, 32, 0.01, "plateau")
+    assert (paper.factor, paper.patience) == (0.5, 5)
+
+
+def test_the_default_is_what_the_readme_says() -> None:
+    config = compose()
+    names = [config.model.name, config.tokenizer.name, config.loss.name, config.dataset.name, config.scale.name]
+    assert names == ["gpt2_tiny", "digit", "ntl_was", "multiplication", "tiny"]
+
+
+def test_every_family_has_a_row_in_the_table_of_legal_combinations() -> None:
+    assert {compose([f"model={name}"]).model.family for name in choices("model")} <= set(TOKENIZERS)
+
+
+@pytest.mark.parametrize("override", ["+trainer.foo=1", "+foo=1", "+loss.number.foo=1"])
+def test_a_key_added_with_a_plus_is_refused(override: str) -> None:
+    with pytest.raises(UserError, match="no such setting"):
+        compose([override])
+
+
+def test_free_options_of_a_loss_may_be_added() -> None:
+    assert compose(["+loss.number.options.anything=3"]).loss.number.options == {"anything": 3}  # pyright: ignore
+
+
+def test_a_plain_node_is_refused_where_a_schema_is_due() -> None:
+    with pytest.raises(AssertionError):
+        to_config(OmegaConf.create({"model": {}}))
+
+
+def test_help_names_every_choice_and_four_commands() -> None:
+    text = help_text()
+    assert all(name in text.split() for _, name in CHOICES)
+    assert text.count("\n  python train.py") == 4

@@ -1,0 +1,60 @@
+"""A run folder's config comes back as it was, apart from what may change."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.composition import choices
+from ntl.config.restore import from_values, read_config
+
+
+def _written(folder: Path, *overrides: str) -> Path:
+    run = folder / "run"
+    run.mkdir()
+    OmegaConf.save(OmegaConf.structured(compose(overrides)), run / "config.yaml")
+    return run
+
+
+@pytest.mark.parametrize("model", choices("model"))
+def test_every_model_config_survives(model: str, tmp_path: Path) -> None:
+    config = compose([f"model={model}"])
+    stored = read_config(_written(tmp_path, f"model={model}"))
+    assert type(stored.model) is type(config.model)
+    assert run_id(stored) == run_id(config)
+
+
+@pytest.mark.parametrize("loss", choices("loss"))
+def test_every_loss_config_survives(loss: str, tmp_path: Path) -> None:
+    assert read_config(_written(tmp_path, f"loss={loss}")).loss == compose([f"loss={loss}"]).loss
+
+
+@pytest.mark.parametrize("dataset", choices("dataset"))
+def test_every_data_set_config_survives(dataset: str, tmp_path: Path) -> None:
+    assert read_config(_written(tmp_path, f"dataset={dataset}")).dataset == compose([f"dataset={dataset}"]).dataset
+
+
+def test_decoding_may_change(tmp_path: Path) -> None:
+    run = _written(tmp_path, "decoding=beam")
+    assert read_config(run, ["decoding.num_beams=1"]).decoding.num_beams == 1
+    assert read_config(run, ["decoding=greedy"]).decoding.name == "greedy"
+    assert read_config(run, ["device=cpu", "paper_compat=true"]).paper_compat is True
+    assert read_config(run).output_dir == str(tmp_path)
+
+
+@pytest.mark.parametrize("override", ["trainer.lr=1", "seed=2", "decoding", "loss=ce"])
+def test_what_was_trained_may_not(override: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="only decoding"):
+        read_config(_written(tmp_path), [override])
+
+
+def test_wrong_values_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="must be at least 1"):
+        read_config(_written(tmp_path), ["decoding.num_beams=0"])
+    with pytest.raises(UserError, match=r"config\.yaml: not found"):
+        read_config(tmp_path)
+    values = OmegaConf.to_container(OmegaConf.structured(compose()))
+    assert isinstance(values, dict)
+    with pytest.raises(UserError, match="another version"):
+        from_values({**values, "invented": 1}, "here")  # pyright: ignore[reportArgumentType]

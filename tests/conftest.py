@@ -1,0 +1,42 @@
+"""Settings that hold for every test. Environment variables come first: torch and transformers read them on import."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["WANDB_MODE"] = "offline"
+os.environ["WANDB_SILENT"] = "true"
+# One thread: tiny tensors gain nothing from more, and sums come out in the same order on every machine.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline and no complaint about slow draws: the first example of a test may import torch.
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of real data files that NTL_DATA_DIR names; without it the test is skipped."""
+    named = os.environ.get("NTL_DATA_DIR")
+    if not named:
+        pytest.skip("NTL_DATA_DIR is not set: it names the folder with the real data files")
+    folder = Path(named).resolve()
+    if not folder.is_dir():
+        pytest.fail(f"NTL_DATA_DIR={named} is no folder")
+    return folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With NTL_REQUIRE_DATA=1 a skipped ``data`` test fails: it would otherwise pass where no data was read."""
+    report = yield
+    if report.skipped and item.get_closest_marker("data") and os.environ.get("NTL_REQUIRE_DATA") == "1":
+        report.outcome = "failed"
+        report.longrepr = f"a test marked data was skipped although NTL_REQUIRE_DATA=1: {report.longrepr}"
+    return report

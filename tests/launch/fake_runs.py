@@ -1,0 +1,55 @@
+"""What worker processes run in these tests instead of a training: the seed says what happens."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from ntl.config import Diverged, run_id
+from ntl.config.identity import plain
+from ntl.results import RunRecord, write_record
+
+FAILS, DIVERGES, KILLED, NO_RECORD, LASTS, EXITS = 901, 902, 903, 904, 905, 906
+
+
+def run(config: Any, overrides: list[str]) -> None:
+    folder = Path(config.output_dir) / run_id(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "environment").write_text(f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}")
+    (folder / "metrics.jsonl").write_text('{"step": 25, "loss": 1.0}\n')
+    print("printed by the run")
+    os.write(2, b"written to descriptor 2\n")
+    BEHAVIOUR.get(config.seed, lambda folder: None)(folder)
+    if config.seed != NO_RECORD:
+        metrics: dict[str, float | None] = {"test/rmse": float(config.seed)}
+        record = RunRecord(id=folder.name, overrides=overrides, config=plain(config), seed=config.seed, metrics=metrics)
+        write_record(folder / "record.json", record)
+
+
+def _fail(folder: Path) -> None:
+    raise RuntimeError("no such\n thing")
+
+
+def _diverge(folder: Path) -> None:
+    raise Diverged("loss is nan at step 3")
+
+
+def _die(folder: Path) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _last(folder: Path) -> None:
+    (folder / "started").touch()
+    try:
+        time.sleep(300)
+    except KeyboardInterrupt:
+        (folder / "checkpoint").touch()
+        raise
+
+
+def _exit(folder: Path) -> None:
+    raise SystemExit(3)
+
+
+BEHAVIOUR = {FAILS: _fail, DIVERGES: _diverge, KILLED: _die, LASTS: _last, EXITS: _exit}

@@ -1,0 +1,98 @@
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from ntl.launch import progress
+from ntl.launch.plan import Run
+from ntl.launch.pool import Ended
+from ntl.launch.progress import Estimate, LiveDisplay, PlainDisplay, duration, make_display, result_line
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3600, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_estimate_from_finished_runs_of_the_same_kind(make_run: MakeRun) -> None:
+    estimate = Estimate(workers=2, clock=lambda: 1000.0)
+    long, short = make_run("l", kind="long"), make_run("s", kind="short")
+    assert estimate.left([], [short]) is None
+    estimate.ended(short, 8.0)
+    estimate.ended(short, 12.0)
+    assert estimate.left([], [short, short, short]) == 15.0  # 3 x 10 s on two workers
+    assert estimate.left([], [short]) == 10.0  # one run is not split
+    assert estimate.left([(short, 996.0)], [short]) == 10.0
+    assert estimate.left([(short, 996.0)], []) == 6.0
+    assert estimate.left([(short, 900.0)], []) == 0.0  # late, but not less than nothing
+    assert estimate.left([], [long]) is None
+    assert estimate.left([], []) == 0.0
+
+
+def test_estimate_from_the_steps_of_a_running_run(make_run: MakeRun) -> None:
+    run = make_run("r", max_steps=100, kind="long")
+    since = 0.0
+    estimate = Estimate(workers=1, clock=lambda: 30.0)
+    assert estimate.left([(run, since)], []) is None
+    (run.folder / "metrics.jsonl").write_text('{"step": 25}\n')
+    # 25 of 100 steps took 30 s: 120 s in all, 90 s of them to come, and 120 s for the one that waits.
+    assert estimate.left([(run, since)], []) == 90.0
+    assert estimate.left([(run, since)], [make_run("w", kind="long")]) == 210.0
+
+
+def test_result_line(make_run: MakeRun) -> None:
+    run = make_run("a")
+    assert result_line(3, 15, Ended(run, 11.24, "")) == "[ 3/15] label a: 11.2 s"
+    assert result_line(3, 9, Ended(run, 2.0, "boom")) == "[3/9] label a: FAILED after 2.0 s: boom"
+
+
+def test_plain_display_is_lines_without_markup_or_wrapping(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    display = make_display(2, Console(file=out, width=20))
+    assert isinstance(display, PlainDisplay)
+    run = make_run("a[b]", max_steps=400)
+    display.tick([(run, 0.0)], None)
+    assert out.getvalue() == ""
+    (run.folder / "metrics.jsonl").write_text('{"step": 100}\n')
+    now[0] = 20.0
+    display.tick([(run, 0.0)], 90.0)
+    assert out.getvalue() == "  running: label a[b] 100/400; about 1 min 30 s left\n"
+    now[0] = 39.0
+    display.tick([(run, 0.0)], 90.0)  # quiet for 19 s only
+    display.ended(1, Ended(run, 41.0, ""), 75.0)
+    display.ended(2, Ended(run, 41.0, ""), 0.0)
+    assert out.getvalue().splitlines()[1:] == [
+        "[1/2] label a[b]: 41.0 s (about 1 min 15 s left)",
+        "[2/2] label a[b]: 41.0 s",
+    ]
+
+
+def test_live_display_shows_bars_while_runs_go_on(make_run: MakeRun) -> None:
+    out = io.StringIO()
+    display = make_display(2, Console(file=out, force_terminal=True, width=120))
+    assert isinstance(display, LiveDisplay)
+    run = make_run("a", max_steps=400)
+    display.tick([(run, 0.0)], None)
+    (run.folder / "metrics.jsonl").write_text('{"step": 100}\n')
+    display.tick([(run, 0.0)], 90.0)
+    display._bars.refresh()
+    assert "100/400" in out.getvalue()
+    assert "about 1 min 30 s left" in out.getvalue()
+    display.ended(1, Ended(run, 41.0, ""), 75.0)
+    display.close()
+    assert "[1/2] label a: 41.0 s" in out.getvalue()
+    assert out.getvalue().endswith("\x1b[?25h") or "\x1b[?25h" in out.getvalue()  # the cursor is back

@@ -1,0 +1,193 @@
+"""Rules of the project that no linter knows."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src" / "ntl"
+MAX_LINES = 300
+# Spelled as a pattern, so that this file does not match itself. A URL path or a relative one is not meant.
+MACHINE_PATH = re.compile(r"(?<![\w.\-:/~$}*])/(?:home|root|Users|work|tmp|opt|mnt)/\w")
+
+
+def repository_files() -> list[Path]:
+    """Tracked files, and new ones that are not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return sorted(path for name in listed.split("\0") if name and (path := ROOT / name).is_file())
+
+
+def python_files(*folders: str) -> list[Path]:
+    files = [path for path in repository_files() if path.suffix == ".py"]
+    return [path for path in files if not folders or path.relative_to(ROOT).parts[0] in folders]
+
+
+def relative(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+# One file for what several sources have in common -> the sources that have no test file but this one.
+SHARED_TESTS: dict[str, list[str]] = {
+    "losses/test_contract.py": [],
+    "losses/test_reference_values.py": [],
+    "losses/test_robustness.py": [],
+    "results/test_render.py": ["results/flat.py", "results/latex.py", "results/markdown.py", "results/terminal.py"],
+}
+INITS = [path for path in python_files("src") if path.name == "__init__.py"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DIRECT = {
+    canonicalize_name(requirement.name): requirement
+    for group in [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    for requirement in map(Requirement, group)
+}
+
+
+def test_no_source_file_is_too_long() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in python_files()}
+    assert len(lengths) > 20
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def needs_a_test(path: Path) -> bool:
+    """True where a file defines behaviour: a public function, or a class with a method."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            return True
+        if isinstance(node, ast.ClassDef) and any(isinstance(item, ast.FunctionDef) for item in node.body):
+            return True
+    return False
+
+
+def test_every_source_file_has_its_tests() -> None:
+    shared = {SRC / name for names in SHARED_TESTS.values() for name in names}
+    sources = [path for path in python_files("src") if path not in shared.union(INITS) and needs_a_test(path)]
+    expected = [ROOT / "tests" / path.relative_to(SRC).with_name(f"test_{path.name}") for path in sources]
+    assert relative([path for path in expected if not path.is_file()]) == []
+
+
+def test_every_test_file_has_its_source() -> None:
+    """tests/ROOM/test_NAME.py, or test_NAME_ASPECT.py, tests src/ntl/ROOM/NAME.py; tests/scripts/ tests scripts/."""
+    lost = []
+    for path in python_files("tests"):
+        folder = path.relative_to(ROOT / "tests").parent
+        if not path.name.startswith("test_") or folder == Path() or str(folder / path.name) in SHARED_TESTS:
+            continue
+        room = ROOT / "scripts" if folder == Path("scripts") else SRC / folder
+        words = path.stem.removeprefix("test_").split("_")
+        names = ["_".join(words[:n]) for n in range(1, len(words) + 1)]
+        if not any((room / f"{name}.py").is_file() or (room / name).is_dir() for name in names):
+            lost.append(path)
+    assert relative(lost) == []
+
+
+def test_no_path_of_a_machine_is_in_the_repository() -> None:
+    found = []
+    for path in repository_files():
+        try:
+            lines = path.read_text().splitlines()
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{path.relative_to(ROOT)}:{n}: {line[:80]}" for n, line in enumerate(lines, 1) if MACHINE_PATH.search(line)
+        ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("see {}a", True), ("'{}a/b'", True), ("--data={}a", True), ("https://x.org{}a", False), ("../shared{}a", False)],
+)
+def test_what_counts_as_a_path_of_a_machine(text: str, is_one: bool) -> None:
+    assert bool(MACHINE_PATH.search(text.format("/" + "home/"))) is is_one
+
+
+def is_type_checking(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+@pytest.mark.parametrize("path", INITS, ids=lambda path: str(path.relative_to(SRC).parent))
+def test_init_imports_nothing_and_exports_what_the_checker_sees(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert {module.split(".")[0] for module in modules} <= set(sys.stdlib_module_names), f"line {node.lineno}"
+    seen = {
+        alias.asname or alias.name: item.module
+        for node in tree.body
+        if is_type_checking(node)
+        for item in ast.walk(node)
+        if isinstance(item, ast.ImportFrom)
+        for alias in item.names
+    }
+    package = ".".join(("ntl", *path.parent.relative_to(SRC).parts))
+    tables = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+    ]
+    exports = tables[0] if tables else {}
+    assert {name: f"{package}.{module}" for name, module in exports.items()} == seen
+
+
+def test_every_lazy_export_exists() -> None:
+    for path in INITS:
+        name = ".".join(("ntl", *path.parent.relative_to(SRC).parts))
+        package = __import__(name, fromlist=["_"])
+        for export in getattr(package, "__all__", []):
+            assert getattr(package, export) is not None, f"{name}.{export}"
+        with pytest.raises(AttributeError):
+            _ = package.there_is_no_such_name
+
+
+def test_config_results_and_number_text_load_without_torch() -> None:
+    program = """
+import sys
+import ntl.config, ntl.results, ntl.numbers.text
+for package in (ntl.config, ntl.results):
+    for name in package.__all__:
+        getattr(package, name)
+print(*{"torch", "transformers", "datasets", "wandb"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT / "src", capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_constraints_pin_exactly_the_direct_dependencies() -> None:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines == sorted(lines)
+    pins = {canonicalize_name(pin.name): pin for pin in map(Requirement, lines)}
+    assert pins.keys() == DIRECT.keys()
+    for name, pin in pins.items():
+        (exact,) = pin.specifier
+        assert exact.operator == "=="
+        assert exact.version in DIRECT[name].specifier, f"pyproject.toml excludes the pinned {pin}"
+
+
+def test_every_dependency_says_why() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    for name in DIRECT:
+        assert re.search(rf'^ +"{re.escape(name)}[^"]*", +# \w+', text, re.MULTILINE), name
+
+
+def test_every_import_is_a_direct_dependency() -> None:
+    distributions = packages_distributions()
+    missing: set[str] = set()
+    # The generator of the mathematics data runs in an environment of its own.
+    for path in set(python_files("src", "scripts", "train.py")) - {SRC / "data" / "generator_worker.py"}:
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for top in {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"ntl"}:
+                names = {canonicalize_name(name) for name in distributions.get(top, [top])}
+                missing |= set() if names & DIRECT.keys() else {f"{path.relative_to(ROOT)}: {top}"}
+    assert missing == set()

@@ -1,0 +1,75 @@
+"""Which checkpoint counts as whole, and which are kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ntl.training.checkpoints import (
+    by_step,
+    is_whole,
+    newest_whole,
+    prune,
+    read_meters,
+    step_of,
+    write_manifest,
+    write_meters,
+)
+
+
+def _checkpoint(folder: Path, step: int) -> Path:
+    checkpoint = folder / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_bytes(bytes(range(256)))
+    (checkpoint / "trainer_state.json").write_text("{}")
+    write_manifest(checkpoint)
+    return checkpoint
+
+
+def test_a_checkpoint_is_whole_once_its_manifest_is_written(tmp_path: Path) -> None:
+    checkpoint = _checkpoint(tmp_path, 5)
+    assert is_whole(checkpoint)
+    (checkpoint / "manifest.json").unlink()
+    assert not is_whole(checkpoint)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone"])
+def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, damage: str) -> None:
+    older, newer = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
+    file = newer / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[7] ^= 1
+    damaged = {"flip": bytes(content), "cut": content[:100], "empty": b""}
+    file.unlink() if damage == "gone" else file.write_bytes(damaged[damage])
+    assert newest_whole(tmp_path) == (older, [newer])
+
+
+@pytest.mark.parametrize("manifest", ["", "{", "[]", '{"no-such-file": "00"}'])
+def test_a_broken_manifest_is_no_manifest(tmp_path: Path, manifest: str) -> None:
+    checkpoint = _checkpoint(tmp_path, 5)
+    (checkpoint / "manifest.json").write_text(manifest)
+    assert newest_whole(tmp_path) == (None, [checkpoint])
+
+
+def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
+    for step in (9, 100, 20):
+        _checkpoint(tmp_path, step)
+    (tmp_path / "checkpoint-best").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert [step_of(path) for path in by_step(tmp_path)] == [100, 20, 9]
+    assert step_of(tmp_path / "notes") == -1
+    prune(tmp_path, keep=2)
+    assert [step_of(path) for path in by_step(tmp_path)] == [100, 20]
+    assert (tmp_path / "checkpoint-best").is_dir()
+
+
+def test_no_folder_no_checkpoint(tmp_path: Path) -> None:
+    assert newest_whole(tmp_path / "none") == (None, [])
+
+
+def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
+    meters = [1 / 3, 2**53 + 0.0, 5e-324]
+    write_meters(tmp_path / "meters.json", meters, 17, 123456789)
+    assert read_meters(tmp_path / "meters.json") == (meters, 17, 123456789)
+    assert json.loads((tmp_path / "meters.json").read_text())["since"] == 17
+    assert [path.name for path in tmp_path.iterdir()] == ["meters.json"]

@@ -1,0 +1,149 @@
+"""Whole runs: from a config to a record, interrupted or not."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from ntl.config import Config, UserError, run_id
+from ntl.evaluation import read_predictions
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.checkpoints import newest_whole
+from ntl.training.session import Session
+from ntl.training.trainer import ObjectiveTrainer
+
+
+def _folder(config: Config) -> Path:
+    return Path(config.output_dir) / run_id(config)
+
+
+def _metrics(config: Config) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (_folder(config) / "metrics.jsonl").read_text().splitlines()]
+    timing = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
+    return [{key: value for key, value in line.items() if key not in timing} for line in lines]
+
+
+def test_a_run_leaves_a_folder_that_explains_itself(small) -> None:
+    config = small()
+    path = run(config, ["loss=ntl_was"])
+    folder = _folder(config)
+    assert path == folder / "record.json"
+    names = ["checkpoints", "config.yaml", "metrics.jsonl", "predictions.jsonl", "record.json", "tokenizer"]
+    assert sorted(entry.name for entry in folder.iterdir()) == names
+    assert [entry.name for entry in folder.parent.iterdir()] == [folder.name]
+
+    record = read_record(path)
+    assert (record.id, record.seed, record.steps, record.examples_seen) == (folder.name, 1, 12, 12 * 16)
+    assert record.config["trainer"]["max_steps"] == 12
+    assert record.overrides == ["loss=ntl_was"]
+    assert not {"output_dir", "data_dir", "device"} & set(record.config)
+    assert record.data["rows"] == {"train": 96, "validation": 20, "test": 30}
+    assert {"test/accuracy", "test/rmse_truth", "test/accuracy@paper", "validation/ce"} <= set(record.metrics)
+    assert [step for step, _ in record.curves["loss"]] == [4, 8, 12]
+    assert record.tokens_seen > 12 * 16 * 8
+    assert record.packages["torch"] == torch.__version__
+
+    header, rows = read_predictions(folder / "predictions.jsonl")
+    assert (header["dataset"], len(rows)) == ("noisy_numbers", 30)
+    assert all({"split", "id", "answer", "prediction", "truth"} == set(row) for row in rows)
+
+
+def test_a_finished_run_is_not_repeated(small, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small("trainer.max_steps=2")
+    path = run(config)
+    written = path.stat().st_mtime_ns
+    assert run(small("trainer.max_steps=2", "decoding=beam")) == path
+    assert path.stat().st_mtime_ns == written
+    said = capsys.readouterr().out
+    assert "finished already" in said
+    assert "scripts/predict.py" in said
+
+
+@pytest.mark.parametrize("stop_at", [3, 6, 7])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(stop_at: int, small, monkeypatch, tmp_path: Path) -> None:
+    settings = ["model.dropout=0.1", "trainer.logging_steps=5", "trainer.max_steps=11", "trainer.batch_size=30"]
+    straight = small(*settings)
+    run(straight)
+
+    broken = small(*settings, f"output_dir={tmp_path / 'broken'}")
+    original = ObjectiveTrainer.training_step
+
+    def interrupted(self, *args, **kwargs):
+        if self.state.global_step == stop_at - 1:
+            monkeypatch.setattr(ObjectiveTrainer, "training_step", original)
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(ObjectiveTrainer, "training_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(broken)
+    checkpoint, damaged = newest_whole(_folder(broken) / "checkpoints")
+    assert (checkpoint and checkpoint.name, damaged) == (f"checkpoint-{stop_at}", [])
+    assert not (_folder(broken) / "record.json").exists()
+
+    run(broken)
+    # Bit for bit, dropout, order of the data and the mean of a log line that the interruption cut in two.
+    assert _metrics(broken) == _metrics(straight)
+    records = [read_record(_folder(config) / "record.json") for config in (straight, broken)]
+    assert records[0].metrics == records[1].metrics
+    assert records[0].predictions_sha256 == records[1].predictions_sha256
+    assert records[0].tokens_seen == records[1].tokens_seen
+
+
+def test_a_damaged_checkpoint_is_passed_over(small, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small("trainer.save_steps=4")
+    path = run(config)
+    expected = read_record(path).metrics
+    path.unlink()
+    weights = _folder(config) / "checkpoints" / "checkpoint-12" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    run(config)
+    said = capsys.readouterr().out
+    assert "checkpoint-12: damaged or unfinished" in said
+    assert "Continuing from" in said
+    assert "checkpoint-8" in said
+    assert read_record(path).metrics == expected
+
+
+def test_resume_never_starts_over(small) -> None:
+    config = small("trainer.max_steps=6")
+    path = run(config)
+    path.unlink()
+    run(small("trainer.max_steps=6", "resume=never"))
+    assert [line["step"] for line in _metrics(config) if "loss" in line] == [4]
+
+
+def test_two_processes_at_one_run(small) -> None:
+    import fcntl
+
+    config = small()
+    folder = _folder(config)
+    folder.parent.mkdir(parents=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process"):
+            run(config)
+
+
+def test_an_output_folder_that_cannot_be_made(small, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"output_dir=.*choose another"):
+        run(small(f"output_dir={tmp_path / 'file' / 'outputs'}"))
+
+
+def test_truncation_and_unknown_tokens_are_told(small) -> None:
+    said: list[str] = []
+    config = small("trainer.max_input_length=8", "trainer.max_steps=1")
+    Session(config, _folder(config), say=said.append).trainer()
+    assert any("96 of 96 training examples are truncated; raise trainer.max_input_length" in line for line in said)
+
+
+def test_a_published_name_at_tiny_is_remarked(small, capsys: pytest.CaptureFixture[str], data_dir: Path) -> None:
+    config = small("trainer.max_steps=1", "model.hub_id=someone/something")
+    path = run(small("trainer.max_steps=1"))
+    config.tokenizer.path = str(path.parent / "tokenizer")
+    run(config)
+    assert "scale=paper is what it is for" in capsys.readouterr().out

@@ -1,0 +1,177 @@
+"""The division of the loss, its logging, and what a checkpoint holds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ntl.config import Config, Diverged
+from ntl.config.model import T5Config
+from ntl.training.session import Session
+from ntl.training.trainer import ObjectiveTrainer, mean
+
+
+def _session(config: Config, name: str = "run") -> Session:
+    return Session(config, Path(config.output_dir) / name, say=lambda line: None)
+
+
+def _trained(config: Config, name: str = "run", dtype: torch.dtype = torch.float64) -> ObjectiveTrainer:
+    session = _session(config, name)
+    session.model.to(dtype)
+    trainer = session.trainer()
+    trainer.train()
+    return trainer
+
+
+def _parameters(trainer: ObjectiveTrainer) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+
+
+def _t5() -> T5Config:
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+    return T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
+
+
+@pytest.mark.parametrize("family", ["decoder", "t5"])
+@pytest.mark.parametrize("loss", ["ce", "ntl_was", "gce_ntl_was"])
+def test_accumulated_batches_equal_one_batch(family: str, loss: str, small) -> None:
+    settings = [f"loss={loss}", "trainer.max_steps=10", "trainer.max_grad_norm=0.5"]
+    trainers = []
+    for size, accumulated in ((16, 1), (8, 2), (4, 4)):
+        batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
+        config = small(*settings, *batches, dataset="multiplication")
+        if family == "t5":
+            config.model = _t5()
+        trainers.append(_trained(config, f"{size}"))
+    logs = [[entry["loss"] for entry in trainer.state.log_history if "loss" in entry] for trainer in trainers]
+    for trainer, losses in zip(trainers[1:], logs[1:], strict=True):
+        torch.testing.assert_close(_parameters(trainer), _parameters(trainers[0]), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(losses, logs[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("normalization", ["step", "micro_batch"])
+def test_what_each_normalization_divides_by(normalization: str, small) -> None:
+    settings = ["trainer.max_steps=1", "trainer.logging_steps=1", "trainer.batch_size=4", "loss.weight=2"]
+    choice = f"trainer.normalization={normalization}"
+    config = small(*settings, "trainer.accumulation_steps=3", choice, dataset="multiplication")
+    session = _session(config)
+    trainer = session.trainer()
+    seen: list[list[float]] = []
+    trainer.model.register_forward_hook(
+        lambda module, args, parts: seen.append([float(part.detach()) for part in parts])
+    )
+    trainer.train()
+    parts = np.array(seen)
+    assert len(set(parts[:, 1])) > 1, "the batches must differ in size for this test to tell"
+    per_batch = parts[:, 0] / parts[:, 1] + 2 * parts[:, 2] / parts[:, 3]
+    ce_sum, ce_count, ntl_sum, ntl_count = parts.sum(axis=0)
+    expected = {"step": ce_sum / ce_count + 2 * ntl_sum / ntl_count, "micro_batch": per_batch.mean()}
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(expected[normalization], rel=1e-5)
+
+
+def test_nothing_counted_is_zero_not_nan() -> None:
+    assert mean(torch.tensor(0.0), torch.tensor(0)) == 0
+
+
+def test_logged_losses_by_hand(small) -> None:
+    """The first log line of one step is CE + weight x NTL of the untouched model on the first batch."""
+    config = small("trainer.max_steps=1", "trainer.logging_steps=1", "loss.weight=0.7", "trainer.batch_size=96")
+    session = _session(config)
+    objective = session.objective().eval()
+    trainer = session.trainer()
+    batch = trainer.data_collator([session.encoded("train")[index] for index in range(96)])
+    with torch.no_grad():
+        parts = [float(part.sum()) for part in objective(**batch)]
+    trainer.train()
+    log = trainer.state.log_history[0]
+    ce, ntl = parts[0] / parts[1], parts[2] / parts[3]
+    assert log["ce"] == pytest.approx(ce, rel=1e-5)
+    assert log["ntl"] == pytest.approx(ntl, rel=1e-5)
+    assert log["loss"] == pytest.approx(ce + 0.7 * ntl, rel=1e-5)
+    assert (parts[1], parts[3]) == (96 * 4, 96 * 2)
+    assert int(trainer.tokens_seen) == sum(
+        len(row["question_ids"]) + len(row["answer_ids"]) - 1
+        for row in session.encoded("train").__getitems__(range(96))
+    )
+
+
+def test_ce_alone_logs_no_number_term(small) -> None:
+    trainer = _trained(small("loss=ce", "trainer.max_steps=1", "trainer.logging_steps=1"))
+    log = trainer.state.log_history[0]
+    assert (log["ntl"], log["loss"]) == (0.0, log["ce"])
+
+
+@pytest.mark.parametrize("size", [1, 7, 20])
+def test_evaluation_does_not_depend_on_the_batch_size(size: int, small) -> None:
+    def evaluated(batch_size: int) -> dict[str, float]:
+        trainer = _session(small(f"trainer.eval_batch_size={batch_size}")).trainer()
+        return trainer.evaluate()
+
+    reference, other = evaluated(6), evaluated(size)
+    for name in ("eval_ce", "eval_ntl"):
+        assert other[name] == pytest.approx(reference[name], rel=1e-6)
+
+
+def test_the_plateau_watches_the_validation_ce(small) -> None:
+    settings = ["trainer.schedule=plateau", "trainer.eval_steps=1", "trainer.patience=1", "trainer.lr=1e-6"]
+    trainer = _trained(small(*settings, "trainer.max_steps=8", "trainer.logging_steps=1", "trainer.warmup_steps=0"))
+    evaluations = [entry["eval_ce"] for entry in trainer.state.log_history if "eval_ce" in entry]
+    # At this rate nothing improves: the first evaluation stays the best, and every second one after halves the rate.
+    assert trainer.lr_scheduler.best == evaluations[0]
+    assert trainer.lr_scheduler.get_last_lr() == [pytest.approx(1e-6 / 2**3)] * 2
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_before_it_is_saved(small) -> None:
+    config = small("trainer.max_steps=8", "trainer.save_steps=4")
+    session = _session(config)
+    trainer = session.trainer()
+
+    def poison(*args: object) -> None:
+        if trainer.state.global_step == 5:
+            with torch.no_grad():
+                next(iter(session.model.parameters())).fill_(float("nan"))
+
+    session.model.register_forward_pre_hook(poison)
+    with pytest.raises(Diverged, match="step 8"):
+        trainer.train()
+    assert [path.name for path in session.checkpoints.iterdir()] == ["checkpoint-4"]
+
+
+def test_a_checkpoint_is_a_plain_model_folder(small) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    trainer = _trained(small(), dtype=torch.float32)
+    folder = Path(trainer.args.output_dir) / "checkpoint-12"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        expected = trainer.model.model.eval()(ids).logits  # pyright: ignore
+        torch.testing.assert_close(model(ids).logits, expected, rtol=0, atol=0)
+    assert AutoTokenizer.from_pretrained(folder).get_vocab() == trainer.processing_class.get_vocab()  # pyright: ignore
+    assert not (folder / "training_args.bin").exists()
+    assert sorted(json.loads((folder / "manifest.json").read_text())) == sorted(
+        path.name for path in folder.iterdir() if path.name != "manifest.json"
+    )
+
+
+TRAJECTORY = [
+    4.5111756158,
+    4.5130613951,
+    4.4672496363,
+    4.3817697281,
+    4.2923503895,
+    4.3533723691,
+    4.3091468975,
+    4.2228217936,
+    4.2592046909,
+    4.3148152377,
+]
+
+
+def test_ten_steps_give_the_losses_they_always_gave(small) -> None:
+    config = small("trainer.max_steps=10", "trainer.logging_steps=1", "seed=3")
+    trainer = _trained(config)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    np.testing.assert_allclose(losses, TRAJECTORY, rtol=1e-6)
