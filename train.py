@@ -39,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(report(main))
+    sys.exit(report(main, "interrupted; the same command continues from the last checkpoint."))

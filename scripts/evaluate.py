@@ -2,12 +2,8 @@
 
 import sys
 
-from ntl.config import UserError
+from ntl.config.report import report
 from ntl.evaluation.command import main
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(report(main))

@@ -6,5 +6,4 @@ from ntl.config.report import report
 from ntl.launch.reproduce import main
 
 if __name__ == "__main__":
-    codes: list[int] = []
-    sys.exit(report(lambda: codes.append(main())) or codes[0])
+    sys.exit(report(main, "interrupted; the same command goes on where it stopped."))

@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.evaluation.digests import count_digits, hash_ids, pack_bits, sample_errors
+from ntl.evaluation.digests import count_digits, hash_ids, sample_errors
+from ntl.results import pack_bits
 
 
 def test_pack_bits_by_hand():

@@ -49,10 +49,10 @@ def explain(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def report(main: Callable[[], object]) -> int:
-    """Run ``main`` and turn what it raises into one line on standard error and an exit code."""
+def report(main: Callable[[], int | None], interrupted: str = "interrupted.") -> int:
+    """Run ``main`` and turn what it raises into one line on standard error and an exit code, which may be its own."""
     try:
-        main()
+        return main() or DONE
     except Diverged as error:
         print(f"diverged: {error}", file=sys.stderr)
         return DIVERGED
@@ -60,9 +60,8 @@ def report(main: Callable[[], object]) -> int:
         print(f"error: {explain(error)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("interrupted; the same command continues from the last checkpoint.", file=sys.stderr)
+        print(interrupted, file=sys.stderr)
         return INTERRUPTED
     except Exception:
         traceback.print_exc()
         return FAILED
-    return DONE

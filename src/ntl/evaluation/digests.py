@@ -1,6 +1,5 @@
 """What a record keeps of single examples: correctness, a sample of errors, digits, and which examples they were."""
 
-import base64
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
@@ -13,23 +12,18 @@ ERROR_SAMPLE = 1000
 _ERROR_DIGITS = 6  # enough for paired tests, and keeps a record small
 
 
-def pack_bits(flags: Sequence[bool] | NDArray[np.bool_]) -> str:
-    """Base64 of the bits, eight a byte, first example in the highest bit; the last byte is filled with zeros."""
-    return base64.b64encode(np.packbits(np.asarray(flags, dtype=bool)).tobytes()).decode("ascii")
-
-
 def hash_ids(ids: Iterable[str]) -> str:
     """sha256 over all ids in their order: equal hashes mean that two runs can be paired example by example."""
     return hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def sample_errors(ids: Sequence[str], errors: NDArray[np.float64]) -> list[float | None]:
-    """Errors of the first 1,000 examples in the order of sha1(id), to 6 significant digits; None where undefined.
+def sample_errors(ids: Sequence[str], errors: NDArray[np.float64], limit: int = ERROR_SAMPLE) -> list[float | None]:
+    """Errors of the first ``limit`` examples in the order of sha1(id), to 6 significant digits; None where undefined.
 
     The sample depends on the ids alone, so that every run over the same examples keeps the same ones.
     """
     order = sorted(range(len(ids)), key=lambda i: hashlib.sha1(ids[i].encode("utf-8", "surrogatepass")).digest())
-    chosen = (float(errors[index]) for index in order[:ERROR_SAMPLE])
+    chosen = (float(errors[index]) for index in order[:limit])
     return [None if math.isnan(error) else float(f"{error:.{_ERROR_DIGITS}g}") for error in chosen]
 
 

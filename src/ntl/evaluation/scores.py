@@ -9,15 +9,17 @@ from typing import Any
 
 from ntl.config import UserError
 from ntl.evaluation.baselines import CONSTANTS
-from ntl.evaluation.digests import count_digits, hash_ids, pack_bits, sample_errors
+from ntl.evaluation.digests import ERROR_SAMPLE, count_digits, hash_ids, sample_errors
 from ntl.evaluation.numeric import summarize
 from ntl.evaluation.pairs import Pairs
 from ntl.evaluation.predictions import FIRST_ROW_LINE, read_predictions
 from ntl.evaluation.rules import RULES, AnswerRule
 from ntl.evaluation.textual import TEXT_RULES, exact_matches, text_metrics
+from ntl.results import pack_bits
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
-REGRESSION_METRICS = ("rmse", "mae")  # scored against the noise-free truth and for constant answers too
+TRUTH_METRICS = ("rmse", "mae")  # scored against the noise-free truth too
+CONSTANT_METRICS = ("accuracy", "rmse", "mae", "r2", "mape_clipped", "mape_median", "within_1_percent")
 DEFAULT = "default"
 
 
@@ -27,10 +29,10 @@ class Scores:
 
     metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
-        "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets.
+        "<split>/rmse:mean", "<split>/mae_truth:median" and so on (CONSTANT_METRICS) for mode, median and mean of the training targets.
     groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
-    correct: split -> packed correctness of every example in file order (`digests.pack_bits`), default rule.
-    errors: split -> absolute errors of a fixed 1,000 examples (`digests.sample_errors`); numbers only.
+    correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
+    errors: split -> absolute errors of a fixed 1,000 examples in all (`digests.sample_errors`); numbers only.
     ids_sha256: split -> hash of all ids in file order.
     digits: split -> "prediction" and "answer" -> "leading" and "last" -> counts of 0..9; numbers only.
     predictions_sha256: of the file's bytes. rules: version of every rule behind the metrics.
@@ -54,9 +56,14 @@ class _Split:
     rows: Sequence[Mapping[str, str]]
     lines: Sequence[int]
     path: Path
+    sample: int  # how many errors a record keeps of this split
 
     def column(self, key: str) -> list[str]:
         return [row[key] for row in self.rows]
+
+    @property
+    def groups(self) -> list[str | None]:
+        return [row.get("group") for row in self.rows]
 
     def numbers(self, key: str, rule: AnswerRule) -> list[Decimal]:
         values: list[Decimal] = []
@@ -90,11 +97,14 @@ def _by_split(path: Path, rows: Sequence[Mapping[str, str]]) -> list[_Split]:
     lines: dict[str, list[int]] = {}
     for line, row in enumerate(rows, FIRST_ROW_LINE):
         lines.setdefault(row["split"], []).append(line)
-    return [_Split(name, [rows[line - FIRST_ROW_LINE] for line in mine], mine, path) for name, mine in lines.items()]
+    sample = ERROR_SAMPLE // len(lines)
+    return [
+        _Split(name, [rows[line - FIRST_ROW_LINE] for line in mine], mine, path, sample) for name, mine in lines.items()
+    ]
 
 
 def _score_numbers(split: _Split, header: Mapping[str, Any], scores: Scores) -> None:
-    texts, groups = split.column("prediction"), [row.get("group") for row in split.rows]
+    texts, groups = split.column("prediction"), split.groups
     compared = {}
     for rule in RULES.values():
         predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
@@ -104,7 +114,7 @@ def _score_numbers(split: _Split, header: Mapping[str, Any], scores: Scores) -> 
             scores.metrics[f"{split.name}/{metric}{suffix}"] = value
     predictions, answers, pairs = compared[DEFAULT]
     scores.correct[split.name] = pack_bits(pairs.correct)
-    scores.errors[split.name] = sample_errors(split.column("id"), pairs.error)
+    scores.errors[split.name] = sample_errors(split.column("id"), pairs.error, split.sample)
     scores.digits[split.name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
     members: dict[str, list[int]] = {}
     for index, group in enumerate(groups):
@@ -112,7 +122,7 @@ def _score_numbers(split: _Split, header: Mapping[str, Any], scores: Scores) -> 
             members.setdefault(group, []).append(index)
     if members:
         scores.groups[split.name] = {group: _score_group(pairs.take(members[group])) for group in sorted(members)}
-    _score_constants(split, header, scores, answers, key="")
+    _score_constants(split, header, scores, answers)
     _score_truth(split, header, scores)
 
 
@@ -126,17 +136,22 @@ def _score_truth(split: _Split, header: Mapping[str, Any], scores: Scores) -> No
     if not known:
         return
     rule = RULES[DEFAULT]
-    with_truth = _Split(split.name, [row for row, _ in known], [line for _, line in known], split.path)
+    with_truth = _Split(split.name, [row for row, _ in known], [line for _, line in known], split.path, split.sample)
     truths = with_truth.numbers("truth", rule)
     pairs = rule.compare([rule.extract(text) for text in with_truth.column("prediction")], truths)
     values = summarize(pairs, rule)
-    for metric in REGRESSION_METRICS:
+    for metric in TRUTH_METRICS:
         scores.metrics[f"{split.name}/{metric}_truth"] = values[metric]
-    _score_constants(split, header, scores, truths, key="_truth")
+    _score_constants(with_truth, header, scores, truths, TRUTH_METRICS, key="_truth")
 
 
 def _score_constants(
-    split: _Split, header: Mapping[str, Any], scores: Scores, answers: Sequence[Decimal], key: str
+    split: _Split,
+    header: Mapping[str, Any],
+    scores: Scores,
+    answers: Sequence[Decimal],
+    metrics: Sequence[str] = CONSTANT_METRICS,
+    key: str = "",
 ) -> None:
     rule = RULES[DEFAULT]
     for name, text in header["baselines"].items():
@@ -146,8 +161,8 @@ def _score_constants(
                 f"{split.path}:1: baseline {name!r}: {text!r} must be a number as a string, "
                 f"under one of {', '.join(CONSTANTS)}"
             )
-        values = summarize(rule.compare([constant] * len(answers), answers), rule)
-        for metric in REGRESSION_METRICS:
+        values = summarize(rule.compare([constant] * len(answers), answers), rule, split.groups)
+        for metric in metrics:
             scores.metrics[f"{split.name}/{metric}{key}:{name}"] = values[metric]
 
 
