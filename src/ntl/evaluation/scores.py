@@ -29,7 +29,7 @@ class Scores:
 
     metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
-        "<split>/rmse:mean", "<split>/mae_truth:median" and so on (CONSTANT_METRICS) for mode, median and mean of the training targets.
+        "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets.
     groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`digests.sample_errors`); numbers only.
