@@ -11,8 +11,8 @@ CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
-def test_every_choice_composes_and_names_itself(group: str, name: str) -> None:
-    config = compose([f"{group}={name}"])
+def test_every_choice_composes_and_names_itself(group: str, name: str, composed) -> None:
+    config = composed(f"{group}={name}")
     assert isinstance(config, Config)
     assert getattr(config, group).name == name
 
@@ -26,7 +26,8 @@ def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
 def test_every_recipe_belongs_to_a_scale_and_a_data_set_and_acts(path) -> None:
     scale, _, dataset = path.stem.partition("_")
     config = compose([f"scale={scale}", f"dataset={dataset}"])
-    recipe = OmegaConf.load(path)
+    recipe = OmegaConf.merge({"seed": config.seed}, OmegaConf.load(path))
+    OmegaConf.resolve(recipe)
     for key in ("trainer", "dataset"):
         for name, value in (recipe.get(key) or {}).items():
             assert getattr(getattr(config, key), name) == value
@@ -38,21 +39,21 @@ def test_the_command_line_wins_over_scale_recipe_and_model() -> None:
     assert compose(["scale=paper", "decoding=greedy"]).decoding.num_beams == 1
 
 
-def test_the_scale_decides_what_nobody_set() -> None:
-    assert compose(["scale=paper"]).decoding.num_beams == 4
+def test_the_scale_decides_what_nobody_set(composed) -> None:
+    assert composed("scale=paper").decoding.num_beams == 4
     paper = compose(["scale=paper", "dataset=arithmetic", "model=t5_small"]).trainer
     assert (paper.lr, paper.batch_size, paper.weight_decay, paper.schedule.name) == (1e-4, 32, 0.01, "plateau")
     assert (paper.factor, paper.patience) == (0.5, 5)
 
 
-def test_the_default_is_what_the_readme_says() -> None:
-    config = compose()
+def test_the_default_is_what_the_readme_says(composed) -> None:
+    config = composed()
     names = [config.model.name, config.tokenizer.name, config.loss.name, config.dataset.name, config.scale.name]
     assert names == ["gpt2_tiny", "digit", "ntl_was", "multiplication", "tiny"]
 
 
-def test_every_family_has_a_row_in_the_table_of_legal_combinations() -> None:
-    assert {compose([f"model={name}"]).model.family for name in choices("model")} <= set(TOKENIZERS)
+def test_every_family_has_a_row_in_the_table_of_legal_combinations(composed) -> None:
+    assert {composed(f"model={name}").model.family for name in choices("model")} <= set(TOKENIZERS)
 
 
 @pytest.mark.parametrize("override", ["+trainer.foo=1", "+foo=1", "+loss.number.foo=1"])

@@ -3,9 +3,11 @@
 from dataclasses import fields
 
 import pytest
+from omegaconf import OmegaConf
 
-from ntl.config import UserError, compose
-from ntl.config.legality import nearest
+from ntl.config import UserError, validate
+from ntl.config.data import DatasetConfig
+from ntl.config.legality import nearest, setting_names
 
 
 @pytest.mark.parametrize(
@@ -27,25 +29,27 @@ from ntl.config.legality import nearest
         ("model.pretrained=true", "no published weights"),
     ],
 )
-def test_one_line_for_each(override: str, message: str) -> None:
+def test_one_line_for_each(override: str, message: str, composed) -> None:
+    # Merged instead of composed anew: it is validate() that is tested.
+    config = OmegaConf.merge(OmegaConf.structured(composed()), OmegaConf.from_dotlist([override]))
     with pytest.raises(UserError) as caught:
-        compose([override])
+        validate(OmegaConf.to_object(config))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_tokenizer_that_the_model_cannot_read() -> None:
-    config = compose()
+def test_a_tokenizer_that_the_model_cannot_read(composed) -> None:
+    config = composed()
     config.tokenizer.kind = config.tokenizer.name = "xval"
-    from ntl.config import validate
-
     with pytest.raises(UserError, match="model=gpt2_tiny tokenizer=xval: this model reads default or digit"):
         validate(config)
 
 
-def test_a_pretrained_model_without_weights_gets_them_from_a_path(tmp_path) -> None:
-    config = compose(["model.pretrained=true", f"model.path={tmp_path}"])
-    assert config.model.pretrained
+def test_a_pretrained_model_without_weights_gets_them_from_a_path(tmp_path, composed) -> None:
+    config = composed()
+    config.model.pretrained = True
+    config.model.path = str(tmp_path)
+    validate(config)
 
 
 def test_nearest() -> None:
@@ -53,9 +57,13 @@ def test_nearest() -> None:
     assert nearest("zzz", ["ce", "ntl_was"]) == ""
 
 
-def test_every_limit_is_one_that_is_checked() -> None:
+def test_a_target_is_no_setting() -> None:
+    assert setting_names(DatasetConfig) == ["name"]
+
+
+def test_every_limit_is_one_that_is_checked(composed) -> None:
     known = {"min", "max", "above"}
-    config = compose()
+    config = composed()
     for group in fields(config):
         value = getattr(config, group.name)
         if hasattr(value, "__dataclass_fields__"):

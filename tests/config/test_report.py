@@ -1,15 +1,20 @@
 """A wrong command line ends in one line on standard error and exit code 2, before torch is imported."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
-from ntl.config import Diverged, UserError
-from ntl.config.report import report
+from ntl.config import Diverged, UserError, compose
+from ntl.config.report import CLOSED, explain, report
 
 ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
 MISTAKES = {
     "loss=ntl_wsa": ("loss=ntl_wsa: no such choice", "Did you mean 'ntl_was'?"),
@@ -25,33 +30,100 @@ MISTAKES = {
 }
 
 
+FLAGS = ("--help", "--cfg job")
+
+# train.py as the command line runs it, many times in one process, since the imports take most of the time.
+PROGRAM = """
+import contextlib, io, json, runpy, sys
+outcomes = {}
+for line in json.loads(sys.argv[2]):
+    sys.argv, out, err = ["train.py", *line.split()], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_path(PATH, run_name="__main__")
+        except SystemExit as exit:
+            outcomes[line] = (exit.code, out.getvalue(), err.getvalue(), "torch" in sys.modules)
+print(json.dumps(outcomes))
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str, bool]]:
+    """Exit code, standard output and error, and whether torch was imported; the folder they ran in stays empty."""
+    folder = tmp_path_factory.mktemp("cwd")
+    program = PROGRAM.replace("PATH", repr(str(ROOT / "train.py")))
+    command = [sys.executable, "-c", program, "-", json.dumps([*MISTAKES, *FLAGS])]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True, env=ENVIRONMENT)
+    assert list(folder.iterdir()) == []
+    return json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("overrides", MISTAKES)
-def test_a_mistake_on_the_command_line(overrides: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", ROOT / "train.py", *overrides.split(), f"output_dir={tmp_path / 'out'}"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
+def test_a_mistake_on_the_command_line(overrides: str, outcomes: dict[str, Any]) -> None:
+    code, out, err, torch = outcomes[overrides]
+    assert (code, out, torch) == (2, "", False)
+    assert err.startswith("error: ")
+    assert (err.count("\n"), err[-1]) == (1, "\n")
+    assert all(part in err for part in MISTAKES[overrides])
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None:
+    code, out, err, torch = outcomes[flag]
+    assert (code, err, torch) == (0, "", False)
+    assert "ntl_was" in out
+
+
+def test_a_mistake_in_a_process_of_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "train.py", "loss=ntl_wsa"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: loss=ntl_wsa: no such choice; loss is one of ce, ce_digits,")
+
+
+def message(*overrides: str) -> str:
+    with pytest.raises(Exception) as caught:
+        compose(overrides)
+    return explain(caught.value)
+
+
+def test_an_unknown_key_lists_the_settings_of_the_group_that_was_chosen() -> None:
+    assert message("dataset=noisy_numbers", "dataset.rows=1") == (
+        "dataset.rows: no such setting; dataset has name, train_rows, validation_rows, test_rows, noise_sd, seed. "
+        "Did you mean 'test_rows'?"
     )
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
-    assert (done.returncode, done.stdout, len(lines)) == (2, "", 1)
-    assert lines[0].startswith("error: ")
-    assert all(part in lines[0] for part in MISTAKES[overrides])
-    assert "| torch" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert message("model=t5_tiny", "model.n_embd=3").startswith(
+        "model.n_embd: no such setting; model has name, family, hub_id, path, pretrained, dropout, d_model,"
+    )
+    assert message("loss.number.foo=1") == "loss.number.foo: no such setting; loss.number has options."
+    assert message("+dataset.rows=1") == (
+        "+dataset.rows: no such setting; choose one of name, max_digits, extrapolate_digits, train_rows, "
+        "validation_rows, test_rows_per_cell, test_share, seed. Did you mean 'train_rows'?"
+    )
 
 
-def test_help_and_cfg_need_no_torch(tmp_path: Path) -> None:
-    for flags in (["--help"], ["--cfg", "job"]):
-        done = subprocess.run(
-            [sys.executable, "-X", "importtime", ROOT / "train.py", *flags],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0
-        assert "ntl_was" in done.stdout
-        assert "| torch" not in done.stderr
+def test_an_option_of_a_loss_is_added_with_a_plus() -> None:
+    assert message("loss.base.options.sigma=1") == (
+        "loss.base.options.sigma: loss.base.options has no such key yet; add it as +loss.base.options.sigma=VALUE."
+    )
+
+
+def test_a_setting_below_null_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(lambda: print(compose(["loss=ce", "loss.number.options.x=1"]))) == 2
+    assert capsys.readouterr().err == (
+        "error: a setting is given below one that is null, as loss.number is for loss=ce.\n"
+    )
+
+
+def test_a_group_that_is_null_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(lambda: print(compose(["model=null"]))) == 2
+    assert capsys.readouterr().err == "error: a group cannot be null: leave it out, or choose one of its names.\n"
+
+
+def test_an_error_of_omegaconf_alone_names_its_key() -> None:
+    with pytest.raises(Exception) as caught:
+        OmegaConf.to_container(OmegaConf.create({"a": {"b": "${nope}"}}), resolve=True)
+    assert explain(caught.value) == "a.b: Interpolation key 'nope' not found."
 
 
 @pytest.mark.parametrize(
@@ -73,3 +145,25 @@ def test_a_fault_of_the_program_shows_where_it_is(capsys: pytest.CaptureFixture[
 
     assert report(main) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [1, 100_000], ids=["breaks at the end", "breaks within print"])
+def test_output_that_nobody_reads_ends_quietly(
+    size: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as after `| head`
+    with os.fdopen(writer, "w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        code = report(lambda: print("x" * size))
+    # Leaving the block closed the stream, as the interpreter's end would; that must not raise either.
+    assert code == CLOSED
+    assert capsys.readouterr().err == ""
+
+
+def test_a_broken_pipe_of_another_kind_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise BrokenPipeError("a worker has gone")
+
+    assert report(main) == 1
+    assert "a worker has gone" in capsys.readouterr().err

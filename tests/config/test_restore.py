@@ -1,42 +1,49 @@
 """A run folder's config comes back as it was, apart from what may change."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, compose, run_id
+from ntl.config import UserError, run_id
 from ntl.config.composition import choices
 from ntl.config.restore import from_values, read_config
 
 
-def _written(folder: Path, *overrides: str) -> Path:
-    run = folder / "run"
-    run.mkdir()
-    OmegaConf.save(OmegaConf.structured(compose(overrides)), run / "config.yaml")
-    return run
+@pytest.fixture
+def written(tmp_path: Path, composed) -> Callable[..., Path]:
+    """A run folder with the config of these overrides."""
+
+    def write(*overrides: str) -> Path:
+        run = tmp_path / "run"
+        run.mkdir()
+        OmegaConf.save(OmegaConf.structured(composed(*overrides)), run / "config.yaml")
+        return run
+
+    return write
 
 
 @pytest.mark.parametrize("model", choices("model"))
-def test_every_model_config_survives(model: str, tmp_path: Path) -> None:
-    config = compose([f"model={model}"])
-    stored = read_config(_written(tmp_path, f"model={model}"))
+def test_every_model_config_survives(model: str, composed, written) -> None:
+    config = composed(f"model={model}")
+    stored = read_config(written(f"model={model}"))
     assert type(stored.model) is type(config.model)
     assert run_id(stored) == run_id(config)
 
 
 @pytest.mark.parametrize("loss", choices("loss"))
-def test_every_loss_config_survives(loss: str, tmp_path: Path) -> None:
-    assert read_config(_written(tmp_path, f"loss={loss}")).loss == compose([f"loss={loss}"]).loss
+def test_every_loss_config_survives(loss: str, composed, written) -> None:
+    assert read_config(written(f"loss={loss}")).loss == composed(f"loss={loss}").loss
 
 
 @pytest.mark.parametrize("dataset", choices("dataset"))
-def test_every_data_set_config_survives(dataset: str, tmp_path: Path) -> None:
-    assert read_config(_written(tmp_path, f"dataset={dataset}")).dataset == compose([f"dataset={dataset}"]).dataset
+def test_every_data_set_config_survives(dataset: str, composed, written) -> None:
+    assert read_config(written(f"dataset={dataset}")).dataset == composed(f"dataset={dataset}").dataset
 
 
-def test_decoding_may_change(tmp_path: Path) -> None:
-    run = _written(tmp_path, "decoding=beam")
+def test_decoding_may_change(tmp_path: Path, written) -> None:
+    run = written("decoding=beam")
     assert read_config(run, ["decoding.num_beams=1"]).decoding.num_beams == 1
     assert read_config(run, ["decoding=greedy"]).decoding.name == "greedy"
     assert read_config(run, ["device=cpu", "paper_compat=true"]).paper_compat is True
@@ -44,17 +51,17 @@ def test_decoding_may_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["trainer.lr=1", "seed=2", "decoding", "loss=ce"])
-def test_what_was_trained_may_not(override: str, tmp_path: Path) -> None:
+def test_what_was_trained_may_not(override: str, written) -> None:
     with pytest.raises(UserError, match="only decoding"):
-        read_config(_written(tmp_path), [override])
+        read_config(written(), [override])
 
 
-def test_wrong_values_are_one_line(tmp_path: Path) -> None:
+def test_wrong_values_are_one_line(tmp_path: Path, composed, written) -> None:
     with pytest.raises(UserError, match="must be at least 1"):
-        read_config(_written(tmp_path), ["decoding.num_beams=0"])
+        read_config(written(), ["decoding.num_beams=0"])
     with pytest.raises(UserError, match=r"config\.yaml: not found"):
         read_config(tmp_path)
-    values = OmegaConf.to_container(OmegaConf.structured(compose()))
+    values = OmegaConf.to_container(OmegaConf.structured(composed()))
     assert isinstance(values, dict)
     with pytest.raises(UserError, match="another version"):
         from_values({**values, "invented": 1}, "here")  # pyright: ignore[reportArgumentType]

@@ -1,24 +1,10 @@
-import base64
 import hashlib
 import math
 from decimal import Decimal
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ntl.evaluation.digests import count_digits, hash_ids, sample_errors
-from ntl.results import pack_bits
-
-
-def test_pack_bits_by_hand():
-    assert base64.b64decode(pack_bits([True, False, False, False, False, False, True, False, True])) == b"\x82\x80"
-
-
-@given(st.lists(st.booleans(), max_size=100))
-def test_bits_unpack(flags):
-    data = np.frombuffer(base64.b64decode(pack_bits(flags)), dtype=np.uint8)
-    assert np.unpackbits(data, count=len(flags)).astype(bool).tolist() == flags
 
 
 def test_hash_depends_on_the_order():

@@ -1,3 +1,5 @@
+import base64
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,6 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ntl.results import pack_bits, pack_errors, thin_curve, unpack_bits, unpack_errors
+from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_groups
+
+# As records were first written: base64 of 1010 0000 1000 0000, and of deflated bfloat16 3F80 4000 (1, 2).
+OLD_BITS = "oIA="
+OLD_ERRORS = "2:eNprYLB3AAACwgEA"
 
 
 @given(arrays(np.bool_, st.integers(0, 40)))
@@ -14,18 +21,51 @@ def test_bits_come_back(bits: np.ndarray) -> None:
 
 def test_bits_by_hand() -> None:
     # 1010 0000 1000 0000 = A0 80
-    assert pack_bits([True, False, True, False, False, False, False, False, True]) == "oIA="
+    text = pack_bits([True, False, True, False, False, False, False, False, True])
+    assert (text[:2], base64.b85decode(text[2:])) == ("r:", b"\xa0\x80")
+
+
+def test_uneven_bits_are_deflated() -> None:
+    rare = np.arange(8000) % 50 == 0
+    text = pack_bits(rare)
+    assert (text[:2], len(text) < 500) == ("z:", True)
+    assert unpack_bits(text, 8000).tolist() == rare.tolist()
+    fair = np.random.default_rng(0).random(8000) < 0.5
+    assert (pack_bits(fair)[:2], len(pack_bits(fair))) == ("r:", 2 + 1000 * 5 // 4)
+
+
+def test_records_of_the_first_form_are_read() -> None:
+    assert unpack_bits(OLD_BITS, 9).tolist() == [True, False, True, False, False, False, False, False, True]
+    assert unpack_errors(OLD_ERRORS).tolist() == [1.0, 2.0]
+
+
+def test_the_first_form_becomes_that_of_today() -> None:
+    bits, errors = pack_bits(unpack_bits(OLD_BITS, 9)), pack_errors([1.0, 2.0])
+    assert (repack_bits(OLD_BITS), repack_errors(OLD_ERRORS)) == (bits, errors)
+    assert (repack_bits(bits), repack_errors(errors)) == (bits, errors)
+    for repack in (repack_bits, repack_errors):
+        with pytest.raises(ValueError):
+            repack("!!!!")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("!!!!", "not packed bits: '!!!!'"), ("oIA=", "hold 2 bytes, not 17"), ("", "hold 0 bytes")]
+    ("text", "message"),
+    [
+        ("!!!!", "not packed bits: '!!!!'"),
+        ("x:oIA=", "not packed bits: 'x:oIA='"),
+        ("r:]]", "not packed bits"),
+        ("z:oIA=", "not packed bits"),
+        ("oIA=", "hold 2 bytes, not 17"),
+        ("r:oi", "hold 1 bytes, not 17"),
+        ("", "hold 0 bytes"),
+    ],
 )
 def test_text_that_is_not_that_many_bits(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         unpack_bits(text, 17)
 
 
-@pytest.mark.parametrize("text", ["", "3", "x:AAAA", "3:!!!!", "3:AAAA"])
+@pytest.mark.parametrize("text", ["", "3", "x:AAAA", "3:!!!!", "3:AAAA", "z:3", "z:x:0:0", "z:3:0:0", "z:3:!!:!!"])
 def test_text_that_is_no_packed_errors(text: str) -> None:
     with pytest.raises(ValueError, match="not packed errors"):
         unpack_errors(text)
@@ -49,7 +89,32 @@ def test_undefined_and_infinite_errors_keep_their_kind() -> None:
 
 def test_errors_of_another_number() -> None:
     with pytest.raises(ValueError, match="hold 4 bytes, not 3 errors"):
-        unpack_errors(pack_errors([1, 2]).replace("2:", "3:"))
+        unpack_errors(pack_errors([1, 2]).replace("z:2:", "z:3:"))
+    with pytest.raises(ValueError, match="hold 4 bytes, not 3 errors"):
+        unpack_errors(OLD_ERRORS.replace("2:", "3:"))
+
+
+def test_errors_of_wrong_and_right_answers_take_less_than_two_bytes_each() -> None:
+    rng = np.random.default_rng(0)
+    errors = np.where(rng.random(1000) < 0.5, 0, rng.lognormal(8, 3, 1000).round())
+    assert len(pack_errors(errors)) < 1500
+
+
+def test_groups_by_hand() -> None:
+    groups = {"1x1": {"accuracy": 1.0, "mape": 0.0}, "1x2": {"accuracy": 0.5, "mape": None}}
+    packed = {"columns": ["accuracy", "mape"], "rows": {"1x1": [1.0, 0.0], "1x2": [0.5, None]}}
+    assert pack_groups(groups) == packed
+    assert unpack_groups(packed) == unpack_groups(groups) == groups
+
+
+@pytest.mark.parametrize("groups", [{}, {"a": {"x": 1}, "b": {"y": 1}}, {"columns": {"x": 1}}])
+def test_groups_come_back_whatever_they_hold(groups: dict[str, dict[str, int]]) -> None:
+    assert unpack_groups(pack_groups(groups)) == unpack_groups(groups) == groups
+
+
+def test_a_row_that_lacks_a_column() -> None:
+    with pytest.raises(ValueError):
+        unpack_groups({"columns": ["accuracy", "mape"], "rows": {"1x1": [1.0]}})
 
 
 def test_thin_curve_keeps_short_curves_and_both_ends() -> None:

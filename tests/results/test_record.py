@@ -8,9 +8,20 @@ import numpy as np
 import pytest
 
 from ntl.config import UserError
-from ntl.results import RunRecord, pack_bits, pack_errors, read_record, thin_curve, write_record
+from ntl.results import (
+    RunRecord,
+    pack_bits,
+    pack_errors,
+    read_record,
+    thin_curve,
+    unpack_bits,
+    unpack_errors,
+    write_record,
+)
 from ntl.results import record as module
 from ntl.results.record import SIZE_LIMIT, size_of_summary, to_json
+
+GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
 
 
 def full_record() -> RunRecord:
@@ -67,11 +78,10 @@ def test_a_record_comes_back(tmp_path: Path) -> None:
     record = full_record()
     back = read_record(write_record(tmp_path / "new" / "record.json", record))
     for item in dataclasses.fields(RunRecord):
-        if item.name not in ("groups", "curves"):
+        if item.name not in ("metrics", "groups", "curves"):
             assert getattr(back, item.name) == getattr(record, item.name), item.name
-    assert back.groups["extrapolate"]["6x5"]["mape"] == pytest.approx(
-        record.groups["extrapolate"]["6x5"]["mape"], rel=1e-4
-    )
+    assert back.metrics == pytest.approx(record.metrics, rel=1e-9)
+    assert back.groups["extrapolate"]["6x5"] == pytest.approx(record.groups["extrapolate"]["6x5"], rel=1e-4)
     assert back.curves["loss"][-1][0] == 499
     assert to_json(back) == to_json(record)
 
@@ -80,6 +90,50 @@ def test_steps_of_curves_are_exact() -> None:
     assert to_json(small_record(curves={"loss": [[1_050_001, 0.123456789]]}))["curves"] == {
         "loss": [[1050001, 0.123457]]
     }
+
+
+def test_metrics_keep_ten_digits_and_groups_five() -> None:
+    metrics = {"test/r2": 0.99999999987654, "test/mse": 5.105061868547476e16, "test/count": 11340.0, "test/mae": -0.0}
+    payload = to_json(small_record(metrics=metrics, groups={"test": {"3x2": {"accuracy": 2 / 3, "count": 500.0}}}))
+    assert payload["metrics"] == {
+        "test/r2": 0.9999999999,
+        "test/mse": 5.105061869e16,
+        "test/count": 11340,
+        "test/mae": 0,
+    }
+    assert json.dumps(payload["metrics"]).endswith('"test/count": 11340, "test/mae": 0}')
+    assert payload["groups"] == {"test": {"columns": ["accuracy", "count"], "rows": {"3x2": [0.66667, 500]}}}
+
+
+def first_form(folder: Path) -> Path:
+    """A record as the first version wrote it: more digits, groups in full, packed in base64."""
+    old = {
+        **GOOD,
+        "metrics": {"test/mae": 0.12345678901234568, "test/count": 9.0},
+        "groups": {"test": {"1x1": {"accuracy": 1.0}}},
+        "correct": {"test": "oIA="},
+        "errors": {"test": "2:eNprYLB3AAACwgEA"},
+    }
+    path = folder / "record.json"
+    path.write_text(json.dumps(old))
+    return path
+
+
+def test_a_record_of_the_first_form_is_read_and_written_in_the_form_of_today(tmp_path: Path) -> None:
+    record = read_record(first_form(tmp_path))
+    assert record.metrics == {"test/mae": 0.12345678901234568, "test/count": 9.0}
+    assert record.groups == {"test": {"1x1": {"accuracy": 1.0}}}
+    assert unpack_bits(record.correct["test"], 9).nonzero()[0].tolist() == [0, 2, 8]
+    assert unpack_errors(record.errors["test"]).tolist() == [1.0, 2.0]
+    again = read_record(write_record(tmp_path / "again.json", record))
+    assert (again.groups, again.correct, again.errors) == (record.groups, record.correct, record.errors)
+
+
+def test_a_record_of_the_first_form_is_the_same_record(tmp_path: Path) -> None:
+    path = first_form(tmp_path)
+    before = path.read_bytes()
+    write_record(path, read_record(path))
+    assert path.read_bytes() == before
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
@@ -120,9 +174,6 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert os.listdir(tmp_path) == []
 
 
-GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -137,6 +188,14 @@ GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metri
         (json.dumps({**GOOD, "seed": True}), "'seed' is true, not a int"),
         (json.dumps({**GOOD, "metrics": []}), r"'metrics' is \[\], not a dict"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "metric 'test/mae' is \"1\", not a number"),
+        (
+            json.dumps({**GOOD, "groups": {"test": {"columns": ["a"], "rows": {"x": []}}}}),
+            "'groups' cannot be unpacked",
+        ),
+        (json.dumps({**GOOD, "groups": {"test": {"columns": ["a"]}}}), "'groups' cannot be unpacked"),
+        (json.dumps({**GOOD, "groups": {"test": 3}}), "'groups' cannot be unpacked"),
+        (json.dumps({**GOOD, "correct": {"test": "!"}}), "'correct' cannot be unpacked"),
+        (json.dumps({**GOOD, "errors": {"test": 3}}), "'errors' cannot be unpacked"),
     ],
 )
 def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -1,14 +1,15 @@
 """Runs of a second: 96 examples, a model of a few thousand parameters."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ntl.config import Config, compose
+from ntl.config import Config, compose, run_id
 
 DATASETS = {
-    "noisy_numbers": ["dataset.train_rows=96", "dataset.validation_rows=20", "dataset.test_rows=30"],
+    "noisy_numbers": ["dataset.seed=0", "dataset.train_rows=96", "dataset.validation_rows=20", "dataset.test_rows=30"],
     "multiplication": ["dataset.train_rows=96", "dataset.validation_rows=20", "dataset.test_rows_per_cell=4"],
 }
 SMALL = [
@@ -40,3 +41,20 @@ def small(data_dir: Path, tmp_path: Path) -> Callable[..., Config]:
         return compose([*data, *SMALL, *places, *overrides])
 
     return make
+
+
+@pytest.fixture(scope="session")
+def trained_once(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one finished run, for ``finished`` to copy."""
+    from ntl.training import run
+
+    data = ["dataset=noisy_numbers", *DATASETS["noisy_numbers"], f"data_dir={data_dir}"]
+    return run(compose([*data, *SMALL, f"output_dir={tmp_path_factory.mktemp('trained')}"])).parent
+
+
+@pytest.fixture
+def finished(trained_once: Path, small: Callable[..., Config]) -> Path:
+    """A finished run of the ``small`` config, the test's own to change."""
+    config = small()
+    assert run_id(config) == trained_once.name
+    return Path(shutil.copytree(trained_once, Path(config.output_dir) / trained_once.name))

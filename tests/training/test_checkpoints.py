@@ -12,6 +12,7 @@ from ntl.training.checkpoints import (
     prune,
     read_meters,
     step_of,
+    steps_taken,
     write_manifest,
     write_meters,
 )
@@ -44,7 +45,7 @@ def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, d
     assert newest_whole(tmp_path) == (older, [newer])
 
 
-@pytest.mark.parametrize("manifest", ["", "{", "[]", '{"no-such-file": "00"}'])
+@pytest.mark.parametrize("manifest", ["", "{", "[]", "{}", '{"no-such-file": "00"}'])
 def test_a_broken_manifest_is_no_manifest(tmp_path: Path, manifest: str) -> None:
     checkpoint = _checkpoint(tmp_path, 5)
     (checkpoint / "manifest.json").write_text(manifest)
@@ -58,9 +59,22 @@ def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     assert [step_of(path) for path in by_step(tmp_path)] == [100, 20, 9]
     assert step_of(tmp_path / "notes") == -1
-    prune(tmp_path, keep=2)
+    prune(tmp_path / "checkpoint-100", keep=2)
     assert [step_of(path) for path in by_step(tmp_path)] == [100, 20]
     assert (tmp_path / "checkpoint-best").is_dir()
+
+
+def test_what_lies_beyond_the_newest_is_of_another_attempt(tmp_path: Path) -> None:
+    for step in (4, 8, 12, 16):
+        _checkpoint(tmp_path, step)
+    prune(tmp_path / "checkpoint-8", keep=1)
+    assert [step_of(path) for path in by_step(tmp_path)] == [8]
+
+
+def test_steps_are_those_of_the_state_not_of_the_name(tmp_path: Path) -> None:
+    checkpoint = _checkpoint(tmp_path, 5)
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 7}')
+    assert steps_taken(checkpoint.rename(tmp_path / "mine")) == 7
 
 
 def test_no_folder_no_checkpoint(tmp_path: Path) -> None:
@@ -69,7 +83,7 @@ def test_no_folder_no_checkpoint(tmp_path: Path) -> None:
 
 def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
     meters = [1 / 3, 2**53 + 0.0, 5e-324]
-    write_meters(tmp_path / "meters.json", meters, 17, 123456789)
-    assert read_meters(tmp_path / "meters.json") == (meters, 17, 123456789)
+    write_meters(tmp_path / "meters.json", meters, 17, (96, 123456789))
+    assert read_meters(tmp_path / "meters.json") == (meters, 17, [96, 123456789])
     assert json.loads((tmp_path / "meters.json").read_text())["since"] == 17
     assert [path.name for path in tmp_path.iterdir()] == ["meters.json"]

@@ -11,7 +11,7 @@ import pytest
 from ntl.config import compose
 from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
 
-STATE = SimpleNamespace(global_step=7, is_world_process_zero=True)
+STATE = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=[])
 
 
 def _log(file: MetricsFile, **logs: float) -> None:
@@ -30,10 +30,19 @@ def test_a_line_for_every_log_but_the_summary(tmp_path: Path) -> None:
 
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"step": step}) + "\n" for step in (2, 7, 9)) + '{"step": 11, "lo')
+    path.write_text("".join(json.dumps({"step": step}) + "\n" for step in (2, 7, 7, 9)) + '{"step": 11, "lo')
     file = MetricsFile(path, lambda line: None)
-    file.on_train_begin(None, STATE, None)  # pyright: ignore[reportArgumentType]
-    assert read_metrics(path) == [{"step": 2}, {"step": 7}]
+    known = [{"loss": 0.1, "step": 2}, {"eval_ce": 0.2, "step": 7}]
+    state = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=known)
+    file.on_train_begin(None, state, None)  # pyright: ignore[reportArgumentType]
+    assert path.read_text() == '{"step": 2, "loss": 0.1}\n{"step": 7, "eval_ce": 0.2}\n'
+    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 2}\n{"step": 7, "lo')
+    assert read_metrics(path) == [{"step": 2}]
 
 
 def test_no_file_is_no_lines(tmp_path: Path) -> None:
@@ -71,7 +80,7 @@ def test_whatever_fails_the_run_goes_on_and_says_so_once(
             raise RuntimeError("bad key")
         return run
 
-    stand_in = None if at == "import" else SimpleNamespace(init=init, api=SimpleNamespace(api_key=None))
+    stand_in = None if at == "import" else SimpleNamespace(init=init, login=lambda prompt: False)
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     said: list[str] = []
     tracker = WandbMirror(compose(), "id", tmp_path, said.append)
@@ -84,16 +93,22 @@ def test_whatever_fails_the_run_goes_on_and_says_so_once(
         assert run.calls == ["log"]
 
 
-@pytest.mark.parametrize(("key", "mode"), [(None, "offline"), ("x" * 40, "online")])
+@pytest.mark.parametrize(("has_key", "mode"), [(False, "offline"), (True, "online")])
 def test_offline_without_a_key_and_never_a_prompt(
-    key: str | None, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    has_key: bool, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     seen: dict[str, Any] = {}
-    stand_in = SimpleNamespace(init=lambda **settings: seen.update(settings), api=SimpleNamespace(api_key=key))
+
+    def login(prompt: bool) -> bool:
+        assert not prompt
+        return has_key
+
+    stand_in = SimpleNamespace(init=lambda **settings: seen.update(settings), login=login)
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     WandbMirror(compose(["tracking.group=table2"]), "id", tmp_path, print)
     assert (seen["mode"], seen["group"], seen["id"]) == (mode, "table2", "id")
+    assert seen["reinit"] == "finish_previous"
     assert "tracking" not in seen["config"]
 
 

@@ -91,10 +91,9 @@ def test_logged_losses_by_hand(small) -> None:
     assert log["ntl"] == pytest.approx(ntl, rel=1e-5)
     assert log["loss"] == pytest.approx(ce + 0.7 * ntl, rel=1e-5)
     assert (parts[1], parts[3]) == (96 * 4, 96 * 2)
-    assert int(trainer.tokens_seen) == sum(
-        len(row["question_ids"]) + len(row["answer_ids"]) - 1
-        for row in session.encoded("train").__getitems__(range(96))
-    )
+    rows = session.encoded("train").__getitems__(range(96))
+    tokens = sum(len(row["question_ids"]) + len(row["answer_ids"]) - 1 for row in rows)
+    assert trainer.examples_and_tokens_seen() == (96, tokens)
 
 
 def test_ce_alone_logs_no_number_term(small) -> None:

@@ -1,7 +1,8 @@
 """From override strings to a typed, validated Config. Hydra's search path is the repository's ``config`` folder."""
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
 
 from hydra import compose as hydra_compose
@@ -13,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ntl.config import data, decoding, loss, model, objective, root, tokenizer, trainer
 from ntl.config.errors import UserError
-from ntl.config.legality import validate
+from ntl.config.legality import nearest, setting_names, validate
 
 CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
 
@@ -73,8 +74,9 @@ def help_text() -> str:
     return HELP.format(choices="\n".join(lines))
 
 
+@cache
 def register() -> None:
-    """Make the schemas known to Hydra; called before any composition."""
+    """Make the schemas known to Hydra, once; called before any composition."""
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
     for path, node in SCHEMAS.items():
@@ -87,10 +89,12 @@ def register() -> None:
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     # A key added with "+" passes Hydra's check, and OmegaConf would drop it without a word.
     schema = OmegaConf.get_type(node)
-    known = [field.name for field in fields(schema)] if is_dataclass(schema) else list(node)
+    known = setting_names(schema) if is_dataclass(schema) else []
     for key in node:
-        if key not in known:
-            raise UserError(f"+{path}{key}: no such setting; choose one of {', '.join(map(str, known))}.")
+        if is_dataclass(schema) and key not in (*known, "_target_"):
+            raise UserError(
+                f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{nearest(str(key), known)}"
+            )
         child = node._get_node(key)
         if isinstance(child, DictConfig) and not child._is_none():
             _reject_added_keys(child, f"{path}{key}.")

@@ -23,6 +23,11 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f" Did you mean {match[0]!r}?" if match else ""
 
 
+def setting_names(schema: type) -> list[str]:
+    """The keys of a schema that are meant to be set."""
+    return [field.name for field in fields(schema) if field.name != "_target_"]
+
+
 def _leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any, dict[str, Any]]]:
     for field in fields(config):
         value = getattr(config, field.name)

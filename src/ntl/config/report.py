@@ -1,33 +1,37 @@
 """One line for a user's mistake, and the exit code that goes with it."""
 
+import os
 import re
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
 
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.errors import Diverged, UserError
-from ntl.config.legality import nearest
+from ntl.config.legality import nearest, setting_names
 
-DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
-
-def _known_keys(path: str) -> list[str]:
-    from ntl.config.composition import compose
-
-    node = OmegaConf.structured(compose())
-    parent = OmegaConf.select(node, path) if path else node
-    return [str(key) for key in parent] if OmegaConf.is_dict(parent) else []
+# What Hydra and OmegaConf raise as an AssertionError or a ValueError for a command line that makes no sense.
+MISUSES = {
+    "Unexpected type": "a setting is given below one that is null, as loss.number is for loss=ce.",
+    "Config group override must be": "a group cannot be null: leave it out, or choose one of its names.",
+}
 
 
-def _unknown_key(full_key: str) -> str:
-    parent, _, key = full_key.rpartition(".")
-    known = _known_keys(parent)
+def _unknown_key(error: OmegaConfBaseException) -> str:
+    parent, _, key = str(error.full_key).rpartition(".")
+    # The type of the node that lacks the key, so that dataset=noisy_numbers is not told what multiplication has.
+    schema: Any = error.object_type
+    if not (isinstance(schema, type) and is_dataclass(schema)):
+        return f"{error.full_key}: {parent} has no such key yet; add it as +{error.full_key}=VALUE."
+    known = setting_names(schema)
     where = f"{parent} has {', '.join(known)}." if parent else f"choose one of {', '.join(known)}."
-    return f"{full_key}: no such setting; {where}{nearest(key, known)}"
+    return f"{error.full_key}: no such setting; {where}{nearest(key, known)}"
 
 
 def explain(error: Exception) -> str:
@@ -42,26 +46,50 @@ def explain(error: Exception) -> str:
     if isinstance(cause, OmegaConfBaseException):
         full_key = str(cause.full_key or "")
         if "not in" in str(cause) and full_key:
-            return _unknown_key(full_key)
+            return _unknown_key(cause)
         override = re.search(r"override (\S+)", str(error))
         subject = override.group(1) if override else full_key
         return f"{subject}: {str(cause).splitlines()[0]}."
-    return " ".join(str(error).split())
+    message = " ".join(str(error).split())
+    return next((line for start, line in MISUSES.items() if message.startswith(start)), message)
 
 
-def report(main: Callable[[], int | None], interrupted: str = "interrupted.") -> int:
-    """Run ``main`` and turn what it raises into one line on standard error and an exit code, which may be its own."""
+def _of_the_user(error: Exception) -> bool:
+    if isinstance(error, AssertionError | ValueError) and str(error).startswith(tuple(MISUSES)):
+        return True
+    return isinstance(error, UserError | HydraException | OmegaConfBaseException)
+
+
+def _exit_code(main: Callable[[], int | None], interrupted: str) -> int:
     try:
         return main() or DONE
     except Diverged as error:
         print(f"diverged: {error}", file=sys.stderr)
         return DIVERGED
-    except (UserError, HydraException, OmegaConfBaseException) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return INTERRUPTED
-    except Exception:
+    except Exception as error:
+        if _of_the_user(error):
+            print(f"error: {explain(error)}", file=sys.stderr)
+            return BAD_INPUT
+        if isinstance(error, BrokenPipeError):
+            print(flush=True)  # raises again where the pipe is that of standard output
         traceback.print_exc()
         return FAILED
+
+
+def report(main: Callable[[], int | None], interrupted: str = "interrupted.") -> int:
+    """Run ``main`` and turn what it raises into one line on standard error and an exit code, which may be its own.
+
+    Where nobody reads standard output any more (``... | head``) it ends without a word.
+    """
+    try:
+        try:
+            return _exit_code(main, interrupted)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would raise once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED

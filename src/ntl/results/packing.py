@@ -1,56 +1,104 @@
-"""Compact forms of what a record keeps of single examples: 20,000 test answers must fit in a few kilobytes of JSON."""
+"""Compact forms of what a record keeps of examples and groups: 20,000 test answers must fit in a few kilobytes of JSON.
+
+Packed bytes stand in base85, whose alphabet needs no escape in JSON, behind a mark and a colon. Text without that mark
+is base64, as it was written first: it is still read, and ``repack_*`` turns it into the form of today.
+"""
 
 import base64
-import binascii
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 CURVE_POINTS = 200
+_RAW, _DEFLATED = "r", "z"
+
+
+def _deflate(raw: bytes) -> bytes:
+    """The shorter of two deflated forms, without header: random bits hold no matches, only uneven frequencies."""
+    strategies = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)
+    packers = [zlib.compressobj(9, zlib.DEFLATED, -15, 9, strategy) for strategy in strategies]
+    return min((packer.compress(raw) + packer.flush() for packer in packers), key=len)
+
+
+def _inflate(packed: str) -> bytes:
+    return zlib.decompress(base64.b85decode(packed), wbits=-15)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b85encode(raw).decode("ascii")
 
 
 def pack_bits(correct: Sequence[bool] | np.ndarray) -> str:
-    """``(N,)`` booleans in base64, eight examples a byte, the first in the highest bit; the last byte ends in zeros."""
-    return base64.b64encode(np.packbits(np.asarray(correct, dtype=bool)).tobytes()).decode("ascii")
+    """``(N,)`` booleans, eight a byte, the first in the highest bit, the last byte ending in zeros.
+
+    ``"r:<base85>"``, or ``"z:<base85 of deflated>"`` where that is shorter, as with rows in order of their difficulty.
+    """
+    raw = np.packbits(np.asarray(correct, dtype=bool)).tobytes()
+    deflated = _deflate(raw)
+    return f"{_DEFLATED}:{_text(deflated)}" if len(deflated) < len(raw) else f"{_RAW}:{_text(raw)}"
 
 
 def unpack_bits(text: str, count: int) -> np.ndarray:
     """The ``(count,)`` booleans of :func:`pack_bits`. ValueError where the text does not hold that many."""
+    mark, colon, packed = text.partition(":")
     try:
-        raw = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+        if colon:
+            raw = {_RAW: base64.b85decode, _DEFLATED: _inflate}[mark](packed)
+        else:
+            raw = base64.b64decode(text, validate=True)
+    except (ValueError, KeyError, zlib.error) as error:
         raise ValueError(f"not packed bits: {text[:20]!r}") from error
     if len(raw) != (count + 7) // 8:
         raise ValueError(f"packed bits hold {len(raw)} bytes, not {count} examples")
     return np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=count).astype(bool)
 
 
+def repack_bits(text: str) -> str:
+    """``text`` as :func:`pack_bits` writes it today. ValueError where it is not packed bits."""
+    if ":" in text:
+        return text
+    count = 8 * len(base64.b64decode(text, validate=True))
+    return pack_bits(unpack_bits(text, count))
+
+
 def pack_errors(errors: Sequence[float | None] | np.ndarray) -> str:
-    """``(N,)`` errors (None or NaN: unparsable) as ``"N:<base64 of deflated bfloat16>"``.
+    """``(N,)`` errors (None or NaN: unparsable) as bfloat16, ``"z:N:<low bytes>:<high bytes>"``, both deflated.
 
     bfloat16 keeps the range of float32, which a product of two six-digit factors needs and float16 has not;
-    integers up to 256 are exact, larger errors are within 0.4 %.
+    integers up to 256 are exact, larger errors are within 0.4 %. The high bytes, sign and exponent, repeat; the low
+    bytes hardly do, so that each is packed by its own frequencies.
     """
     bits = np.asarray(errors, dtype=np.float32).view(np.uint32)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
     halves = np.where(np.isnan(bits.view(np.float32)), 0x7FC0, rounded).astype("<u2")
-    # All low bytes before all high bytes: sign and exponent repeat, so they deflate well.
-    planes = halves.view(np.uint8).reshape(-1, 2).T.tobytes()
-    return f"{halves.size}:{base64.b64encode(zlib.compress(planes, 9)).decode('ascii')}"
+    low, high = (_text(_deflate(plane.tobytes())) for plane in halves.view(np.uint8).reshape(-1, 2).T)
+    return f"{_DEFLATED}:{halves.size}:{low}:{high}"
 
 
 def unpack_errors(text: str) -> np.ndarray:
     """The ``(N,)`` float32 errors of :func:`pack_errors`, to bfloat16 precision."""
     try:
-        head, packed = text.split(":", 1)
-        count, raw = int(head), zlib.decompress(base64.b64decode(packed, validate=True))
+        first, *parts = text.split(":")
+        if first == _DEFLATED:
+            size, low, high = parts
+            raw = _inflate(low) + _inflate(high)
+        else:
+            size, (packed,) = first, parts
+            raw = zlib.decompress(base64.b64decode(packed, validate=True))
+        count = int(size)
     except (ValueError, zlib.error) as error:
         raise ValueError(f"not packed errors: {text[:20]!r}") from error
     if len(raw) != 2 * count:
         raise ValueError(f"packed errors hold {len(raw)} bytes, not {count} errors")
     halves = np.frombuffer(raw, dtype=np.uint8).reshape(2, count).T.copy().view("<u2").reshape(count)
     return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def repack_errors(text: str) -> str:
+    """``text`` as :func:`pack_errors` writes it today. ValueError where it is not packed errors."""
+    return text if text.startswith(f"{_DEFLATED}:") else pack_errors(unpack_errors(text))
 
 
 def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> list[list[float]]:
@@ -61,3 +109,25 @@ def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> 
         return [list(point) for point in points]
     last = len(points) - 1
     return [list(points[round(index * last / (limit - 1))]) for index in range(limit)]
+
+
+def pack_groups(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """``{group: {metric: value}}`` as ``{"columns": [metric, ...], "rows": {group: [value, ...]}}``, half as long.
+
+    Groups with different metrics are left as they are.
+    """
+    names = {tuple(values) for values in groups.values()}
+    if len(names) != 1:
+        return {group: dict(values) for group, values in groups.items()}
+    return {
+        "columns": list(names.pop()),
+        "rows": {group: list(values.values()) for group, values in groups.items()},
+    }
+
+
+def unpack_groups(packed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The ``{group: {metric: value}}`` of :func:`pack_groups`. ValueError where a row has not one value a column."""
+    columns = packed.get("columns")
+    if not isinstance(columns, list):
+        return {group: dict(values) for group, values in packed.items()}
+    return {group: dict(zip(columns, row, strict=True)) for group, row in packed["rows"].items()}

@@ -4,11 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ntl.training.prediction import predict as predict
+    from ntl.training.command import predict as predict
     from ntl.training.runner import run as run
     from ntl.training.trainer import ObjectiveTrainer as ObjectiveTrainer
 
-_EXPORTS = {"ObjectiveTrainer": "trainer", "predict": "prediction", "run": "runner"}
+_EXPORTS = {"ObjectiveTrainer": "trainer", "predict": "command", "run": "runner"}
 __all__ = sorted(_EXPORTS)
 
 

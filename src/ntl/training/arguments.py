@@ -4,11 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import Seq2SeqTrainingArguments
 
 from ntl.config import Config
 from ntl.config.trainer import Schedule
+from ntl.training.environment import pick_device
+
+# A rank waits this long for another: the first one decodes alone.
+RANK_TIMEOUT_SECONDS = 24 * 3600
 
 SCHEDULER = {
     Schedule.plateau: "reduce_lr_on_plateau",
@@ -21,10 +24,12 @@ SCHEDULER = {
 def training_arguments(config: Config, checkpoints: Path) -> Seq2SeqTrainingArguments:
     """Nothing here reports anywhere or writes outside ``checkpoints``; logging is ``ntl.training.tracking``."""
     trainer = config.trainer
+    on_cpu = pick_device(config.device).type == "cpu"
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     scheduler: dict[str, Any] = {}
     if trainer.schedule is Schedule.plateau:
         scheduler = {"factor": trainer.factor, "patience": trainer.patience}
-    return Seq2SeqTrainingArguments(
+    arguments = Seq2SeqTrainingArguments(
         output_dir=str(checkpoints),
         max_steps=trainer.max_steps,
         per_device_train_batch_size=trainer.batch_size,
@@ -51,15 +56,19 @@ def training_arguments(config: Config, checkpoints: Path) -> Seq2SeqTrainingArgu
         seed=config.seed,
         data_seed=config.seed,
         bf16=trainer.bf16,
-        use_cpu=config.device == "cpu",
-        ddp_backend="gloo" if config.device == "cpu" and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
+        use_cpu=on_cpu,
+        ddp_backend="gloo" if on_cpu and several else None,
+        ddp_timeout=RANK_TIMEOUT_SECONDS,
         ddp_find_unused_parameters=False,
         average_tokens_across_devices=False,
         dataloader_num_workers=trainer.num_workers,
-        dataloader_pin_memory=torch.cuda.is_available() and config.device != "cpu",
+        dataloader_pin_memory=not on_cpu,
         remove_unused_columns=False,
         label_names=["labels"],
         report_to="none",
         disable_tqdm=True,
         log_level="error",
     )
+    # One process uses one device: with more, transformers would split each batch over threads (nn.DataParallel).
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments

@@ -37,7 +37,7 @@ def is_whole(folder: Path) -> bool:
     """Whether every file that the manifest names is there, unchanged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return all(_sha256(folder / name) == digest for name, digest in manifest.items())
+        return bool(manifest) and all(_sha256(folder / name) == digest for name, digest in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -46,6 +46,11 @@ def step_of(folder: Path) -> int:
     """The optimizer step that a checkpoint was taken at, -1 for another folder."""
     match = STEP.fullmatch(folder.name)
     return int(match.group(1)) if match else -1
+
+
+def steps_taken(folder: Path) -> int:
+    """The optimizer steps behind a whole checkpoint, whatever its folder is called."""
+    return int(json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["global_step"])
 
 
 def by_step(folder: Path) -> list[Path]:
@@ -64,18 +69,28 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
     return None, damaged
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Delete all but the newest ``keep`` checkpoints."""
-    for checkpoint in by_step(folder)[keep:]:
+def prune(newest: Path, keep: int) -> None:
+    """Delete all checkpoints but ``newest``, just written, and the ``keep`` - 1 before it.
+
+    Those of later steps are damaged, or of an attempt that was given up: they must not be continued from.
+    """
+    checkpoints = by_step(newest.parent)
+    kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
+    for checkpoint in set(checkpoints).difference(kept):
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def write_meters(path: Path, meters: Sequence[float], since: int, tokens: int) -> None:
-    """The sums of the log line under way, so that a resumed run logs what an uninterrupted one does."""
-    _write_json(path, {"meters": list(meters), "since": since, "tokens": tokens})
+def write_meters(path: Path, meters: Sequence[float], since: int, seen: Sequence[int]) -> None:
+    """The sums of the log line under way, over all ranks, so that a resumed run logs what an uninterrupted one does.
+
+    Args:
+        meters: Sums since optimizer step ``since``.
+        seen: Examples and tokens since the start of training.
+    """
+    _write_json(path, {"meters": list(meters), "since": since, "seen": list(seen)})
 
 
-def read_meters(path: Path) -> tuple[list[float], int, int]:
+def read_meters(path: Path) -> tuple[list[float], int, list[int]]:
     """What ``write_meters`` wrote."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    return stored["meters"], stored["since"], stored["tokens"]
+    return stored["meters"], stored["since"], stored["seen"]

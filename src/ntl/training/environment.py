@@ -4,10 +4,13 @@ import os
 import platform
 import resource
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+
+from ntl.config import UserError
 
 PACKAGES = ("ntl", "torch", "transformers", "tokenizers", "accelerate", "numpy", "sentencepiece", "datasets")
 
@@ -38,6 +41,16 @@ def git_state() -> dict[str, str | bool | None]:
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
 
 
+def pick_device(name: str) -> torch.device:
+    """Where ``device=auto``, ``cpu`` or ``cuda`` computes: auto is a CUDA device where there is one, else the CPU.
+
+    Apple's GPU is left out: it has no float64, in which losses are summed for the log.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("device=cuda: torch sees no CUDA device here; use device=cpu or device=auto.")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
 def device_name(device: torch.device) -> str:
     """The accelerator's name, or the processor's architecture with the number of threads in use."""
     if device.type == "cuda":
@@ -49,4 +62,5 @@ def peak_memory_bytes(device: torch.device) -> int:
     """Peak device memory on a GPU, peak resident memory of this process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

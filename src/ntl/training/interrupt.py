@@ -4,6 +4,8 @@ import signal
 from types import FrameType
 from typing import Any
 
+import torch
+from torch import distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -38,8 +40,17 @@ class StopOnSignal(TrainerCallback):
         self.received = number
         self._restore()
 
+    def requested(self, device: torch.device) -> bool:
+        """Whether a signal came to any rank. Every rank must ask at the same step, and all get the same answer."""
+        if not distributed.is_initialized():
+            return self.received is not None
+        # A signal reaches the ranks at different steps; one that stopped alone would leave the others waiting.
+        flag = torch.tensor(int(self.received is not None), device=device)
+        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
+        return bool(flag)
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Save and stop if a signal came."""
-        if self.received is not None:
+        if self.requested(args.device):
             control.should_save = True
             control.should_training_stop = True

@@ -9,6 +9,7 @@ from ntl.config.identity import plain
 from ntl.config.target import locate
 from ntl.data.collate import collator_for
 from ntl.evaluation import constant_baselines, score_predictions, write_predictions
+from ntl.training.progress import DecodingLines
 
 if TYPE_CHECKING:
     from ntl.training.session import Session
@@ -17,10 +18,39 @@ if TYPE_CHECKING:
 EXTRA_TOKENS = 10
 
 
+def max_new_tokens(session: "Session") -> int:
+    """How many tokens an answer may have: what ``decoding`` says, else by the longest answer of the training data."""
+    return session.config.decoding.max_new_tokens or session.encoded("train").about["longest_answer"] + EXTRA_TOKENS
+
+
+def check_lengths(session: "Session") -> None:
+    """Raise ``UserError`` unless every example, and every answer that may be generated, has a position in the model.
+
+    An encoder-decoder with relative positions reads any length.
+    """
+    config: Any = session.model.config
+    positions = None if config.is_encoder_decoder else getattr(config, "max_position_embeddings", None)
+    if positions is None:
+        return
+    dataset, limit = session.dataset, session.config.trainer.max_input_length
+    generated = dict.fromkeys(dataset.test_splits, max_new_tokens(session))
+    for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
+        offsets = session.encoded(split).offsets
+        question = int((offsets[1::2] - offsets[:-1:2]).max())
+        whole = int((offsets[2::2] - offsets[:-1:2]).max())
+        # The last token of an answer is predicted and never read.
+        needed = max(whole, question + generated.get(split, 0)) - 1
+        if needed > positions:
+            raise UserError(
+                f"model={session.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
+                f"{needed}, answers included, of them {question} for its longest question; lower "
+                f"trainer.max_input_length, now {limit}, below that, or take another model or tokenizer."
+            )
+
+
 def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
     """Decode every example of the splits, write the predictions file, and score it from what was written."""
     config = session.config.decoding
-    max_new_tokens = session.encoded("train").about["longest_answer"] + EXTRA_TOKENS
     rows: list[dict[str, str]] = []
     for split in splits:
         texts = session.rows(split)
@@ -30,7 +60,8 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
             tokenizer=session.tokenizer,
             examples=session.encoded(split),
             collate=collator_for(session.model.config).prompts,
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=max_new_tokens(session),
+            progress=DecodingLines(session.say, split, len(texts)),
         )
         for row, prediction in zip(texts, predictions, strict=True):
             rows.append(_line(session, split, row, prediction))
@@ -53,25 +84,3 @@ def _line(session: "Session", split: str, row: Any, prediction: str) -> dict[str
     known = {"group": session.dataset.group(row["id"]), "truth": session.dataset.truth(row["question"])}
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": prediction}
     return line | {name: value for name, value in known.items() if value is not None}
-
-
-def predict(folder: Path, overrides: Sequence[str] = ()) -> Path:
-    """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings.
-
-    Returns:
-        The predictions file: ``predictions.jsonl`` when the decoding is the run's own, else a file named after it.
-    """
-    from ntl.training.restore import restore
-
-    session = restore(folder, overrides)
-    own = not overrides
-    name = (
-        "predictions.jsonl"
-        if own
-        else f"predictions-{session.config.decoding.name}-{session.config.decoding.num_beams}.jsonl"
-    )
-    path = folder / name
-    if not session.dataset.test_splits:
-        raise UserError(f"{folder}: the data set {session.config.dataset.name} has no test split to decode.")
-    decode_splits(session, session.dataset.test_splits, path)
-    return path

@@ -1,4 +1,4 @@
-"""Training progress as plain lines, at most one in a few seconds."""
+"""Progress of training and of decoding as plain lines, at most one in a few seconds."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -46,3 +46,22 @@ class ProgressLines(TrainerCallback):
             f"step {state.global_step:,}/{state.max_steps:,}  loss {logs['loss']:.4f}  ce {logs['ce']:.4f}  "
             f"ntl {logs['ntl']:.4f}  {rate:.1f} steps/s  {left:.0f} s left"
         )
+
+
+class DecodingLines:
+    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done."""
+
+    def __init__(self, say: Callable[[str], None], split: str, total: int) -> None:
+        self.say = say
+        self.split = split
+        self.total = total
+        self.started = self.last_line = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        """Nothing for the last example: the caller says how many were decoded."""
+        now = time.monotonic()
+        if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
+            return
+        self.last_line = now
+        left = (self.total - done) * (now - self.started) / done
+        self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")

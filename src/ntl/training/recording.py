@@ -1,12 +1,13 @@
 """The record of a run that ended well."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ntl.config.identity import plain
 from ntl.results import RunRecord, pack_errors, thin_curve
-from ntl.training.environment import device_name, git_state, packages, peak_memory_bytes
+from ntl.training.environment import device_name, packages, peak_memory_bytes
 from ntl.training.tracking import METRICS, read_metrics
 
 if TYPE_CHECKING:
@@ -26,31 +27,40 @@ def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
 def build_record(
     session: "Session",
     trainer: "ObjectiveTrainer",
-    validation: dict[str, float],
+    validation: Mapping[str, float],
     scores: Any,
-    fingerprint: dict[str, Any],
+    *,
+    git: dict[str, Any],
+    seen: tuple[int, int],
     seconds: float,
 ) -> RunRecord:
-    """Everything that a table, a figure or a paired test reads; ``seconds`` is this process' wall time."""
+    """Everything that a table, a figure or a paired test reads.
+
+    Args:
+        validation: ``eval_ce`` and ``eval_ntl`` at the last step.
+        scores: What ``ntl.evaluation.score_predictions`` found.
+        git: The source that the run was started from (``git_state``).
+        seen: Examples and tokens that were trained on, over all ranks, repeats included.
+        seconds: This process' wall time.
+    """
     config = session.config
     values = {key: value for key, value in plain(config).items() if key not in NOT_RECORDED}
     device: torch.device = trainer.args.device
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in ("ce", "ntl")}
-    examples = trainer.state.global_step * config.trainer.batch_size * config.trainer.accumulation_steps
     return RunRecord(
         id=session.folder.name,
         overrides=session.overrides,
         config=values,
         seed=config.seed,
         metrics={**losses, **scores.metrics},
-        git=git_state(),
+        git=git,
         packages=packages(),
         device=device_name(device),
         num_devices=trainer.args.world_size,
-        data=fingerprint,
+        data=session.fingerprint,
         steps=trainer.state.global_step,
-        examples_seen=examples * trainer.args.world_size,
-        tokens_seen=int(trainer.tokens_seen),
+        examples_seen=seen[0],
+        tokens_seen=seen[1],
         wall_time_s=round(seconds, 3),
         peak_memory_bytes=peak_memory_bytes(device),
         groups=scores.groups,

@@ -6,14 +6,12 @@ from typing import Any
 
 from ntl.config import UserError
 from ntl.config.restore import read_config
-from ntl.models.hub import source
-from ntl.tokenizers import load_tokenizer
 from ntl.training.checkpoints import newest_whole
-from ntl.training.session import Session
+from ntl.training.session import Say, Session
 
 
-def restore(folder: Path, overrides: Sequence[str] = ()) -> Session:
-    """The session of ``folder`` with its own tokenizer and the weights of its newest whole checkpoint.
+def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tuple[Session, Path]:
+    """The session of ``folder`` with its own tokenizer and the weights of its newest whole checkpoint, and that.
 
     Raises:
         UserError: The folder is no run, or has no whole checkpoint.
@@ -26,12 +24,7 @@ def restore(folder: Path, overrides: Sequence[str] = ()) -> Session:
     config.tokenizer.path = str(folder / "tokenizer")
     config.model.path = str(checkpoint)
     config.model.pretrained = True
-    assert source(config.model) == str(checkpoint)
-    session = Session(config, folder)
-    session.tokenizer = load_tokenizer(config.tokenizer.path, kind=config.tokenizer.kind)
-    if config.device != "cpu":
-        import torch
-
-        model: Any = session.model
-        model.to("cuda" if torch.cuda.is_available() else "cpu")
-    return session
+    session = Session(config, folder, say=say)
+    model: Any = session.model
+    model.to(session.device)
+    return session, checkpoint

@@ -5,11 +5,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from ntl.config import Config, UserError, run_id
 from ntl.config.identity import plain
 from ntl.models import require, source
 from ntl.results import read_record
+from ntl.training.disk import one_line_when_full
 
 PUBLISHED_AT_TINY = (
     "{name} is a published size: scale=paper is what it is for, and a *_tiny model is what scale=tiny is for."
@@ -43,10 +45,14 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
     if config.model.hub_id and config.scale.name == "tiny":
         say(PUBLISHED_AT_TINY.format(name=config.model.name))
     with _only_one(folder):
+        if record_path.is_file():  # written by the process that had the folder until now
+            _report_finished(record_path, config)
+            return record_path
         # Imported here: a mistake in the config must show before torch is loaded.
         from ntl.training.session import Session
 
-        return Session(config, folder, overrides, say).run()
+        with one_line_when_full(folder):
+            return Session(config, folder, overrides, say).run()
 
 
 def _report_finished(record_path: Path, config: Config) -> None:
@@ -63,17 +69,33 @@ def _only_one(folder: Path) -> Iterator[None]:
         yield
         return
     lock_path = folder.parent / f".{folder.name}.lock"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = lock_path.open("w")
-    except OSError as error:
-        raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"{folder}: another process is at this run; wait for it, or change seed=.") from error
+    with _held(lock_path, folder):
         try:
             yield
         finally:
             lock_path.unlink(missing_ok=True)
+
+
+def _held(path: Path, folder: Path) -> IO[str]:
+    while True:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("w")
+        except OSError as error:
+            raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise UserError(f"{folder}: another process is at this run; wait for it, or change seed=.") from error
+        if _is_same_file(lock, path):
+            return lock
+        # Its last owner deleted it between the two calls: a third process may hold the new one.
+        lock.close()
+
+
+def _is_same_file(lock: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

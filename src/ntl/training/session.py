@@ -4,10 +4,10 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from omegaconf import OmegaConf
@@ -15,16 +15,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, UserError, build
+from ntl.data.base import TextDataset
 from ntl.data.collate import collator_for
 from ntl.data.encode import EncodedDataset, encode_dataset
+from ntl.evaluation.command import PREDICTIONS
 from ntl.models import embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import newest_whole
+from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
+from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
-from ntl.training.prediction import decode_splits
+from ntl.training.prediction import check_lengths, decode_splits
 from ntl.training.progress import ProgressLines
 from ntl.training.recording import build_record
 from ntl.training.sources import tokenizer_for
@@ -46,41 +49,54 @@ class Session:
         self.overrides = list(overrides)
         self.say = say
         self.data_dir = Path(config.data_dir)
-        self.dataset = build(config.dataset)
+        self.device = pick_device(config.device)
+        self._encoded: dict[str, EncodedDataset] = {}
         transformers_logging.set_verbosity_error()
         transformers_logging.disable_progress_bar()
 
     # ---- data
 
     @cached_property
+    def dataset(self) -> TextDataset:
+        """The data set, prepared on first use."""
+        dataset: TextDataset = build(self.config.dataset)
+        dataset.prepare(self.data_dir, self.say)
+        return dataset
+
+    @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """Files' sha256 and rows per split; preparing the data first where that is needed."""
-        self.dataset.prepare(self.data_dir, self.say)
+        """Files' sha256 and rows per split."""
         return self.dataset.fingerprint(self.data_dir)
 
     def rows(self, split: str) -> Rows:
         """The text of a split."""
-        return self.dataset.rows(split, self.data_dir)
+        # A TypedDict of strings, which the checker does not take for a Mapping to strings.
+        return cast(Rows, self.dataset.rows(split, self.data_dir))
 
     def _key(self, split: str) -> str:
         return hashlib.sha256(json.dumps([self.fingerprint["files"], split], sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The run's tokenizer; one saved in the run folder wins, so that a checkpoint is always read with its own."""
+        """The tokenizer that the config asks for."""
         key = self._key("train")
         return tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
 
     def encoded(self, split: str) -> EncodedDataset:
-        """The token ids of a split."""
-        return encode_dataset(
-            self.rows(split),
-            self.tokenizer,
-            cache_dir=self.data_dir / ".encoded",
-            key=self._key(split),
-            decoder_only=not self.model.config.is_encoder_decoder,
-            max_length=self.config.trainer.max_input_length,
-        )
+        """The token ids of a split; its text is read only where no earlier run encoded it."""
+        if split not in self._encoded:
+            self._encoded[split] = encode_dataset(
+                self._rows_when_asked(split),
+                self.tokenizer,
+                cache_dir=self.data_dir / ".encoded",
+                key=self._key(split),
+                decoder_only=not self.model.config.is_encoder_decoder,
+                max_length=self.config.trainer.max_input_length,
+            )
+        return self._encoded[split]
+
+    def _rows_when_asked(self, split: str) -> Iterator[Mapping[str, str]]:
+        yield from self.rows(split)
 
     # ---- model
 
@@ -134,7 +150,7 @@ class Session:
         if self.config.resume == "never":
             return None
         if self.config.resume != "auto":
-            return Path(self.config.resume)
+            return self._named_checkpoint(Path(self.config.resume))
         checkpoint, damaged = newest_whole(self.checkpoints)
         for folder in damaged:
             self.say(f"{folder}: damaged or unfinished, left aside.")
@@ -142,30 +158,44 @@ class Session:
             self.say(f"Continuing from {checkpoint}.")
         return checkpoint
 
+    def _named_checkpoint(self, folder: Path) -> Path:
+        if not is_whole(folder):
+            raise UserError(
+                f"resume={folder}: no whole checkpoint; give one like outputs/ID/checkpoints/checkpoint-500."
+            )
+        if (step := steps_taken(folder)) > self.config.trainer.max_steps:
+            raise UserError(f"resume={folder}: {step} steps are taken already; set trainer.max_steps to that or more.")
+        return folder
+
     def run(self) -> Path:
         """Train, decode, score, record. Returns the path of record.json."""
-        started = time.monotonic()
-        fingerprint = self.fingerprint
+        # The source is that of the start: a checkout may move on while a run trains.
+        started, git = time.monotonic(), git_state()
         stop = StopOnSignal()
-        # Built before the folder: what fails here leaves nothing behind.
+        # Before the trainer, which makes a folder: what fails here leaves nothing behind.
+        check_lengths(self)
+        checkpoint = self._resume_from()
         trainer = self.trainer([stop])
-        self._make_folder()
+        if trainer.is_world_process_zero():
+            self._make_folder()
         tracker = mirror(self.config, self.folder.name, self.folder, self.say)
         trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(self.say))
-        checkpoint = self._resume_from()
         with stop:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        if stop.received is not None:
+        if stop.requested(trainer.args.device):
             raise KeyboardInterrupt
-        validation = trainer.evaluate()
-        scores = decode_splits(self, self.dataset.test_splits, self.folder / "predictions.jsonl")
-        record = build_record(self, trainer, validation, scores, fingerprint, time.monotonic() - started)
+        validation = _validate(trainer)
+        seen = trainer.examples_and_tokens_seen()
         path = self.folder / "record.json"
         if trainer.is_world_process_zero():
+            scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
+            seconds = time.monotonic() - started
+            record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
             write_record(path, record)
             self._summarize(record.metrics)
-        tracker.finish(record.metrics)
+            tracker.finish(record.metrics)
+        trainer.accelerator.wait_for_everyone()
         return path
 
     def _make_folder(self) -> None:
@@ -183,6 +213,14 @@ class Session:
             shown = [f"{name} {_text(value)}" for name, value in named.items() if f"{split}/{name}{rule}" in metrics]
             self.say(f"{split}: {', '.join(shown)}")
         self.say(f"Record: {self.folder / 'record.json'}")
+
+
+def _validate(trainer: ObjectiveTrainer) -> Mapping[str, float]:
+    # Training may have ended with an evaluation, in this process or before the checkpoint it continued from.
+    for entry in reversed(trainer.state.log_history):
+        if "eval_ce" in entry and entry["step"] == trainer.state.global_step:
+            return entry
+    return trainer.evaluate()
 
 
 def _text(value: float | None) -> str:

@@ -24,10 +24,11 @@ class MetricsFile(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Forget what was logged after the checkpoint that the run continues from."""
+        """Begin with what the checkpoint that the run continues from knows, and forget what was logged after it."""
         if state.is_world_process_zero:
-            kept = [line for line in read_metrics(self.path) if line["step"] <= state.global_step]
-            self.path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            scratch = self.path.with_name(f".{self.path.name}.new")
+            scratch.write_text("".join(_line(entry["step"], entry) for entry in state.log_history), encoding="utf-8")
+            os.replace(scratch, self.path)
 
     def on_log(
         self,
@@ -40,10 +41,13 @@ class MetricsFile(TrainerCallback):
         """One line of JSON; the summary that the Trainer logs at its end has no place here."""
         if not state.is_world_process_zero or logs is None or "train_runtime" in logs:
             return
-        line = {"step": state.global_step, **logs}
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        self.mirror(line)
+            file.write(_line(state.global_step, logs))
+        self.mirror({"step": state.global_step, **logs})
+
+
+def _line(step: float, logs: Mapping[str, float]) -> str:
+    return json.dumps({"step": step, **logs}) + "\n"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
@@ -71,7 +75,7 @@ class WandbMirror:
         import wandb
 
         # Without a key wandb would ask for one, and wait.
-        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
+        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         tracking = config.tracking
         self._run = wandb.init(
             project=tracking.project,
@@ -84,6 +88,8 @@ class WandbMirror:
             config={key: value for key, value in plain(config).items() if key != "tracking"},
             mode=mode,  # pyright: ignore[reportArgumentType] - a value of the user's environment
             resume="allow",
+            # A run that failed before in this process must not receive what this one logs.
+            reinit="finish_previous",
         )
 
     def _attempt(self, action: Callable[[], object]) -> None:

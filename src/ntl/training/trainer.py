@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
-from ntl.config import Diverged
+from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
 from ntl.training.objectives.next_token import IGNORE_INDEX, Parts
@@ -51,7 +51,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.keep_checkpoints = keep_checkpoints
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
-        self.tokens_seen = torch.zeros((), dtype=torch.int64, device=self.args.device)
+        # (2,): examples and tokens of this rank.
+        self.seen = torch.zeros(2, dtype=torch.int64, device=self.args.device)
 
     # ---- the loss
 
@@ -89,13 +90,21 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             loss = mean(parts.ce_sum, ce_count) + weight * mean(parts.ntl_sum, ntl_count)
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
             loss = loss * self.args.world_size
-        self.tokens_seen += inputs["attention_mask"].sum() + self._decoder_tokens(inputs)
+        self.seen += self._examples_and_tokens(inputs)
         self.meters += torch.stack([loss.detach(), *(part.detach() for part in parts)]).double()
         return (loss, parts) if return_outputs else loss
 
     @staticmethod
-    def _decoder_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor | int:
-        return (inputs["labels"] != IGNORE_INDEX).sum() if "decoder_input_ids" in inputs else 0
+    def _examples_and_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        tokens = inputs["attention_mask"].sum()
+        if "decoder_input_ids" in inputs:
+            tokens = tokens + (inputs["labels"] != IGNORE_INDEX).sum()
+        return torch.stack([torch.full_like(tokens, len(inputs["labels"])), tokens])
+
+    def examples_and_tokens_seen(self) -> tuple[int, int]:
+        """What was trained on, over all ranks, repeats included. Every rank must call this."""
+        examples, tokens = self._over_ranks(self.seen).tolist()
+        return examples, tokens
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         inputs = self._prepare_inputs(inputs)
@@ -103,6 +112,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             parts: Parts = model(**inputs)
         rows = torch.stack([part.double() for part in parts], dim=1)
         return None, rows, rows[:, :1]
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        # Several ranks fill up the last batch with examples that Seq2SeqTrainer keeps: they would count twice.
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
 
     def _objective(self) -> Any:
         return self.accelerator.unwrap_model(self.model)
@@ -112,11 +126,15 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:
             logs = {**logs, **self._read_meters()}
-            if not math.isfinite(logs["loss"]):
-                raise Diverged(f"the training loss is {logs['loss']} at or before step {self.state.global_step}.")
+            self._stop_unless_finite("training", logs["loss"])
         elif "eval_ce" in logs:
             logs = {**logs, "eval_loss": logs["eval_ce"] + self._objective().terms.weight * logs["eval_ntl"]}
+            self._stop_unless_finite("validation", logs["eval_loss"])
         super().log(logs, *args, **kwargs)
+
+    def _stop_unless_finite(self, which: str, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise Diverged(f"the {which} loss is {loss} at or before step {self.state.global_step}.")
 
     def _read_meters(self) -> dict[str, float]:
         loss, ce_sum, ce_count, ntl_sum, ntl_count = self._over_ranks(self.meters).tolist()
@@ -143,16 +161,26 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             self.processing_class.save_pretrained(folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        meters = self._over_ranks(self.meters).tolist()
+        seen = self.examples_and_tokens_seen()
+        # Looked at here as well: steps since the last log line may have diverged.
+        self._stop_unless_finite("training", meters[0])
         super()._save_checkpoint(model, trial)
+        # Every rank writes its own random state, and the manifest names them all.
+        self.accelerator.wait_for_everyone()
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
-            write_meters(folder / METERS, self.meters.tolist(), self.metered_since, int(self.tokens_seen))
+            write_meters(folder / METERS, meters, self.metered_since, seen)
             write_manifest(folder)
-            prune(folder.parent, keep=self.keep_checkpoints)
+            prune(folder, keep=self.keep_checkpoints)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
-        safetensors.torch.load_model(self._objective().model, folder / "model.safetensors")
-        meters, self.metered_since, tokens = read_meters(folder / METERS)
-        self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device)
-        self.tokens_seen = torch.tensor(tokens, device=self.args.device)
+        try:
+            safetensors.torch.load_model(self._objective().model, folder / "model.safetensors")
+        except RuntimeError as error:
+            raise UserError(f"{folder}: its weights are those of another model than this run's.") from error
+        meters, self.metered_since, seen = read_meters(folder / METERS)
+        if self.is_world_process_zero():  # the sums are those of all ranks
+            self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device)
+            self.seen = torch.tensor(seen, device=self.args.device)

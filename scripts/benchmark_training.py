@@ -1,0 +1,9 @@
+"""Examples per second and time to the first step, ours against a bare Seq2SeqTrainer: python scripts/benchmark_training.py."""
+
+import sys
+
+from ntl.config.report import report
+from ntl.training.benchmark import main
+
+if __name__ == "__main__":
+    sys.exit(report(main))

@@ -1,0 +1,9 @@
+"""Decode the newest whole checkpoint of a run again and score it: python scripts/predict.py RUN [KEY=VALUE ...]."""
+
+import sys
+
+from ntl.config.report import report
+from ntl.training.command import main
+
+if __name__ == "__main__":
+    sys.exit(report(main))

@@ -1,0 +1,79 @@
+"""`scripts/make_tables.py` and `scripts/publish.py`: from run records to tables, and from outputs to results/runs."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ntl.config import UserError
+from ntl.config.table import load_table_spec, table_names
+from ntl.results.load import load_records
+from ntl.results.publish import publish_runs, write_index, write_tables
+from ntl.results.table import Table, build_table
+
+ROOT = Path(__file__).resolve().parents[3]
+OUTPUTS, RUNS, TABLES = ROOT / "outputs", ROOT / "results" / "runs", ROOT / "results" / "tables"
+
+
+def make_tables(argv: Sequence[str] | None = None) -> None:
+    """Rebuild tables from run records alone. UserError: an unknown table or scale, a folder that does not exist."""
+    parser = argparse.ArgumentParser(description="Rebuild the tables from run records alone: `make tables`.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(table_names())}")
+    parser.add_argument(
+        "--records",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="folders of records (default: results/runs outputs)",
+    )
+    parser.add_argument("--scale", help="tiny, small or paper (default: every scale of a table)")
+    parser.add_argument("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
+    parser.add_argument("--json", action="store_true", help="print the cells as JSON instead of tables")
+    arguments = parser.parse_args(argv)
+    tables = compute_tables(arguments.names, arguments.scale, arguments.records)
+    write_tables(tables, arguments.out)
+    if not arguments.names and arguments.scale is None:
+        write_index(tables, arguments.out)  # an index of some tables would hide the others
+    if arguments.json:
+        print(json.dumps([cell for table in tables for cell in table.cells()], indent=1))
+    else:
+        _show(tables, arguments.out)
+
+
+def compute_tables(names: Sequence[str], scale: str | None, folders: Sequence[Path] | None) -> list[Table]:
+    """The tables of these names (none: all) at this scale (None: each of theirs) from the records in ``folders``."""
+    specs = [load_table_spec(name) for name in names or table_names()]
+    for folder in folders or ():
+        if not folder.is_dir():
+            raise UserError(f"--records {folder}: no such folder")
+    pairs = [(spec, each) for spec in specs for each in spec.scales if scale in (None, each)]
+    if not pairs:
+        known = dict.fromkeys(each for spec in specs for each in spec.scales)
+        raise UserError(f"no table has the scale {scale!r}: choose from {', '.join(known)}")
+    records = load_records(folders or [RUNS, OUTPUTS])
+    return [build_table(spec, records, each) for spec, each in pairs]
+
+
+def _show(tables: Sequence[Table], folder: Path) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for table in tables:
+        if table.num_records:
+            console.print(table.rich())
+        else:
+            console.print(f"{table.name}, scale={table.scale}: no record yet", markup=False)
+    console.print(f"Written to {folder}", markup=False)
+
+
+def publish(argv: Sequence[str] | None = None) -> None:
+    """Copy the records of finished runs into results/runs. UserError: no such run, or another record is there."""
+    parser = argparse.ArgumentParser(
+        description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
+    parser.add_argument("--outputs", type=Path, default=OUTPUTS, help="where the run folders are")
+    parser.add_argument("--out", type=Path, default=RUNS, help="where published records are")
+    arguments = parser.parse_args(argv)
+    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out):
+        print(path)

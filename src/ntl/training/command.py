@@ -1,0 +1,84 @@
+"""`scripts/predict.py`: decode the newest whole checkpoint of a run again, and score what it says."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ntl.config import UserError
+from ntl.config.identity import plain
+from ntl.config.legality import nearest
+from ntl.config.restore import CHANGEABLE, read_config
+from ntl.evaluation.command import PREDICTIONS, print_tables
+from ntl.evaluation.command import plain as plain_number
+from ntl.evaluation.scores import score_predictions
+from ntl.training.disk import one_line_when_full
+
+if TYPE_CHECKING:
+    from ntl.training.session import Say
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the metrics as scripts/evaluate.py does; progress goes to standard error. UserError for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="predict.py",
+        description="Decode the newest whole checkpoint of a run again, and score what it says.",
+        epilog=f"The file is {PREDICTIONS} when the decoding is the run's own, else predictions-NAME-BEAMS.jsonl "
+        "beside it; a checkpoint from before the last step adds its own name.",
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
+    settings = f"as decoding.num_beams=1; of {', '.join(CHANGEABLE)}"
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=settings)
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
+    arguments = parser.parse_intermixed_args(argv)
+    path = predict(find_run(arguments.run, arguments.outputs), arguments.overrides, say=_to_stderr)
+    metrics = score_predictions(path).metrics
+    if arguments.json:
+        print(json.dumps({name: plain_number(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
+    else:
+        print_tables(metrics)
+    return 0
+
+
+def find_run(run: str, outputs: Path) -> Path:
+    """A run folder, or the folder of a run id under ``outputs``. UserError names the nearest id."""
+    for folder in (Path(run), outputs / run):
+        if folder.is_dir():
+            return folder
+    ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
+    raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{nearest(run, ids)}")
+
+
+def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Path:
+    """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings.
+
+    Returns:
+        The predictions file: ``predictions.jsonl`` when the decoding is the run's own and the training is complete,
+        so that a finished run's record keeps describing it; else a file of another name beside it.
+    """
+    # Mistakes show before torch is imported.
+    config, own = read_config(folder, overrides), read_config(folder)
+    from ntl.training.checkpoints import step_of
+    from ntl.training.prediction import check_lengths, decode_splits
+    from ntl.training.restore import restore
+
+    session, checkpoint = restore(folder, overrides, say)
+    parts = [config.decoding.name, str(config.decoding.num_beams)]
+    if step_of(checkpoint) < config.trainer.max_steps:
+        parts.append(checkpoint.name)
+        say(f"{checkpoint}: not the last of the {config.trainer.max_steps:,} steps.")
+    elif plain(config.decoding) == plain(own.decoding):
+        parts = []
+    path = folder / f"{'-'.join(['predictions', *parts])}.jsonl"
+    check_lengths(session)
+    with one_line_when_full(folder):
+        decode_splits(session, session.dataset.test_splits, path)
+    say(f"Predictions: {path}")
+    return path
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

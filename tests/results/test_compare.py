@@ -1,0 +1,172 @@
+"""Best rows, constants and differences, on values made by hand."""
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from ntl.config.table import Better, ColumnSpec, Role, RowSpec
+from ntl.results import RunRecord, pack_bits
+from ntl.results.compare import DifferenceCell, best_rows, constant_values, differences
+from ntl.results.match import RowPlan
+from ntl.results.statistics import Paired, summarize
+
+LOWER = ColumnSpec(metric="test/mae", header="MAE", better=Better.lower)
+HIGHER = ColumnSpec(metric="test/accuracy", header="accuracy", better=Better.higher)
+NEITHER = ColumnSpec(metric="test/unparsable", header="unparsable", better=Better.neither)
+Seeds = dict[int, float | None]
+
+
+def plan(label: str, role: Role = Role.ntl, group: str = "") -> RowPlan:
+    overrides = () if role is Role.constant else (f"loss={label}",)
+    return RowPlan(RowSpec(label=label, role=role, group=group), overrides, {}, (1, 2, 3))
+
+
+def values(*row: float | None) -> Seeds:
+    return dict(enumerate(row, start=1))
+
+
+def best(column: ColumnSpec, *rows: Seeds, plans: list[RowPlan] | None = None) -> set[int]:
+    plans = plans or [plan(str(index)) for index in range(len(rows))]
+    found = best_rows([column], plans, [{column.metric: row} for row in rows])
+    assert {metric for _, metric in found} <= {column.metric}
+    return {index for index, _ in found}
+
+
+def test_the_best_row_is_below_the_second_at_every_seed() -> None:
+    high, low, middle = values(5, 6, 7), values(1, 2, 3), values(3.0, 4.1, 5.0)
+    assert best(LOWER, high, low, middle) == {1}
+    assert best(HIGHER, high, low, middle) == {0}
+    assert best(NEITHER, high, low, middle) == set()
+
+
+def test_what_the_interval_does_not_support_is_not_best() -> None:
+    # Differences -2, +1, -2: mean -1, sd 1.73, interval -1 ± 4.3.
+    assert best(LOWER, values(5, 5, 5), values(3, 6, 3)) == set()
+    assert best(LOWER, values(5, 5, 5), values(5, 5, 5)) == set()
+    assert best(LOWER, values(5, 6), values(1, 2.5)) == set()  # two seeds have no interval
+    assert best(LOWER, values(1, 2, 3)) == set()
+
+
+def test_the_second_best_decides_not_the_others() -> None:
+    first, second, last = values(1.0, 1.2, 1.1), values(1.1, 1.1, 1.1), values(9, 9.1, 9)
+    assert best(LOWER, last, first, second) == set()
+    assert best(LOWER, last, first) == {1}
+
+
+def test_a_row_that_is_undefined_for_a_seed_does_not_run() -> None:
+    assert best(LOWER, values(1, None, 1), values(5, 6, 7), values(8, 9.5, 10)) == {1}
+
+
+def test_every_group_has_its_best_and_constants_have_none() -> None:
+    plans = [plan("a", group="T5"), plan("b", group="T5"), plan("c", group="GPT"), plan("d", group="GPT")]
+    rows = [values(1, 2, 3), values(4, 5, 6.1), values(9, 9, 9), values(7, 7, 7.1)]
+    assert best(LOWER, *rows, plans=plans) == {0, 3}
+    constant = [*plans[:2], plan("mean", Role.constant, "T5")]
+    assert best(LOWER, *rows[:2], values(0, 0.1, 0), plans=constant) == {0}
+
+
+def record(seed: int = 1, **changes: Any) -> RunRecord:
+    given: dict[str, Any] = {"id": f"r{seed}", "overrides": [], "config": {}, "seed": seed, "metrics": {}, **changes}
+    return RunRecord(**given)
+
+
+def test_a_constant_counts_once_however_many_records_have_it() -> None:
+    made = [record(seed, metrics={"test/mae:mean": value}) for seed, value in enumerate([9.0, 9.0, 8.0, None])]
+    assert constant_values("test/mae:mean", made[:2]) == {0: 9.0}
+    assert constant_values("test/mae:mean", made[:3]) == {0: 8.0, 1: 9.0}  # two versions of the data
+    assert constant_values("test/mae:mean", made) == {0: 8.0, 1: 9.0, 2: None}
+    assert constant_values("test/mae:mode", made) == {}
+
+
+ROLES = [Role.baseline, Role.control, Role.ntl, Role.constant]
+
+
+def compared(columns: list[ColumnSpec], rows: list[Seeds], groups: str = "aaaa") -> list[tuple[str, str]]:
+    plans = [plan(role.name, role, group) for role, group in zip(ROLES, groups, strict=True)]
+    grid = [{column.metric: row for column in columns} for row in rows]
+    found = differences(columns, plans, grid, [{seed: record(seed) for seed in row} for row in rows])
+    return [(difference.row.label, difference.against.label) for difference in found]
+
+
+def test_every_row_against_the_baseline_and_ntl_against_the_control() -> None:
+    rows = [values(1, 2), values(2, 3), values(3, 4), values(0)]
+    expected = [("control", "baseline"), ("ntl", "baseline"), ("ntl", "control")]
+    assert compared([LOWER], rows) == expected
+    assert compared([LOWER], rows, "abab") == [("ntl", "baseline")]
+    assert compared([LOWER], [values(1), values(2), {7: 3.0}, {}]) == [("control", "baseline")]
+
+
+def test_a_difference_is_the_row_minus_the_base_over_common_seeds() -> None:
+    plans = [plan("ce", Role.baseline), plan("was")]
+    grid = [{"test/mae": values(5, 6, 7)}, {"test/mae": {2: 4.0, 3: 6.5, 4: 0.0}}]
+    (found,) = differences([LOWER], plans, grid, [{seed: record(seed) for seed in row["test/mae"]} for row in grid])
+    (cell,) = found.cells
+    assert cell.paired is not None
+    assert cell.paired.differences.values == (-2.0, -0.5)
+    assert (cell.paired.agree, cell.examples) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("paired", "examples", "excludes"),
+    [
+        (None, None, False),
+        ([1.0, 1.1, 0.9], None, True),
+        ([1.0, -1.1, 0.9], None, False),
+        ([1.0], None, False),
+        ([1.0], (1.0, 0.5, 1.5), True),
+        ([-1.0], (-1.0, -1.5, -0.5), True),
+        ([1.0], (1.0, -0.5, 1.5), False),
+        ([1.0], (1.0, 0.0, 1.5), False),
+    ],
+)
+def test_excludes_zero(paired: list[float] | None, examples: Any, excludes: bool) -> None:
+    cell = DifferenceCell(LOWER, None if paired is None else Paired(summarize(paired), 0), examples)
+    assert cell.excludes_zero is excludes
+
+
+BITS = {"ce": [True, False, False, False] * 25, "was": [True, True, False, False] * 25}
+IDS = {"test": hashlib.sha256(b"ids").hexdigest()}
+Examples = tuple[float, float, float] | None
+
+
+def over_examples(column: ColumnSpec, ce: dict[str, Any], was: dict[str, Any], seeds: int = 1) -> Examples:
+    """NTL-WAS minus CE, right in 50 and in 25 of the same 100 examples; ``ce`` and ``was`` change their records."""
+    records = []
+    for name, changes in (("ce", ce), ("was", was)):
+        whole = {"metrics": {"test/count": 100}, "correct": {"test": pack_bits(BITS[name])}, "ids_sha256": IDS}
+        records.append({seed: record(seed, **{**whole, **changes}) for seed in range(seeds)})
+    grid = [{column.metric: dict.fromkeys(range(seeds), share)} for share in (0.25, 0.5)]
+    (found,) = differences([column], [plan("ce", Role.baseline), plan("was")], grid, records)
+    return found.cells[0].examples
+
+
+def test_one_common_seed_is_compared_over_examples() -> None:
+    examples = over_examples(HIGHER, {}, {})
+    assert examples is not None
+    mean, low, high = examples
+    # 25 of 100 examples differ by 1: the standard error is sqrt(0.25 x 0.75 / 100) = 0.0433.
+    assert (mean, low, high) == (0.25, pytest.approx(0.165, abs=0.015), pytest.approx(0.335, abs=0.015))
+
+
+@pytest.mark.parametrize(
+    ("ce", "was"),
+    [
+        ({"metrics": {}}, {}),
+        ({"correct": {}}, {}),
+        ({}, {"correct": {}}),
+        ({"ids_sha256": {"test": "0"}}, {}),
+        ({"ids_sha256": {}}, {"ids_sha256": {}}),
+    ],
+    ids=str,
+)
+def test_other_examples_are_never_paired(ce: dict[str, Any], was: dict[str, Any]) -> None:
+    assert over_examples(HIGHER, ce, was) is None
+
+
+def test_with_two_common_seeds_the_values_speak() -> None:
+    assert over_examples(HIGHER, {}, {}, seeds=2) is None
+
+
+def test_only_accuracy_is_compared_over_examples() -> None:
+    assert over_examples(LOWER, {}, {}) is None

@@ -1,0 +1,149 @@
+"""What is predicted from what, computed again from the model's logits one example at a time."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from ntl.config.model import T5Config
+from ntl.data.collate import collator_for
+from ntl.training.objectives.next_token import IGNORE_INDEX, NextToken, Parts
+from ntl.training.session import Session
+
+FAMILIES = ["decoder", "t5"]
+
+
+@pytest.fixture
+def session(small, tmp_path: Path) -> Callable[..., Session]:
+    def make(family: str, *overrides: str) -> Session:
+        config = small(*overrides, dataset="multiplication")
+        if family == "t5":
+            shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+            config.model = T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
+        made = Session(config, tmp_path / "run", say=lambda line: None)
+        # Far from uniform, so that a label one place off costs something else.
+        torch.manual_seed(7)
+        for parameter in made.model.double().parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        return made
+
+    return make
+
+
+def _examples(session: Session, count: int = 6) -> list[dict[str, np.ndarray]]:
+    examples = session.encoded("train").__getitems__(range(count))
+    assert len({len(example["question_ids"]) for example in examples}) > 1
+    assert len({len(example["answer_ids"]) for example in examples}) > 1
+    return examples
+
+
+def _batch(session: Session, examples: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+    return collator_for(session.model.config)(examples)
+
+
+@torch.no_grad()
+def _log_probabilities(model: Any, example: dict[str, np.ndarray]) -> torch.Tensor:
+    """(T, V): row t is what the model says of answer token t, from a forward over this example alone."""
+    question, answer = (torch.tensor(example[name]).long()[None] for name in ("question_ids", "answer_ids"))
+    if model.config.is_encoder_decoder:
+        start = torch.tensor([[model.config.decoder_start_token_id]])
+        logits = model(input_ids=question, decoder_input_ids=torch.cat([start, answer], dim=1)[:, :-1]).logits[0]
+    else:
+        everything = model(input_ids=torch.cat([question, answer], dim=1)).logits[0]
+        logits = everything[question.shape[1] - 1 : -1]
+    return logits.log_softmax(-1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sums_and_counts_by_hand(family: str, session: Callable[..., Session]) -> None:
+    """CE of every answer token given what stands before it, and sum_k p_k |v_k - y| where that token is a digit."""
+    made = session(family)
+    objective = made.objective().eval()
+    examples = _examples(made)
+    digits = made.tokenizer.convert_tokens_to_ids(list("0123456789"))
+    expected = []
+    for example in examples:
+        ce = ntl = 0.0
+        numbers = 0
+        for row, label in zip(_log_probabilities(made.model, example), example["answer_ids"], strict=True):
+            ce -= float(row[label])
+            if label in digits:
+                probabilities = row[digits].softmax(-1)
+                distances = torch.tensor([abs(value - digits.index(label)) for value in range(10)])
+                ntl += float((probabilities * distances).sum())
+                numbers += 1
+        expected.append([ce, len(example["answer_ids"]), ntl, numbers])
+    with torch.no_grad():
+        parts = objective(**_batch(made, examples))
+    np.testing.assert_allclose(torch.stack(parts, dim=1).numpy(), expected, rtol=1e-5)
+    assert all(numbers < length for _, length, _, numbers in expected), "the end token is a label, too"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("loss", ["ce", "ntl_was", "ntl_mse", "gce", "gce_ntl_was"])
+def test_training_gives_the_sums_of_evaluation(family: str, loss: str, session: Callable[..., Session]) -> None:
+    made = session(family, f"loss={loss}")
+    batch = _batch(made, _examples(made))
+    objective = made.objective()
+    assert isinstance(objective, NextToken)
+    with torch.no_grad():
+        rows, total = objective.eval()(**batch), objective.train()(**batch)
+    for row, part in zip(rows, total, strict=True):
+        assert row.shape == (6,)
+        assert part.shape == ()
+        torch.testing.assert_close(row.sum(), part, rtol=1e-6, atol=0)
+    assert objective.count(batch["labels"]).tolist() == [int(total.ce_count), int(total.ntl_count)]
+    assert bool(total.ntl_sum > 0) == (loss not in ("ce", "gce"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_without_numbers(family: str, session: Callable[..., Session]) -> None:
+    made = session(family, "loss=ntl_was")
+    batch = _batch(made, _examples(made))
+    labelled = batch["labels"] != IGNORE_INDEX
+    batch["labels"] = torch.where(labelled, made.tokenizer.eos_token_id, IGNORE_INDEX)
+    parts: Parts = made.objective().train()(**batch)
+    assert (float(parts.ntl_sum.detach()), int(parts.ntl_count), int(parts.ce_count)) == (0, 0, int(labelled.sum()))
+    (parts.ce_sum + parts.ntl_sum).backward()
+    gradients = [parameter.grad for parameter in made.model.parameters() if parameter.grad is not None]
+    assert gradients
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_padding_changes_nothing(session: Callable[..., Session]) -> None:
+    made = session("decoder")
+    objective = made.objective().eval()
+    examples = _examples(made)
+    with torch.no_grad():
+        together = torch.stack(objective(**_batch(made, examples)), dim=1)
+        alone = torch.cat([torch.stack(objective(**_batch(made, [example])), dim=1) for example in examples])
+    torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-9)
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_inside_ddp_the_gradients_are_the_same(family: str, session: Callable[..., Session]) -> None:
+    made = session(family, "loss=ntl_was")
+    batch = _batch(made, _examples(made))
+    objective = made.objective().train()
+    plain: Parts = objective(**batch)
+    (plain.ce_sum + plain.ntl_sum).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in objective.named_parameters()}
+    objective.zero_grad()
+    wrapped: Parts = DistributedDataParallel(objective)(**batch)
+    assert isinstance(wrapped, Parts)
+    (wrapped.ce_sum + wrapped.ntl_sum).backward()
+    for name, parameter in objective.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=0, atol=1e-12)

@@ -1,0 +1,73 @@
+"""From a loss config to functions: which ones, with which options, on which cost."""
+
+import math
+
+import pytest
+import torch
+
+from ntl import losses
+from ntl.config import UserError, compose
+from ntl.config.composition import choices
+from ntl.config.loss import FunctionConfig, LossConfig
+from ntl.numbers import NumberVocabulary
+from ntl.training.objectives.terms import LossTerms
+
+# Ids 0..3 are text, 4..7 the numbers 0, 1, 2 and 5.
+VOCAB = NumberVocabulary.from_values(torch.tensor([math.nan] * 4 + [0.0, 1.0, 2.0, 5.0]))
+LOGITS = torch.arange(24, dtype=torch.float64).reshape(3, 8).cos()
+LABELS = torch.tensor([5, 2, 7])
+
+
+def _terms(*overrides: str) -> LossTerms:
+    return LossTerms.from_config(compose(overrides).loss, VOCAB)
+
+
+def _value(loss) -> float:
+    return float(loss(LOGITS, LABELS, VOCAB, reduction="sum"))
+
+
+@pytest.mark.parametrize("name", choices("loss"))
+def test_every_choice_gives_finite_terms(name: str) -> None:
+    terms = _terms(f"loss={name}")
+    assert math.isfinite(_value(terms.base))
+    assert terms.number is None or _value(terms.number) > 0
+    assert (terms.number is None) == (name in ("ce", "gce"))
+    assert terms.weight == 0.3
+
+
+def test_options_reach_their_function() -> None:
+    huber = _terms("loss=ntl_huber", "loss.number.options.delta=0.25").number
+    expected = losses.ntl_huber(LOGITS, LABELS, VOCAB, reduction="sum", delta=0.25)
+    assert _value(huber) == float(expected) != float(losses.ntl_huber(LOGITS, LABELS, VOCAB, reduction="sum"))
+    both = _terms("loss=gce_ntl_was", "loss.base.options.sigma=2.5")
+    for function, loss in ((both.base, losses.gaussian_cross_entropy), (both.number, losses.ntl_was_cdf)):
+        assert _value(function) == float(loss(LOGITS, LABELS, VOCAB, reduction="sum", sigma=2.5))
+
+
+def test_a_cost_is_built_from_the_values_of_the_vocabulary() -> None:
+    config = LossConfig(
+        name="squashed",
+        number=FunctionConfig("ntl.losses.ntl_was"),
+        cost=FunctionConfig("ntl.losses.squashed_cost", {"factor": 2.0}),
+        weight=1.5,
+    )
+    terms = LossTerms.from_config(config, VOCAB)
+    cost = losses.squashed_cost(torch.tensor([0.0, 1.0, 2.0, 5.0]), 2.0)
+    assert _value(terms.number) == float(losses.ntl_was(LOGITS, LABELS, VOCAB, reduction="sum", cost=cost))
+    assert _value(terms.number) != _value(_terms("loss=ntl_was").number)
+    assert terms.weight == 1.5
+
+
+def test_was_by_hand() -> None:
+    """Logits 0 on 0 and 5, minus infinity on 1 and 2: both values have probability 1/2, and the label is 1."""
+    logits = torch.full((1, 8), -math.inf)
+    logits[0, [3, 4, 7]] = 0.0
+    loss = _terms("loss=ntl_was").number
+    assert loss is not None
+    assert float(loss(logits, torch.tensor([5]), VOCAB, reduction="sum")) == pytest.approx(0.5 * 1 + 0.5 * 4)
+
+
+def test_a_function_that_does_not_exist_is_one_line() -> None:
+    config = LossConfig(name="wrong", base=FunctionConfig("ntl.losses.cross_entropi"))
+    with pytest.raises(UserError, match="cross_entropi"):
+        LossTerms.from_config(config, VOCAB)

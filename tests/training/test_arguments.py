@@ -1,0 +1,110 @@
+"""What transformers is told."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ntl.config import Config, compose
+from ntl.training.arguments import training_arguments
+
+CPU = ["device=cpu", "dataset=noisy_numbers"]
+
+
+def _arguments(*overrides: str, folder: Path = Path("runs/x/checkpoints")):
+    return training_arguments(compose([*CPU, *overrides]), folder)
+
+
+def test_each_setting_arrives_where_it_belongs() -> None:
+    values = {
+        "max_steps": 7,
+        "batch_size": 3,
+        "eval_batch_size": 5,
+        "accumulation_steps": 2,
+        "lr": 0.125,
+        "weight_decay": 0.0625,
+        "max_grad_norm": 0.5,
+        "warmup_steps": 4,
+        "eval_steps": 6,
+        "save_steps": 8,
+        "logging_steps": 9,
+        "num_workers": 1,
+    }
+    arguments = _arguments(
+        "seed=11", "trainer.bf16=true", *(f"trainer.{name}={value}" for name, value in values.items())
+    )
+    names = {
+        "batch_size": "per_device_train_batch_size",
+        "eval_batch_size": "per_device_eval_batch_size",
+        "accumulation_steps": "gradient_accumulation_steps",
+        "lr": "learning_rate",
+        "num_workers": "dataloader_num_workers",
+    }
+    assert {name: getattr(arguments, names.get(name, name)) for name in values} == values
+    assert (arguments.seed, arguments.data_seed, arguments.bf16) == (11, 11, True)
+    assert Path(str(arguments.output_dir)) == Path("runs/x/checkpoints")
+    assert (arguments.eval_strategy, arguments.save_strategy) == ("steps", "steps")
+
+
+def test_zero_means_never() -> None:
+    arguments = _arguments("trainer.eval_steps=0", "trainer.save_steps=0")
+    assert (arguments.eval_strategy, arguments.save_strategy) == ("no", "no")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name", "options"),
+    [
+        ("plateau", "reduce_lr_on_plateau", {"factor": 0.25, "patience": 3}),
+        ("linear", "linear", {}),
+        ("cosine", "cosine", {}),
+        ("constant", "constant_with_warmup", {}),
+    ],
+)
+def test_schedules(schedule: str, name: str, options: dict[str, float]) -> None:
+    plateau = ["trainer.factor=0.25", "trainer.patience=3", "trainer.eval_steps=10"]
+    arguments = _arguments(f"trainer.schedule={schedule}", *plateau)
+    assert arguments.lr_scheduler_type == name
+    assert arguments.lr_scheduler_kwargs == options
+    # The plateau watches this, and lower is better.
+    assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("eval_ce", False)
+
+
+def test_the_papers_settings() -> None:
+    config: Config = compose(["scale=paper", "model=t5_base", "dataset=arithmetic", "device=cpu"])
+    arguments = training_arguments(config, Path("x"))
+    assert arguments.learning_rate == 1e-4
+    assert arguments.weight_decay == 0.01
+    assert arguments.per_device_train_batch_size == 32
+    assert arguments.lr_scheduler_type == "reduce_lr_on_plateau"
+    assert arguments.lr_scheduler_kwargs == {"factor": 0.5, "patience": 5}
+
+
+def test_nothing_is_reported_printed_or_pruned_by_transformers() -> None:
+    arguments = _arguments()
+    assert (arguments.report_to, arguments.disable_tqdm, arguments.save_total_limit) == ([], True, None)
+    # What a NaN does is ours to decide, and the batches keep all their columns.
+    assert (arguments.logging_nan_inf_filter, arguments.remove_unused_columns) == (False, False)
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_without_cuda_it_is_the_cpu_whatever_else_there_is(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    arguments = _arguments(f"device={device}")
+    assert arguments.use_cpu
+    assert arguments.device == torch.device("cpu")
+    assert arguments.n_gpu <= 1
+    assert not arguments.dataloader_pin_memory
+
+
+def test_many_devices_in_one_process_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import Seq2SeqTrainingArguments
+
+    original = Seq2SeqTrainingArguments.__post_init__
+
+    def eight_devices(self) -> None:
+        original(self)
+        self._n_gpu = 8
+
+    monkeypatch.setattr(Seq2SeqTrainingArguments, "__post_init__", eight_devices)
+    arguments = _arguments("trainer.batch_size=4")
+    assert (arguments.n_gpu, arguments.train_batch_size) == (1, 4)

@@ -1,0 +1,89 @@
+"""scripts/predict.py on a trained run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.evaluation import command as evaluation
+from ntl.evaluation import read_predictions
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.command import find_run, main, predict
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_runs_own_decoding_gives_its_file_byte_for_byte(small, capsys: pytest.CaptureFixture[str]) -> None:
+    finished = run(
+        small("dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2", "decoding.batch_size=8")
+    ).parent
+    path = finished / "predictions.jsonl"
+    before = path.read_bytes()
+    assert len({row["prediction"] for row in read_predictions(path)[1]}) > 3
+    path.unlink()
+    capsys.readouterr()
+    assert main([str(finished), "device=cpu", "--json"]) == 0
+    assert path.read_bytes() == before
+    printed = capsys.readouterr()
+    metrics = json.loads(printed.out)
+    record = read_record(finished / "record.json").metrics
+    assert metrics.keys() == {name for name in record if not name.startswith("validation")}
+    for name, value in metrics.items():
+        assert (value is None) == (record[name] is None)
+        assert value is None or value == pytest.approx(record[name], rel=1e-6)
+    assert "decoded test: 30 examples" in printed.err
+
+
+def test_saying_the_runs_own_decoding_is_no_other(finished: Path) -> None:
+    assert predict(finished, ["decoding.num_beams=1", "decoding=greedy"], say=[].append).name == "predictions.jsonl"
+
+
+def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (finished / "predictions.jsonl").read_bytes()
+    assert main([finished.name, "decoding=beam", "decoding.num_beams=2", "--outputs", str(finished.parent)]) == 0
+    header, rows = read_predictions(finished / "predictions-beam-2.jsonl")
+    assert (header["decoding"]["name"], header["decoding"]["num_beams"], len(rows)) == ("beam", 2, 30)
+    assert (finished / "predictions.jsonl").read_bytes() == before
+    assert "unparsable" in capsys.readouterr().out
+
+
+def test_the_tables_are_those_of_evaluate(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(finished)])
+    predicted = capsys.readouterr().out
+    evaluation.main([str(finished)])
+    assert capsys.readouterr().out == predicted
+
+
+def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path) -> None:
+    before = (finished / "predictions.jsonl").read_bytes()
+    (finished / "checkpoints" / "checkpoint-12" / "manifest.json").unlink()
+    said: list[str] = []
+    assert predict(finished, say=said.append).name == "predictions-greedy-1-checkpoint-6.jsonl"
+    assert (finished / "predictions.jsonl").read_bytes() == before
+    assert any("checkpoint-6: not the last of the 12 steps" in line for line in said)
+
+
+def test_a_name_that_is_no_run(finished: Path) -> None:
+    outputs = finished.parent
+    assert find_run(finished.name, outputs) == find_run(str(finished), Path("nowhere")) == finished
+    with pytest.raises(UserError, match=f"Did you mean '{finished.name}'"):
+        find_run(finished.name[:-2], outputs)
+    with pytest.raises(UserError, match="no run 'x'"):
+        find_run("x", Path("nowhere"))
+
+
+@pytest.mark.parametrize("arguments", [["no-such-run"], ["{run}", "loss=ce"], ["{run}", "decoding.num_beams=0"]])
+def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(arguments: list[str], finished: Path) -> None:
+    arguments = [argument.replace("{run}", str(finished)) for argument in arguments]
+    program = [sys.executable, "-X", "importtime", str(ROOT / "scripts" / "predict.py"), *arguments]
+    done = subprocess.run(program, capture_output=True, text=True)
+    imported, said = [], []
+    for line in done.stderr.splitlines():
+        (imported if line.startswith("import time:") else said).append(line)
+    assert (done.returncode, len(said), done.stdout) == (2, 1, "")
+    assert said[0].startswith("error: ")
+    assert not any(line.rpartition("|")[2].strip() in ("torch", "transformers") for line in imported)

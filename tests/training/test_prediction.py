@@ -1,0 +1,141 @@
+"""From decoded text to predictions.jsonl; a stand-in decoder says what is to be written."""
+
+from pathlib import Path
+from statistics import mean, median_low
+from typing import Any
+
+import pytest
+
+from ntl.config import Config, UserError
+from ntl.evaluation import read_predictions
+from ntl.training import prediction
+from ntl.training.prediction import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
+from ntl.training.session import Session
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the decoder was called with. It says 1 for every example of even place, and nothing for the others."""
+    seen: list[dict[str, Any]] = []
+
+    def decode(config: Any, *, progress: Any, **arguments: Any) -> list[str]:
+        seen.append(arguments)
+        progress(len(arguments["examples"]))
+        return ["1" if index % 2 == 0 else "" for index in range(len(arguments["examples"]))]
+
+    monkeypatch.setattr(prediction, "locate", lambda target: {"ntl.decoding.generation.generate": decode}[target])
+    return seen
+
+
+def _session(config: Config, said: list[str] | None = None) -> Session:
+    return Session(config, Path(config.output_dir) / "run", say=[].append if said is None else said.append)
+
+
+def test_every_example_with_what_is_known_of_it(small, calls, tmp_path: Path) -> None:
+    said: list[str] = []
+    session = _session(small("decoding.batch_size=7"), said)
+    scores = decode_splits(session, ["test"], tmp_path / "predictions.jsonl")
+    header, lines = read_predictions(tmp_path / "predictions.jsonl")
+    rows = session.rows("test")
+    assert lines == [
+        {
+            "split": "test",
+            "id": row["id"],
+            "answer": row["answer"],
+            "prediction": "1" if index % 2 == 0 else "",
+            "truth": session.dataset.truth(row["question"]),
+        }
+        for index, row in enumerate(rows)
+    ]
+    assert header["decoding"]["batch_size"] == 7
+    assert (header["dataset"], header["metrics"]) == ("noisy_numbers", "number")
+    assert scores.metrics["test/unparsable"] == 0.5
+    assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in rows[::2]) / 30
+    assert said[-1] == "decoded test: 30 examples"
+    (call,) = calls
+    assert call["model"] is session.model
+    assert len(call["examples"]) == 30
+
+
+def test_constants_are_those_of_the_training_targets(small, calls, tmp_path: Path) -> None:
+    session = _session(small())
+    decode_splits(session, ["validation"], tmp_path / "predictions.jsonl")
+    baselines = read_predictions(tmp_path / "predictions.jsonl")[0]["baselines"]
+    targets = sorted(int(row["answer"]) for row in session.rows("train"))
+    assert float(baselines["mean"]) == pytest.approx(mean(targets))
+    assert float(baselines["median"]) == (median_low(targets) + targets[len(targets) // 2]) / 2
+    assert targets.count(int(baselines["mode"])) == max(map(targets.count, targets))
+
+
+def test_splits_and_groups(small, calls, tmp_path: Path) -> None:
+    session = _session(small(dataset="multiplication"))
+    decode_splits(session, session.dataset.test_splits, tmp_path / "predictions.jsonl")
+    _, lines = read_predictions(tmp_path / "predictions.jsonl")
+    assert [line["split"] for line in lines] == sorted(
+        (line["split"] for line in lines), key=["interpolate", "extrapolate"].index
+    )
+    assert {line["group"] for line in lines if line["split"] == "extrapolate"} == {
+        "1x4",
+        "2x4",
+        "3x4",
+        "4x1",
+        "4x2",
+        "4x3",
+        "4x4",
+    }
+    assert all("truth" not in line for line in lines)
+    # Each split begins anew: its first prediction is a "1".
+    firsts = {line["split"]: line["prediction"] for line in reversed(lines)}
+    assert firsts == {"interpolate": "1", "extrapolate": "1"}
+
+
+def test_text_has_no_constants(small, calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _session(small())
+    monkeypatch.setattr(session.dataset, "metrics", "text", raising=False)
+    decode_splits(session, ["test"], tmp_path / "predictions.jsonl")
+    header = read_predictions(tmp_path / "predictions.jsonl")[0]
+    assert (header["metrics"], header["baselines"]) == ("text", {})
+
+
+def test_the_length_comes_from_the_training_answers(small, calls, tmp_path: Path) -> None:
+    session = _session(small(dataset="multiplication"))
+    longest = max(len(session.tokenizer.tokenize(row["answer"])) for row in session.rows("train"))
+    # One more for the end token.
+    assert max_new_tokens(session) == longest + 1 + EXTRA_TOKENS
+    decode_splits(session, ["validation"], tmp_path / "predictions.jsonl")
+    assert calls[0]["max_new_tokens"] == longest + 1 + EXTRA_TOKENS
+    assert max_new_tokens(_session(small("decoding.max_new_tokens=3"))) == 3
+
+
+def _positions_needed(session: Session) -> int:
+    """By hand: the longest test question and all tokens that may be generated, but the last."""
+    tokenized = [session.tokenizer.tokenize(row["question"]) for row in session.rows("test")]
+    return max(map(len, tokenized)) + max_new_tokens(session) - 1
+
+
+def test_a_model_with_too_few_positions_is_told_before_training(small) -> None:
+    needed = _positions_needed(_session(small()))
+    check_lengths(_session(small(f"model.n_positions={needed}")))
+    with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers test needs {needed}"):
+        check_lengths(_session(small(f"model.n_positions={needed - 1}")))
+
+
+def test_training_examples_count_too(small) -> None:
+    """With one generated token the longest is a training example with its answer: three tokens, the end not read."""
+    session = _session(small("decoding.max_new_tokens=1"))
+    question = max(len(session.tokenizer.tokenize(row["question"])) for row in session.rows("train"))
+    answer = max(len(session.tokenizer.tokenize(row["answer"])) for row in session.rows("train"))
+    check_lengths(_session(small("decoding.max_new_tokens=1", f"model.n_positions={question + answer}")))
+    with pytest.raises(UserError, match="noisy_numbers train needs"):
+        check_lengths(_session(small("decoding.max_new_tokens=1", f"model.n_positions={question + answer - 1}")))
+
+
+def test_relative_positions_have_no_end(small) -> None:
+    from ntl.config.model import T5Config
+
+    config = small()
+    shape = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    config.model = T5Config(name="t5_tiny", pretrained=False, **shape)
+    session = _session(config)
+    session.model.config.max_position_embeddings = 1
+    check_lengths(session)

@@ -1,0 +1,124 @@
+"""What happens before torch is loaded, and who may be at a run."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.training import runner
+from ntl.training.runner import _only_one, run, say
+
+
+def test_a_finished_run_is_reported_without_torch(finished: Path, small) -> None:
+    config = small()
+    program = f"""
+import sys
+from ntl.config import compose
+from ntl.training import run
+from ntl.config.restore import read_config
+from pathlib import Path
+print(run(read_config(Path({str(finished)!r}))))
+print("torch" in sys.modules or "transformers" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said, path, torch_is_loaded = done.stdout.splitlines()
+    assert path == str(Path(config.output_dir) / finished.name / "record.json")
+    assert "finished already" in said
+    assert torch_is_loaded == "False"
+
+
+def test_weights_that_are_not_there_are_told_before_anything_is_made(small, tmp_path: Path) -> None:
+    config = small("model=gpt2_small", "model.path=nobody/nothing")
+    with pytest.raises(UserError, match=r"nobody/nothing.*model.pretrained=false"):
+        run(config)
+    assert not Path(config.output_dir).exists()
+
+
+def test_only_the_first_rank_speaks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    say("one")
+    monkeypatch.setenv("RANK", "0")
+    say("two")
+    monkeypatch.setenv("RANK", "1")
+    say("three")
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
+def _locked_by_another(path: Path) -> bool:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def test_one_process_at_a_run_and_no_file_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, lock = tmp_path / "outputs" / "run", tmp_path / "outputs" / ".run.lock"
+    with _only_one(folder):
+        assert _locked_by_another(lock)
+        with pytest.raises(UserError, match="another process"), _only_one(folder):
+            pass
+        with _only_one(tmp_path / "outputs" / "other"):
+            pass
+        monkeypatch.setenv("RANK", "1")  # of the same run
+        with _only_one(folder):
+            pass
+        assert _locked_by_another(lock)
+    assert list((tmp_path / "outputs").iterdir()) == []
+
+
+def test_after_an_error_the_next_may_have_it(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), _only_one(tmp_path / "run"):
+        raise ZeroDivisionError
+    with _only_one(tmp_path / "run"):
+        pass
+
+
+def test_a_lock_file_that_its_owner_just_deleted_is_not_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, original = tmp_path / ".run.lock", fcntl.flock
+    opened: list[int] = []
+
+    def delete_first(handle, flags: int) -> None:
+        opened.append(os.fstat(handle.fileno()).st_ino)
+        if len(opened) == 1:
+            path.unlink()
+        original(handle, flags)
+
+    monkeypatch.setattr(fcntl, "flock", delete_first)
+    with _only_one(tmp_path / "run"):
+        assert len(opened) == 2
+        assert path.stat().st_ino == opened[1]
+
+
+def test_a_run_that_was_finished_while_this_one_came_is_not_repeated(finished: Path, small, monkeypatch) -> None:
+    record = finished / "record.json"
+    hidden = record.rename(finished / "hidden")
+
+    def finish(*arguments: object) -> None:
+        hidden.rename(record)
+
+    config = small()
+    config.model.pretrained = False
+    monkeypatch.setattr(runner, "source", lambda model: finish() or "")
+    before = sorted(path.stat().st_mtime_ns for path in finished.rglob("*"))
+    assert run(config) == record
+    assert sorted(path.stat().st_mtime_ns for path in finished.rglob("*")) == before
+
+
+def test_a_full_disk_is_one_line(small, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ntl.training.session import Session
+
+    def full(self: Session) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Session, "run", full)
+    config = small()
+    with pytest.raises(UserError, match=r"noisy_numbers-gpt2_tiny.*No space left on device.*Make room"):
+        run(config)
