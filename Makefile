@@ -12,7 +12,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test slow check format data reproduce tables publish ci clean distclean
+.PHONY: help install quickstart test slow check format data reproduce tables figures publish ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ reproduce: install ## run what a table still lacks: make reproduce TABLE=quickst
 
 tables: install ## rebuild results/tables from the published records
 	@$(RUN_PY) scripts/make_tables.py --records results/runs
+
+figures: install ## rebuild results/figures from the published records
+	@$(RUN_PY) scripts/make_figures.py
 
 publish: install ## copy a run's record into results/runs: make publish RUN=outputs/ID
 	@test -n "$(RUN)" || { echo "error: say which run: make publish RUN=outputs/ID"; exit 2; }

@@ -1,4 +1,4 @@
-"""Examples per second and time to the first step, ours against a bare Seq2SeqTrainer: python scripts/benchmark_training.py."""
+"""Speed and time to the first step, ours against a bare Seq2SeqTrainer: python scripts/benchmark_training.py."""
 
 import sys
 

@@ -128,3 +128,17 @@ def test_different_data_are_named() -> None:
     turned = dict(reversed(data[0].items()))
     assert remarks(record("ce", 1, data=data[0]), record("was", 1, data=turned)) == [ORIGIN]
     assert remarks(record("ce", 1, data=data[0]), record("was", 1)) == [ORIGIN]
+
+
+def test_a_seed_may_draw_the_data_too_as_long_as_all_rows_draw_the_same() -> None:
+    def drawn(loss: str, seed: int, dataset_seed: int, digest: str) -> RunRecord:
+        made = record(loss, seed, data={"files": {"train": digest}, "rows": {"train": 5}})
+        made.config["dataset"] = {"name": "noisy_numbers", "seed": dataset_seed}
+        return made
+
+    alike = [drawn(loss, seed, seed, f"draw {seed}") for loss in ("ce", "was") for seed in (1, 2)]
+    assert remarks(*alike)[:-1] == []
+    apart = [drawn("ce", 1, 1, "draw 1"), drawn("was", 1, 2, "draw 2")]
+    assert remarks(*apart)[0] == UNFAIR.format("dataset.seed")
+    changed = [drawn("ce", 1, 1, "draw 1"), drawn("was", 1, 1, "another")]
+    assert remarks(*changed)[0] == "Not a fair comparison: the runs read 2 different versions of the data."

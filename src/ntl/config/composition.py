@@ -89,9 +89,9 @@ def register() -> None:
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     # A key added with "+" passes Hydra's check, and OmegaConf would drop it without a word.
     schema = OmegaConf.get_type(node)
-    known = setting_names(schema) if is_dataclass(schema) else []
+    known = setting_names(schema) if is_dataclass(schema) else None
     for key in node:
-        if is_dataclass(schema) and key not in (*known, "_target_"):
+        if known is not None and key not in (*known, "_target_"):
             raise UserError(
                 f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{nearest(str(key), known)}"
             )

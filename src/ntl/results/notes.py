@@ -60,31 +60,36 @@ def _settings(plans: Sequence[RowPlan], records: Records) -> str:
     runs = [plan for plan in plans if plan.overrides]
     # What the rows are there to vary: a key, or a whole group, that they pin to different values.
     varied = {key for plan in runs for key in plan.pins if len({repr(other.pins.get(key)) for other in runs}) > 1}
-    across: dict[str, set[str]] = {}
+    across: dict[tuple[str, int | None], set[str]] = {}
     differing: set[str] = set()
     for have in records:
-        within: dict[str, set[str]] = {}
+        within: dict[tuple[str, int | None], set[str]] = {}
         for record in have.values():
             for key, value in leaves(record.config).items():
                 if key.split(".")[0] not in PLACES:
-                    within.setdefault(key, set()).add(json.dumps(value))
-        for key, values in within.items():
+                    # The run's seed may draw the data too; then rows are alike where they are alike seed by seed.
+                    drawn = record.seed if key.endswith(".seed") else None
+                    within.setdefault((key, drawn), set()).add(json.dumps(value))
+        for (key, drawn), values in within.items():
             # A row may differ from the others in what it pins, and its seeds among themselves in nothing.
             if len(values) > 1:
                 differing.add(key)
             elif key not in varied and key.split(".")[0] not in varied:
-                across.setdefault(key, set()).update(values)
-    differing.update(key for key, values in across.items() if len(values) > 1)
+                across.setdefault((key, drawn), set()).update(values)
+    differing.update(key for (key, _), values in across.items() if len(values) > 1)
     if not differing:
         return ""
     return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}."
 
 
 def _data(records: Sequence[RunRecord]) -> str:
-    prints = {json.dumps(record.data, sort_keys=True) for record in records if record.data}
-    return (
-        f"Not a fair comparison: the runs read {len(prints)} different versions of the data." if len(prints) > 1 else ""
-    )
+    prints: dict[str, set[str]] = {}
+    for record in records:
+        if record.data:
+            settings = json.dumps(record.config.get("dataset"), sort_keys=True)
+            prints.setdefault(settings, set()).add(json.dumps(record.data, sort_keys=True))
+    most = max(map(len, prints.values()), default=0)
+    return f"Not a fair comparison: the runs read {most} different versions of the data." if most > 1 else ""
 
 
 def _origin(records: Sequence[RunRecord]) -> str:
