@@ -32,15 +32,21 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small(data_dir: Path, tmp_path: Path) -> Callable[..., Config]:
-    """A config of a run of a second, changed by overrides."""
+def settings(data_dir: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """The command line of a run of a second; what is added wins."""
 
-    def make(*overrides: str, dataset: str = "noisy_numbers") -> Config:
+    def make(*overrides: str, dataset: str = "noisy_numbers") -> list[str]:
         data = [f"dataset={dataset}", *DATASETS[dataset]]
         places = [f"data_dir={data_dir}", f"output_dir={tmp_path / 'outputs'}"]
-        return compose([*data, *SMALL, *places, *overrides])
+        return [*data, *SMALL, *places, *overrides]
 
     return make
+
+
+@pytest.fixture
+def small(settings: Callable[..., list[str]]) -> Callable[..., Config]:
+    """The config that this command line composes."""
+    return lambda *overrides, **options: compose(settings(*overrides, **options))
 
 
 @pytest.fixture(scope="session")

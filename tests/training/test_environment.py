@@ -91,4 +91,4 @@ def test_the_processor_is_named_with_its_threads() -> None:
 @pytest.mark.skipif(not STATUS.exists(), reason="this system does not tell the peak of a process elsewhere")
 def test_memory_is_the_peak_of_this_process_in_bytes() -> None:
     (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM")]
-    assert peak_memory_bytes(CPU) == pytest.approx(int(line.split()[1]) * 1024, rel=0.05)
+    assert peak_memory_bytes(CPU) == pytest.approx(int(line.split()[1]) * 1024, rel=0.01)

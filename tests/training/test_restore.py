@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from ntl.config import UserError
 from ntl.training.restore import restore
@@ -25,11 +26,14 @@ def test_its_weights_tokenizer_and_data(finished: Path) -> None:
 
 
 def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:
-    """Also where the cache that its tokenizer was trained into is gone, and it was moved."""
+    """Moved, without the cache that its tokenizer was trained into, and with a token that only its folder knows."""
     moved = finished.rename(tmp_path / "elsewhere")
+    tokenizer = AutoTokenizer.from_pretrained(moved / "tokenizer")
+    tokenizer.add_tokens(["marked"])
+    tokenizer.save_pretrained(moved / "tokenizer")
     session, _ = restore(moved, [f"data_dir={tmp_path / 'no-cache'}"])
     assert session.folder == moved
-    assert session.tokenizer.get_vocab()
+    assert "marked" in session.tokenizer.get_vocab()
     assert not (tmp_path / "no-cache" / ".tokenizers").exists()
 
 

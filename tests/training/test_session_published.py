@@ -88,7 +88,8 @@ def test_training_begins_at_the_weights_of_the_folder(published, config, capsys:
     before, after = (load_file(folder / "model.safetensors") for folder in (published[1], checkpoint))
     assert before.keys() == after.keys()
     for name, tensor in before.items():
-        assert torch.equal(after[name][: len(tensor)], tensor), name
+        # Zeros move by the rate, and nothing else does.
+        torch.testing.assert_close(after[name][: len(tensor)], tensor, rtol=0, atol=1e-20, msg=name)
     grown = [name for name, tensor in before.items() if len(after[name]) != len(tensor)]
     assert len(grown) == (published[0] == "gpt2_small"), "GPT-2 alone has no pad token of its own"
     assert "scale=paper is what it is for" in capsys.readouterr().out

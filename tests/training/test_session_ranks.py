@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config import Config, run_id
+from ntl.config import Config, compose, run_id
 from ntl.config.composition import CONFIG_DIR
 from ntl.results import read_record
 from ntl.training import run
@@ -17,18 +17,15 @@ from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
 
 TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
-MODEL = ["model.n_embd=16", "model.n_layer=1", "trainer.warmup_steps=2", "tracking=none", "device=cpu"]
-DATA = ["dataset=noisy_numbers", "dataset.train_rows=96", "dataset.test_rows=30"]
 # 21 validation rows: the last batch of an evaluation is not full.
 SETTINGS = ["dataset.validation_rows=21", "trainer.eval_batch_size=4", "trainer.logging_steps=3"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def _on_two_ranks(small, folder: Path, *overrides: str) -> tuple[list[str], Config]:
+def _on_two_ranks(settings, folder: Path, *overrides: str) -> tuple[list[str], Config]:
     """The command line, and the config that it composes."""
-    config = small(*SETTINGS, *overrides, f"output_dir={folder}")
-    places = [f"data_dir={config.data_dir}", f"output_dir={config.output_dir}"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return [*launcher, str(CONFIG_DIR.parent / "train.py"), *DATA, *MODEL, *SETTINGS, *overrides, *places], config
+    chosen = settings(*SETTINGS, *overrides, f"output_dir={folder}")
+    return [*TORCHRUN, str(CONFIG_DIR.parent / "train.py"), *chosen], compose(chosen)
 
 
 def _folder(config: Config) -> Path:
@@ -42,10 +39,10 @@ def _lines(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("accumulated", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_two_ranks_compute_what_one_process_does(accumulated: int, small, tmp_path: Path) -> None:
+def test_two_ranks_compute_what_one_process_does(accumulated: int, settings, small, tmp_path: Path) -> None:
     shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
     batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]
-    command, config = _on_two_ranks(small, tmp_path / "two", *shared, *batches)
+    command, config = _on_two_ranks(settings, tmp_path / "two", *shared, *batches)
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("decoded test: 30 examples") == done.stdout.count("Record: ") == 1
@@ -67,14 +64,14 @@ def test_two_ranks_compute_what_one_process_does(accumulated: int, small, tmp_pa
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(small, tmp_path: Path) -> None:
+def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(settings, tmp_path: Path) -> None:
     # 7 steps a log line: the interruption cuts one in two.
     shared = ["trainer.max_steps=600", "trainer.save_steps=0", "trainer.batch_size=8", "model.dropout=0.1"]
     shared.append("trainer.logging_steps=7")
-    straight_command, straight = _on_two_ranks(small, tmp_path / "straight", *shared)
+    straight_command, straight = _on_two_ranks(settings, tmp_path / "straight", *shared)
     subprocess.run(straight_command, check=True, capture_output=True, timeout=300)
 
-    command, broken = _on_two_ranks(small, tmp_path / "broken", *shared)
+    command, broken = _on_two_ranks(settings, tmp_path / "broken", *shared)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and not any("loss" in line for line in read_metrics(_folder(broken) / METRICS)):
             time.sleep(0.01)
