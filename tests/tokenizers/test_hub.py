@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from ntl.config import UserError
-from ntl.tokenizers import hub, load_tokenizer
+from ntl.config import UserError, network
+from ntl.tokenizers import load_tokenizer
 
 HUB_ID = "owner/name"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -142,7 +142,7 @@ def test_a_name_that_cannot_be_resolved(online: pytest.MonkeyPatch) -> None:
 
 
 def test_a_network_that_swallows_everything(online: pytest.MonkeyPatch) -> None:
-    online.setattr(hub, "_PROBE_SECONDS", 0.3)
+    online.setattr(network, "PROBE_SECONDS", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
