@@ -15,6 +15,7 @@ from ntl.config.legality import nearest, setting_names
     [
         ("loss.weight=-1", "loss.weight=-1.0: must be at least 0"),
         ("loss.weight=nan", "must be a number"),
+        ("trainer.schedule=plateau", "set trainer.eval_steps, or trainer.schedule=constant"),
         ("trainer.lr=0", "must be above 0"),
         ("trainer.factor=1.5", "must be at most 1"),
         ("trainer.batch_size=0", "must be at least 1"),

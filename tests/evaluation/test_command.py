@@ -43,6 +43,13 @@ def test_json_is_strict_and_flat(outputs, capsys):
     assert printed["test/rmse:mode"] == 0.5**0.5
 
 
+def test_a_predictions_file_may_be_named_itself(outputs, capsys):
+    other = outputs / "abc123" / "predictions-beam-4.jsonl"
+    write_predictions(other, HEADER, ROWS[:1])
+    assert main([str(other), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["test/accuracy"] == 1.0
+
+
 def test_tables_fit_eighty_columns(outputs, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["abc123", "--outputs", str(outputs)]) == 0

@@ -51,6 +51,15 @@ def from_values(values: Mapping[str, Any], where: str) -> Config:
     return config
 
 
+def _changed(config: Config, override: str) -> Config:
+    try:
+        changed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override])))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{override}: {str(error).splitlines()[0]}.") from error
+    assert isinstance(changed, Config)
+    return changed
+
+
 def read_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
     """The config of a run folder, with other ``decoding``, ``device``, ``data_dir`` or ``paper_compat``.
 
@@ -61,15 +70,15 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
     if not path.is_file():
         raise UserError(f"{path}: not found; give the folder of a run, for example outputs/<run id>.")
     values: Any = OmegaConf.to_container(OmegaConf.load(path))
+    config = from_values(values, str(path))
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
         if key == "decoding":
-            values["decoding"] = OmegaConf.to_container(OmegaConf.structured(compose([override]).decoding))
+            config.decoding = compose([override]).decoding
         else:
-            values = OmegaConf.to_container(OmegaConf.merge(values, OmegaConf.from_dotlist([override])))
-    config = from_values(values, str(path))
+            config = _changed(config, override)
     config.output_dir = str(folder.parent)
     validate(config)
     return config

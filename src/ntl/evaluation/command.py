@@ -35,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def find_predictions(run: str, outputs: Path) -> Path:
-    """predictions.jsonl of a run folder, or of a run id under `outputs`. UserError names the nearest id."""
+    """A predictions file, or that of a run folder or of a run id under `outputs`. UserError names the nearest id."""
+    if Path(run).is_file():
+        return Path(run)
     for folder in (Path(run), outputs / run):
         if folder.is_dir():
             if not (folder / PREDICTIONS).is_file():
