@@ -37,7 +37,7 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
         session.say(f"decoded {split}: {len(texts):,} examples")
     baselines = {}
     if session.dataset.metrics == "number":
-        baselines = constant_baselines([row["answer"] for row in session.rows("train")])
+        baselines = constant_baselines(session.dataset.train_targets(session.data_dir))
     header = {
         "schema": 1,
         "dataset": session.config.dataset.name,

@@ -1,7 +1,5 @@
 """The parts of one run, put together: data, tokenizer, model, objective, trainer, decoding, record."""
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +61,8 @@ class Session:
         return self.dataset.rows(split, self.data_dir)
 
     def _key(self, split: str) -> str:
-        return hashlib.sha256(json.dumps([self.fingerprint["files"], split], sort_keys=True).encode()).hexdigest()
+        assert self.fingerprint, "prepares the data"
+        return self.dataset.content_key(split, self.data_dir)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -74,12 +73,13 @@ class Session:
     def encoded(self, split: str) -> EncodedDataset:
         """The token ids of a split."""
         return encode_dataset(
-            self.rows(split),
+            lambda: self.rows(split),
             self.tokenizer,
             cache_dir=self.data_dir / ".encoded",
             key=self._key(split),
             decoder_only=not self.model.config.is_encoder_decoder,
             max_length=self.config.trainer.max_input_length,
+            log=self.say,
         )
 
     # ---- model
@@ -114,6 +114,7 @@ class Session:
             callbacks=list(callbacks),
             normalization=self.config.trainer.normalization,
             keep_checkpoints=self.config.trainer.keep_checkpoints,
+            length_bucketing=self.config.trainer.length_bucketing,
         )
 
     def _warn_of_losses(self, train: EncodedDataset) -> None:
