@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TABLE ?= quickstart
 SCALE ?= tiny
-DATASET ?= arithmetic
+DATASET ?= all
 RUN ?=
 
 BIN := $(VENV)/bin
@@ -53,7 +53,7 @@ format: install ## let ruff rewrite what it can
 	@$(RUN_PY) -m ruff check --fix .
 	@$(RUN_PY) -m ruff format .
 
-data: install ## prepare one data set: make data DATASET=arithmetic
+data: install ## prepare the data sets that can be had, and say where the others are: make data DATASET=gsm8k
 	@$(RUN_PY) scripts/prepare_data.py $(DATASET)
 
 reproduce: install ## run what a table still lacks: make reproduce TABLE=quickstart SCALE=tiny

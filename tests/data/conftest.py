@@ -1,11 +1,17 @@
-"""A data set small enough to be prepared in every test, and folders that no other variable reaches into."""
+"""Data sets small enough to be prepared in every test, and folders that no other variable reaches into."""
 
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ntl.config.data import NoisyNumbersConfig
+from ntl.data.base import TextDataset
 from ntl.data.noisy_numbers import NoisyNumbers
+
+Release = Callable[..., None]
 
 
 @pytest.fixture
@@ -27,3 +33,26 @@ def small() -> NoisyNumbers:
 def silent() -> list[str]:
     """Collects the log lines of a preparation: pass ``silent.append``."""
     return []
+
+
+@pytest.fixture
+def release(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
+    """Puts made-up files of an official release under ``data_dir``: ``release(RJokes, test=b"...", ...)``.
+
+    Their sha256 counts as the published one, and nothing can be downloaded.
+    """
+
+    def place(kind: type[TextDataset], **contents: bytes) -> None:
+        assert kind.origin is not None
+        files = {}
+        for split, file in kind.origin.files.items():
+            digest = file.sha256
+            if split in contents:
+                path = data_dir / file.path
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(contents[split])
+                digest = digest and hashlib.sha256(contents[split]).hexdigest()
+            files[split] = replace(file, url=f"http://127.0.0.1:9/{file.path}", sha256=digest)
+        monkeypatch.setattr(kind, "origin", replace(kind.origin, files=files))
+
+    return place

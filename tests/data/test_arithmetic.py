@@ -6,7 +6,7 @@ from ntl.config import UserError
 from ntl.config.data import ArithmeticConfig
 from ntl.data import download, generator
 from ntl.data.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, interleaved
-from ntl.data.mathematics import OFFICIAL_TREE
+from ntl.data.deepmind import OFFICIAL_TREE
 
 SMALL = ArithmeticConfig(train_rows_per_difficulty=40, validation_rows_per_difficulty=5, test_rows=10)
 

@@ -5,6 +5,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
+from ntl.data import base
 from ntl.data.base import id_width, numbered
 from ntl.data.noisy_numbers import NoisyNumbers
 
@@ -68,3 +69,22 @@ def test_ids() -> None:
 @pytest.mark.parametrize(("example_id", "group"), [("interpolate/3x2/00012", "3x2"), ("test/00017", None), ("x", None)])
 def test_group(small: NoisyNumbers, example_id: str, group: str | None) -> None:
     assert small.group(example_id) == group
+
+
+def test_of_many_targets_every_kth_is_taken(
+    small: NoisyNumbers, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.prepare(data_dir)
+    answers = [row["answer"] for row in small.rows("train", data_dir)]
+    for most, step in ((30, 1), (29, 2), (15, 2), (7, 5), (1, 30)):
+        monkeypatch.setattr(base, "MAX_TARGETS", most)
+        assert small.train_targets(data_dir) == answers[::step]
+
+
+def test_the_key_of_a_split_s_content(small: NoisyNumbers, data_dir: Path) -> None:
+    small.prepare(data_dir)
+    keys = {small.content_key(split, data_dir) for split in small.splits}
+    assert len(keys) == 3
+    other = NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20, seed=1))
+    other.prepare(data_dir)
+    assert other.content_key("train", data_dir) not in keys

@@ -1,14 +1,19 @@
+import gzip
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ntl.config import UserError
+from ntl.data import command
 from ntl.data.command import main
 from ntl.data.files import sha256_of
+from ntl.data.multirc import MultiRC
+from ntl.data.rjokes import RJokes
 
 ROOT = Path(__file__).parents[2]
 TINY = ["noisy_numbers", "dataset.train_rows=40", "dataset.validation_rows=5", "dataset.test_rows=6"]
@@ -92,3 +97,74 @@ def test_no_torch(data_dir: Path) -> None:
         env=environment,
         capture_output=True,
     )
+
+
+@pytest.fixture
+def three(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``all`` means one data set that can be made, one without its training file, and one without any file."""
+    jokes = gzip.compress(b"".join(b"%d\tsecret %d\n" % (i % 12, i) for i in range(50)))
+    release(RJokes, validation=jokes, test=jokes)
+    release(MultiRC)
+    monkeypatch.setattr(command, "choices", lambda group: ["multirc", "noisy_numbers", "rjokes"])
+    return data_dir
+
+
+def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["all", "--data-dir", str(three), "--no-download"]) == 0
+    shown = capsys.readouterr().out
+    no_file = (
+        f"multirc: no file {three}/multirc/train.jsonl; it is to be had as MultiRC/train.jsonl of http://127.0.0.1"
+    )
+    no_train = f"rjokes has no train rows: no file {three}/rjokes/train.tsv.gz; it is to be had as http://127.0.0.1"
+    assert no_file in shown
+    assert no_train in shown
+    assert "noisy_numbers: prepared in" in shown
+    main(["all", "--data-dir", str(three), "--no-download", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["noisy_numbers"]["done"] == report["rjokes"]["done"] == "already prepared"
+    assert report["multirc"]["error"] in shown
+    assert list(report["rjokes"]["missing"]) == ["train"]
+
+
+def test_one_that_is_named_must_be_there(three: Path) -> None:
+    with pytest.raises(UserError, match=r"^no file .*multirc/train\.jsonl"):
+        main(["noisy_numbers", "multirc", "--data-dir", str(three), "--no-download"])
+
+
+def test_a_damaged_file_fails_all_after_the_others(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (three / "rjokes/test.tsv.gz").write_bytes(b"no gzip")
+    assert main(["all", "--data-dir", str(three), "--no-download"]) == 2
+    assert "rjokes/test.tsv.gz:1: truncated or damaged here" in capsys.readouterr().out
+    assert len(list(three.glob("noisy_numbers-*"))) == 1
+
+
+def test_describe(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--describe", "noisy_numbers", "--data-dir", str(three)]
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    assert "numeric targets" in shown.out
+    assert "tokens: with tokenizer.path=FOLDER" in shown.out
+    assert shown.err == "noisy_numbers: computing 4500 rows\n"
+    main([*arguments, "--markdown"])
+    assert capsys.readouterr().out.startswith("## noisy_numbers\n\n|  | train | validation | test |\n")
+    main([*arguments, "--json"])
+    described = json.loads(capsys.readouterr().out)["noisy_numbers"]
+    assert described["splits"]["test"]["rows"] == 2000
+    assert described["splits"]["test"]["lengths"]["answer characters"] == {"p50": 2, "p95": 2, "max": 2}
+
+
+def test_describe_all_leaves_private_text_out_of_markdown(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--describe", "all", "--markdown", "--data-dir", str(three), "--no-download"]) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.startswith("## ")] == ["## noisy_numbers", "## rjokes"]
+    assert "secret" not in shown
+
+
+@pytest.mark.data
+def test_describe_with_a_tokenizer(data_root: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = data_root / "tokenizers" / "t5"
+    main([*TINY, "--describe", "--json", "--data-dir", str(data_dir), f"tokenizer.path={folder}"])
+    described = json.loads(capsys.readouterr().out)["noisy_numbers"]
+    # Word-start mark, two digits, end token.
+    assert described["splits"]["train"]["lengths"]["answer tokens"] == {"p50": 4, "p95": 4, "max": 4}
+    assert (described["tokenizer"], described["max_length"]) == ("t5, digit", 512)

@@ -1,5 +1,11 @@
 """Token ids on disk: what is stored, when it is reused, and what a kill leaves."""
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +14,11 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-import ntl.data.encode as encode
+from ntl.config import UserError
+from ntl.data import encode, encoded, store
 from ntl.data.encode import answer_text, encode_dataset
+from ntl.data.encoded import EncodedDataset
+from ntl.data.store import Example, Rows
 
 ROWS = [
     {"id": "0", "question": "1+2=", "answer": "3"},
@@ -26,9 +35,26 @@ def _tokenizer(byte_level: bool = False) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
 
 
-def _encode(folder: Path, rows: Any = ROWS, **changes: Any):
+def _encode(folder: Path, rows: Any = ROWS, **changes: Any) -> EncodedDataset:
     settings = {"cache_dir": folder, "key": "k", "decoder_only": True, "max_length": 64}
-    return encode_dataset(rows, _tokenizer(), **{**settings, **changes})
+    return encode_dataset(lambda: rows, _tokenizer(), **{**settings, **changes})
+
+
+def _finished(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def _prepared(folder: Path, rows: int = 4000) -> Rows:
+    """A prepared file of some blocks (read with a small ``store.BLOCK``)."""
+    examples = [Example(id=f"train/{i:05d}", question=f"{i}+{i % 7}=", answer=str(i + i % 7)) for i in range(rows)]
+    folder.mkdir(exist_ok=True)
+    entry = store.write_split(folder, "train", examples)
+    return store.read_split(folder, "train", entry, lambda question, answer: None)
+
+
+def _same(first: EncodedDataset, second: EncodedDataset) -> bool:
+    files = ("tokens.npy", "offsets.npy", "about.json")
+    return all((first.folder / name).read_bytes() == (second.folder / name).read_bytes() for name in files)
 
 
 def _texts(example: dict[str, np.ndarray]) -> tuple[Any, ...]:
@@ -40,7 +66,10 @@ def test_decoder_by_hand(tmp_path: Path) -> None:
     dataset = _encode(tmp_path)
     assert len(dataset) == 3
     assert _texts(dataset[1]) == (["2", "2", "+", "1", "="], ["2", "3", "</s>"])
-    assert dataset.about == {"truncated": 0, "unknown": 1, "longest_answer": 3}
+    longest = {"longest_question": 5, "longest_answer": 3, "longest_example": 8}
+    assert dataset.about == {"truncated": 0, "unknown": 1, **longest}
+    assert dataset.lengths(np.array([2, 0])).tolist() == [2 + 2, 4 + 2]
+    assert (dataset.tokens.dtype, dataset.offsets.dtype) == (np.uint16, np.int64)
     assert [len(row["answer_ids"]) for row in dataset.__getitems__([2, 1])] == [2, 3]
 
 
@@ -56,12 +85,12 @@ def test_a_long_question_loses_its_beginning(tmp_path: Path) -> None:
 
 
 def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
-    def no_rows():
+    def no_rows() -> list[Any]:
         raise AssertionError("read again")
-        yield
 
     first = _encode(tmp_path)
-    again = _encode(tmp_path, rows=no_rows())
+    settings: dict[str, Any] = {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 64}
+    again = encode_dataset(no_rows, _tokenizer(), **settings)
     assert again.folder == first.folder
     np.testing.assert_array_equal(again.tokens, first.tokens)
 
@@ -71,29 +100,184 @@ def test_other_content_is_another_folder(tmp_path: Path, change: dict[str, Any])
     assert _encode(tmp_path, **change).folder != _encode(tmp_path).folder
 
 
-def test_a_failure_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_half_way_is_never_taken_for_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "CHUNK", 1)
     with pytest.raises(KeyError):
         _encode(tmp_path, rows=[ROWS[0], {"id": "1"}])
-    assert list(tmp_path.iterdir()) == []
-    chunked = _encode(tmp_path)
-    assert _texts(chunked[2]) == (["1", "<unk>"], ["1", "</s>"])
+    assert _finished(tmp_path) == []
+    assert _texts(_encode(tmp_path)[2]) == (["1", "<unk>"], ["1", "</s>"])
 
 
-def test_another_process_may_be_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stop_after", [0, 1, 5, 12])
+@pytest.mark.parametrize("journaled", [True, False], ids=["journaled", "not journaled"])
+def test_what_was_done_before_a_failure_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, journaled: bool
+) -> None:
+    monkeypatch.setattr(store, "BLOCK", 16_000)
+    monkeypatch.setattr(encoded, "JOURNAL_SECONDS", 0 if journaled else 1e9)
+    rows = _prepared(tmp_path / "data")
+    whole = _encode(tmp_path / "whole", rows)
+    starts: list[int] = []
+    read = Rows.blocks
+
+    def breaking(self: Rows, start: int = 0) -> Any:
+        starts.append(start)
+        for count, block in enumerate(read(self, start)):
+            if len(starts) == 1 and count == stop_after:
+                raise KeyboardInterrupt
+            yield block
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Rows, "blocks", breaking)
+        with pytest.raises(KeyboardInterrupt):
+            _encode(tmp_path / "broken", rows, workers=0)
+        assert _finished(tmp_path / "broken") == []
+        said: list[str] = []
+        resumed = _encode(tmp_path / "broken", rows, workers=0, log=said.append)
+    assert _same(resumed, whole)
+    assert (starts[1] > 0) is (journaled and stop_after > 0)
+    assert [line.endswith("were done before") for line in said] == [True] * (starts[1] > 0)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+import ntl.data.encoded as encoded
+from ntl.data import store
+from tests_encode import _encode
+
+folder = Path(sys.argv[1])
+store.BLOCK, encoded.JOURNAL_SECONDS = 16_000, 0
+read = store.Rows.blocks
+def blocks(self, start=0):
+    for count, block in enumerate(read(self, start)):
+        if count == 8:
+            (folder / "reached").touch()
+            while (folder / "hold").exists():
+                time.sleep(0.01)
+        yield block
+store.Rows.blocks = blocks
+_encode(folder / "cache", store.Rows((folder / "data" / "train.jsonl").read_bytes()), workers=int(sys.argv[2]))
+"""
+
+
+def _child(folder: Path, workers: int) -> "subprocess.Popen[bytes]":
+    """This module's ``_encode`` in a process of its own, which waits in the middle while a file "hold" exists."""
+    (folder / "tests_encode.py").write_text(Path(__file__).read_text())
+    places = [str(folder), str(Path(store.__file__).parents[2])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    return subprocess.Popen([sys.executable, "-c", KILLED, str(folder), str(workers)], env=environment)
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} never appeared"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_kill_in_the_middle_then_a_resume_equals_no_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(store, "BLOCK", 16_000)
+    rows = _prepared(tmp_path / "data")
+    (tmp_path / "hold").touch()
+    process = _child(tmp_path, workers)
+    _wait_for(tmp_path / "reached")
+    process.kill()
+    process.wait()
+    assert _finished(tmp_path / "cache") == []
+    said: list[str] = []
+    resumed = _encode(tmp_path / "cache", rows, workers=workers, log=said.append)
+    assert any("were done before" in line for line in said)
+    assert _same(resumed, _encode(tmp_path / "whole", rows))
+    assert [path.name for path in (tmp_path / "cache").glob(".*.part*")] == []
+
+
+def test_two_at_once_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "BLOCK", 16_000)
+    rows = _prepared(tmp_path / "data")
+    (tmp_path / "hold").touch()
+    process = _child(tmp_path, 0)
+    _wait_for(tmp_path / "reached")
+    said: list[str] = []
+
+    def log(line: str) -> None:
+        said.append(line)
+        (tmp_path / "hold").unlink()
+
+    dataset = _encode(tmp_path / "cache", rows, log=log)
+    assert process.wait(60) == 0
+    assert "waiting for another process" in said[0]
+    assert len(said) == 1
+    assert _same(dataset, _encode(tmp_path / "whole", rows))
+
+
+def test_without_locks_nobody_else_finds_the_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def no_locks(path: Path, log: Any) -> Iterator[bool]:
+        yield False
+
+    monkeypatch.setattr(encode, "lock", no_locks)
     first = _encode(tmp_path / "a")
-    real = encode._write
+    real = encode.EncodedWriter.finish
 
-    def late(folder, *args):
-        real(folder, *args)
+    def late(self: Any) -> None:
+        real(self)
         target = tmp_path / "b" / first.folder.name
         if not target.exists():
             first.folder.rename(target)
 
-    monkeypatch.setattr(encode, "_write", late)
-    dataset = _encode(tmp_path / "b")
-    assert len(dataset) == 3
+    monkeypatch.setattr(encode.EncodedWriter, "finish", late)
+    assert len(_encode(tmp_path / "b")) == 3
     assert [path.name for path in (tmp_path / "b").iterdir()] == [first.folder.name]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_processes_give_the_same_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    monkeypatch.setattr(store, "BLOCK", 16_000)
+    rows = _prepared(tmp_path / "data")
+    alone = _encode(tmp_path / "alone", rows, workers=0)
+    assert _same(_encode(tmp_path / "many", rows, workers=workers), alone)
+    assert _same(_encode(tmp_path / "list", list(rows)), alone)
+    assert _texts(alone[1234]) == (list("1234+2="), [*"1236", "</s>"])
+    assert len(alone) == 4000
+
+
+def test_a_worker_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text("import sys; sys.stdin.buffer.read(100); sys.exit(9)")
+    monkeypatch.setattr(encode.encode_worker, "__file__", str(program))
+    with pytest.raises(UserError, match=r"ended with status 9 .*; run again: what is done is kept"):
+        _encode(tmp_path / "cache", workers=2)
+    assert _finished(tmp_path / "cache") == []
+
+
+def test_an_error_in_a_worker_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="tokenizing failed: KeyError: 'answer'"):
+        _encode(tmp_path, rows=Rows(b'{"question": "1"}\n'), workers=1)
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Any, *_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode.EncodedWriter, "append", full)
+        with pytest.raises(UserError, match=r"cannot write token ids to .*: No space left on device"):
+            _encode(tmp_path)
+    assert _finished(tmp_path) == []
+    assert len(_encode(tmp_path)) == 3
+
+
+def test_a_large_vocabulary_needs_wider_ids(tmp_path: Path) -> None:
+    tokenizer = _tokenizer()
+    tokenizer.add_tokens([f"<{number}>" for number in range(2**16)])
+    settings: dict[str, Any] = {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 64}
+    dataset = encode_dataset(lambda: [{"question": "1<65000>", "answer": "2"}], tokenizer, **settings)
+    assert dataset.tokens.dtype == np.int32
+    assert dataset[0]["question_ids"].tolist() == tokenizer.convert_tokens_to_ids(["1", "<65000>"])
 
 
 def test_head(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from ntl.config import UserError
 from ntl.data import generator
 from ntl.data.expressions import answer_of
 from ntl.data.files import read_pairs
-from ntl.data.generator import KNOWN_TEXT, PINS, ensure_environment, generate
+from ntl.data.generator import KNOWN_TEXT, PINS, core_hours, ensure_environment, generate
 
 EASY = "train-easy/arithmetic__add_sub_multiple.txt"
 LONGER = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
@@ -45,7 +45,8 @@ def test_every_wanted_file_is_made_at_full_size(worker, tmp_path: Path, silent: 
     )
     assert len(read_pairs(tmp_path / "tree" / EASY)) == 34_333
     assert len(read_pairs(tmp_path / "tree" / LONGER)) == 12_000
-    assert read_pairs(tmp_path / "tree" / "interpolate/other.txt")[3] == ("interpolate other 3", "3")
+    # What is no part of arithmetic is made as long as it was asked for.
+    assert read_pairs(tmp_path / "tree" / "interpolate/other.txt") == [("interpolate other 0", "0")]
     assert not list((tmp_path / "tree").rglob("*.part"))
     # Only the text of EASY at the usual count is known, and this is not it.
     assert made_by["known_text"] == {EASY: False}
@@ -137,3 +138,12 @@ def test_the_real_generator(
         # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
         assert parse_pairs(read_members(archive, [name])[name], name)[:count] == pairs
     shutil.rmtree(tmp_path / "env")
+
+
+def test_core_hours_count_what_is_missing(tmp_path: Path) -> None:
+    wanted = {"train-easy/numbers__place_value.txt": 3_600_000, "train-easy/algebra__linear_1d_composed.txt": 540_000}
+    assert core_hours(wanted, tmp_path) == pytest.approx(2.0)
+    (tmp_path / "train-easy").mkdir()
+    (tmp_path / "train-easy" / "algebra__linear_1d_composed.txt").write_text("q\na\n" * 540_000)
+    assert core_hours(wanted, tmp_path) == pytest.approx(1.0)
+    assert core_hours({EASY: 5}, tmp_path) == pytest.approx(34_333 / 1_000 / 3600)

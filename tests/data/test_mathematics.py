@@ -1,147 +1,146 @@
-import gzip
-import io
-import tarfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
+from ntl.config.data import MathematicsConfig
 from ntl.data import download, generator
-from ntl.data.mathematics import GENERATED_TREE, OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts
+from ntl.data.deepmind import OFFICIAL_TREE
+from ntl.data.files import read_pairs
+from ntl.data.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
 
-EASY, TEST = "train-easy/m.txt", "interpolate/m.txt"
-WANTED = {EASY: 3, TEST: 2}
-TEXT = {EASY: b"q0\n0\nq1\n1\nq2\n2\nq3\n3\n", TEST: b"t0\n0\nt1\n1\n"}
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Neither network nor generator; says in which order they were asked."""
-    asked: list[str] = []
-
-    def fetch(target: Path, log: object) -> bool:
-        asked.append("download")
-        return False
-
-    def generate(wanted: object, tree: Path, environment: Path, log: object) -> None:
-        asked.append("generator")
-        raise UserError("no generator")
-
-    monkeypatch.setattr(download, "fetch", fetch)
-    monkeypatch.setattr(generator, "generate", generate)
-    return asked
+SMALL = MathematicsConfig(rows_per_file=10, train_share=0.8, test_rows_per_file=3)
+NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])
 
 
-def tree(root: Path, texts: dict[str, bytes] = TEXT, suffix: str = "") -> None:
-    for name, data in texts.items():
-        path = root / f"{name}{suffix}"
+@pytest.fixture
+def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An official tree whose answers are ``<number of the file>.<number of the pair>``; nothing else is asked."""
+
+    def refuse(*_: object, **__: object) -> bool:
+        raise AssertionError("files on disk come first")
+
+    monkeypatch.setattr(download, "fetch", refuse)
+    monkeypatch.setattr(generator, "generate", refuse)
+    for number, name in enumerate(NAMES):
+        path = data_dir / OFFICIAL_TREE / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(data) if suffix else data)
+        path.write_text("".join(f"{name} {i}?\n-{number}.{i:02d}\n" for i in range(12)))
+    return data_dir / OFFICIAL_TREE
 
 
-def archive(path: Path, top: str, texts: dict[str, bytes] = TEXT) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w:gz") as tar:
-        for name, data in texts.items():
-            info = tarfile.TarInfo(f"{top}/{name}")
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+def file_and_pair(row: dict) -> tuple[int, int]:
+    file, pair = row["answer"].removeprefix("-").split(".")
+    return int(file), int(pair)
 
 
-def find(data_dir: Path, lines: list[str] | None = None) -> Texts:
-    return find_texts(WANTED, data_dir, ([] if lines is None else lines).append)
+def test_splits(tree: Path, data_dir: Path) -> None:
+    dataset = Mathematics(SMALL)
+    dataset.prepare(data_dir)
+    assert dataset.fingerprint(data_dir)["rows"] == {
+        "train": 39 * 8,
+        "validation": 39 * 2,
+        "interpolate": 39,
+        "extrapolate": 21,
+    }
+    rows = {split: list(dataset.rows(split, data_dir)) for split in dataset.splits}
+    train, validation = ([file_and_pair(row) for row in rows[split]] for split in ("train", "validation"))
+    # Round all files, no pair twice, each file in an order of its own, which is not the file's.
+    assert [file for file, _ in train] == list(range(39)) * 8
+    assert [file for file, _ in validation] == list(range(39)) * 2
+    assert len({*train, *validation}) == 390
+    orders = [tuple(pair for file, pair in train if file == number) for number in range(39)]
+    assert len(set(orders)) == 39
+    # The test files keep their order, one after the other.
+    assert [file_and_pair(row) for row in rows["interpolate"]] == [(39 + f, i) for f in range(13) for i in range(3)]
+    assert [file_and_pair(row) for row in rows["extrapolate"]] == [(52 + f, i) for f in range(7) for i in range(3)]
+    assert rows["train"][40]["id"] == "train/algebra__linear_1d_composed/00040"
+    assert rows["interpolate"][22]["id"] == "interpolate/arithmetic__mul/00022"
+    assert Counter(dataset.group(row["id"]) for row in rows["train"]) == dict.fromkeys(MODULES, 24)
+    assert Counter(dataset.group(row["id"]) for row in rows["extrapolate"]) == dict.fromkeys(HARDER, 3)
+    assert all(row["question"].startswith(NAMES[file_and_pair(row)[0]]) for row in rows["validation"])
 
 
-PLACES = {
-    "official tree": lambda root: tree(root / OFFICIAL_TREE),
-    "official tree, packed files": lambda root: tree(root / OFFICIAL_TREE, suffix=".gz"),
-    "official tree in a folder": lambda root: tree(root / "mathematics_dataset" / OFFICIAL_TREE),
-    "official archive": lambda root: archive(root / OFFICIAL_ARCHIVE, OFFICIAL_TREE),
-    "official archive in a folder": lambda root: archive(
-        root / "mathematics_dataset" / OFFICIAL_ARCHIVE, OFFICIAL_TREE
-    ),
-    "regenerated archive": lambda root: archive(
-        root / "mathematics_dataset" / "arithmetic-regen.tar.gz", "arithmetic-regen"
-    ),
+def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:
+    def train(**values: int) -> list[str]:
+        dataset = Mathematics(MathematicsConfig(**{"rows_per_file": 10, "test_rows_per_file": 3, **values}))
+        dataset.prepare(data_dir)
+        return [row["answer"] for row in dataset.rows("train", data_dir)]
+
+    full = train()
+    assert len(full) == 39 * 9
+    assert train(rows_per_file=5) == full[: 39 * 4]
+    assert train(seed=1) != full
+
+
+def test_the_consent_to_generate_changes_no_row() -> None:
+    name = Mathematics(SMALL).folder_name
+    asked = MathematicsConfig(rows_per_file=10, train_share=0.8, test_rows_per_file=3, allow_generation=True)
+    assert Mathematics(asked).folder_name == name
+    assert "allow_generation" not in Mathematics(asked).values
+
+
+def test_the_papers_counts() -> None:
+    config = MathematicsConfig()
+    assert (train_rows(config), config.rows_per_file - train_rows(config)) == (666_332, 334)
+    assert (39 * train_rows(config), 39 * 334) == (25_986_948, 13_026)
+    assert (13 * config.test_rows_per_file, 7 * config.test_rows_per_file) == (130_000, 70_000)
+    assert (len(MODULES), len(HARDER), len(TRAIN), len(set(NAMES))) == (13, 7, 39, 59)
+    assert train_rows(MathematicsConfig(rows_per_file=1000, train_share=0.29)) == 290
+
+
+@pytest.mark.parametrize(("share", "kind"), [(1.0, "validation"), (0.01, "training")])
+def test_a_share_that_leaves_nothing(data_dir: Path, share: float, kind: str) -> None:
+    with pytest.raises(UserError, match=f"train_share={share} of dataset.rows_per_file=10 leaves no row for {kind}"):
+        Mathematics(MathematicsConfig(rows_per_file=10, train_share=share)).prepare(data_dir)
+
+
+@pytest.mark.parametrize("answer", ["1/2", "x", "1e3", "-", "+1", ".5", "1,000", "²", "٣", "1 "])
+def test_an_answer_that_is_no_number_is_named_with_its_line(tree: Path, data_dir: Path, answer: str) -> None:
+    path = tree / TESTS["extrapolate"][3]
+    lines = path.read_text().split("\n")
+    lines[5] = answer
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError) as caught:
+        Mathematics(SMALL).prepare(data_dir)
+    assert f"{TESTS['extrapolate'][3]}:6: the answer {answer!r} is not a number" in str(caught.value)
+    assert not any("mathematics-" in path.name and path.is_dir() for path in data_dir.iterdir())
+
+
+@pytest.mark.parametrize("answer", ["0", "-7", "12.50", "-0.001", "123456789012345678901"])
+def test_numbers(answer: str) -> None:
+    assert Mathematics(SMALL).fault("q", answer) is None
+
+
+@pytest.mark.data
+def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
+    dataset = Mathematics(MathematicsConfig(rows_per_file=1000, train_share=0.98, test_rows_per_file=1000))
+    dataset.prepare(tmp_path)
+    fingerprint = dataset.fingerprint(tmp_path)
+    assert fingerprint["rows"] == {"train": 38_220, "validation": 780, "interpolate": 13_000, "extrapolate": 7_000}
+    assert {name: digest[:16] for name, digest in fingerprint["files"].items()} == REAL
+    assert dataset.manifest(tmp_path)["source"]["kind"] == "regenerated archive"
+    assert dataset.group(dataset.rows("interpolate", tmp_path)[12_999]["id"]) == "numbers__round_number_composed"
+
+
+REAL = {
+    "train.jsonl": "3a38f1314af067f9",
+    "validation.jsonl": "6bfa7bc7b8fce1a4",
+    "interpolate.jsonl": "1aa0d03bfb4dbe32",
+    "extrapolate.jsonl": "ac4d63a86e2d98da",
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("shared", [False, True], ids=["data folder", "NTL_DATA_DIR"])
-def test_files_on_disk(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: list[str], place: str, shared: bool
-) -> None:
-    root = data_dir
-    if shared:
-        root = tmp_path / "shared"
-        monkeypatch.setenv("NTL_DATA_DIR", str(root))
-    PLACES[place](root)
-    before = sorted(root.rglob("*"))
-    texts = find(data_dir)
-    assert texts.pairs == {
-        EASY: [("q0", "0"), ("q1", "1"), ("q2", "2"), ("q3", "3")],
-        TEST: [("t0", "0"), ("t1", "1")],
-    }
-    assert place.startswith(texts.source["kind"])
-    assert offline == []
-    if shared:
-        assert sorted(root.rglob("*")) == before
-
-
-def test_the_official_archive_is_unpacked_once(data_dir: Path) -> None:
-    archive(data_dir / OFFICIAL_ARCHIVE, OFFICIAL_TREE, {**TEXT, "extrapolate/other.txt": b"x\n1\n"})
-    assert find(data_dir).source["kind"] == "official archive"
-    assert sorted(path.name for path in (data_dir / OFFICIAL_TREE).iterdir()) == ["interpolate", "train-easy"]
-    (data_dir / OFFICIAL_ARCHIVE).write_bytes(b"no longer read")
-    assert find(data_dir).source["kind"] == "official tree"
-
-
-def test_a_short_source_is_passed_over(data_dir: Path, offline: list[str]) -> None:
-    tree(data_dir / OFFICIAL_TREE, {EASY: b"q0\n0\n", TEST: TEXT[TEST]})
-    archive(data_dir / "mathematics_dataset" / "arithmetic-regen.tar.gz", "arithmetic-regen")
-    lines: list[str] = []
-    assert find(data_dir, lines).source["kind"] == "regenerated archive"
-    assert lines[0].endswith("train-easy/m.txt: 1 pairs, 3 are wanted; looking further")
-    assert offline == []
-
-
-def test_a_damaged_source_is_not_passed_over(data_dir: Path) -> None:
-    tree(data_dir / OFFICIAL_TREE, {EASY: b"q0\n0\nq1", TEST: TEXT[TEST]})
-    archive(data_dir / "mathematics_dataset" / "arithmetic-regen.tar.gz", "arithmetic-regen")
-    with pytest.raises(UserError, match=r"train-easy/m\.txt:3: question without an answer"):
-        find(data_dir)
-
-
-def test_the_release_is_asked_before_the_generator(data_dir: Path, offline: list[str]) -> None:
-    with pytest.raises(UserError, match="no generator"):
-        find(data_dir)
-    assert offline == ["download", "generator"]
-    with pytest.raises(UserError, match="no generator"):
-        find_texts(WANTED, data_dir, print, download=False)
-    assert offline == ["download", "generator", "generator"]
-
-
-def test_a_downloaded_release_is_used(data_dir: Path, monkeypatch: pytest.MonkeyPatch, offline: list[str]) -> None:
-    def fetch(target: Path, log: object) -> bool:
-        archive(target, OFFICIAL_TREE)
-        return True
-
-    monkeypatch.setattr(download, "fetch", fetch)
-    assert find(data_dir).source["kind"] == "official archive"
-    assert offline == []
-
-
-def test_what_the_generator_leaves_is_used_again(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def generate(wanted: object, where: Path, environment: Path, log: object) -> dict[str, str]:
-        tree(where)
-        return {"pins": "some"}
-
-    monkeypatch.setattr(generator, "generate", generate)
-    first = find(data_dir)
-    assert first.source["kind"] == "generator"
-    assert first.source["made_by"] == {"pins": "some"}
-    assert set(first.source["sha256"]) == {EASY, TEST}
-    monkeypatch.setattr(generator, "generate", None)
-    second = find(data_dir)
-    assert second.pairs == first.pairs
-    assert second.source["path"] == str(data_dir / GENERATED_TREE)
+@pytest.mark.data
+def test_the_sample_of_the_official_release(data_root: Path) -> None:
+    sample = data_root / "mathematics_dataset" / "v1.0_sample"
+    pairs = read_pairs(sample / "train-easy__algebra__linear_1d__100k.txt.gz")
+    assert len(pairs) == 100_000
+    assert len(read_pairs(sample / "train-easy__algebra__linear_1d__val1667.txt.gz")) == 1_667
+    answers = Counter(answer for _, answer in pairs)
+    # Figures of the release's description: integers of one or two digits, 46.4% of them negative, 335 questions twice.
+    assert Counter(len(answer.removeprefix("-")) for answer in answers.elements()) == {1: 98_255, 2: 1_745}
+    assert round(sum(n for answer, n in answers.items() if answer.startswith("-")) / 1000, 1) == 46.4
+    assert len(pairs) - len({question for question, _ in pairs}) == 335
+    assert max(len(question) for question, _ in pairs) == 41

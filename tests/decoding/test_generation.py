@@ -51,14 +51,8 @@ EXAMPLES = [{"question_ids": np.array(ids)} for ids in ([2, 3], [4], [5, 6, 2, 3
 
 def _run(model, **changes) -> list[str]:
     config = DecodingConfig(name="x", **{"batch_size": 2, **changes})
-    return generate(
-        config,
-        model=model,
-        tokenizer=_Tokenizer(),
-        examples=EXAMPLES,
-        collate=_collate,
-        max_new_tokens=5,  # pyright: ignore
-    )
+    settings = {"tokenizer": _Tokenizer(), "examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
+    return [answer.text for answer in generate(config, model=model, **settings)]
 
 
 def _step_by_step(model, ids: list[int]) -> str:
@@ -99,6 +93,15 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder: GPT2LMHead
         candidates = [[EOS], *([first, second] for first in range(V) for second in range(V) if first != EOS)]
         best = max(candidates, key=lambda new: _score(decoder, ids, new) / len(new))
         assert text == _Tokenizer().decode(best, True).strip()
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_token_ids_end_with_the_end_token_and_hold_no_padding(family: str, request) -> None:
+    settings = {"tokenizer": _Tokenizer(), "examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
+    answers = generate(DecodingConfig(name="x"), model=request.getfixturevalue(family), **settings)
+    assert [_Tokenizer().decode(answer.token_ids, True).strip() for answer in answers] == [a.text for a in answers]
+    assert all(EOS not in answer.token_ids[:-1] for answer in answers)
+    assert {len(answer.token_ids) for answer in answers if answer.token_ids[-1] != EOS} <= {5}
 
 
 def test_limits_progress_and_mode(decoder: GPT2LMHeadModel) -> None:

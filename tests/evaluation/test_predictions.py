@@ -20,6 +20,9 @@ ROWS = [
 ]
 
 
+COUNTS = "'tokens_correct' and 'tokens_total' must be whole numbers, 0 <= correct <= total > 0"
+
+
 def write_lines(path: Path, *records: object, end: str = "\n") -> Path:
     lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
     path.write_text("\n".join(lines) + end, encoding="utf-8")
@@ -41,6 +44,12 @@ def test_round_trip(tmp_path):
     assert len(path.read_bytes().splitlines()) == 3
     assert json.loads(path.read_text().splitlines()[0]) == {"header": HEADER}
     assert os.listdir(path.parent) == ["predictions.jsonl"]
+
+
+def test_token_counts_are_kept(tmp_path):
+    rows = [ROWS[0] | {"tokens_correct": 0, "tokens_total": 3}, ROWS[1]]
+    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
+    assert read_predictions(tmp_path / "p.jsonl")[1] == rows
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
@@ -88,6 +97,11 @@ def test_missing_and_empty_file(tmp_path):
         ([{"header": HEADER | {"baselines": None}}], "FILE:1: 'baselines' in the header must be dict, not NoneType"),
         ([{"header": HEADER}, ROWS[0] | {"prediction": 12}], "FILE:2: 'prediction' must be a string, not int"),
         ([{"header": HEADER}, ROWS[0] | {"truth": None}], "FILE:2: 'truth' must be a string, not NoneType"),
+        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 1}], f"FILE:2: {COUNTS}"),
+        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 1, "tokens_total": 1.0}], f"FILE:2: {COUNTS}"),
+        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": True, "tokens_total": 1}], f"FILE:2: {COUNTS}"),
+        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 2, "tokens_total": 1}], f"FILE:2: {COUNTS}"),
+        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 0, "tokens_total": 0}], f"FILE:2: {COUNTS}"),
         ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' stands on line 2 already"),
     ],
 )

@@ -26,6 +26,14 @@ from ntl.evaluation import RULES, extract_answer
         ("inf", None, None),
         ("123456789012345678901", "123456789012345678901", "123456789012345680000"),
         ("0.1", "0.1", "0.1"),
+        ("6 x 2 = 12\n#### 1/2", "0.5", "2"),
+        ("6 x 2 = 12\n#### 1/3", None, "3"),
+        ("6 x 2 = 12\n#### 10²", None, "10"),
+        ("#### 50%", "50", "50"),
+        ("#### −$1\u00a0200", "-1200", "200"),
+        ("#### 2½ cups", "2.5", "2"),
+        ("#### 80 000", "80000", "0"),
+        ("so 120/60 = 2", "2", "2"),
     ],
 )
 def test_extract_answer(text, default, paper):
@@ -45,7 +53,7 @@ def test_unknown_rule_names_the_choices():
 
 def test_rules_are_named_and_versioned():
     assert {name: (rule.name, rule.version) for name, rule in RULES.items()} == {
-        "default": ("default", 1),
+        "default": ("default", 2),
         "paper": ("paper", 1),
     }
 

@@ -108,7 +108,7 @@ def test_digests(path):
     assert scores.predictions_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert scores.digits["interpolate"]["prediction"]["last"] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]
     assert scores.digits["interpolate"]["answer"]["leading"] == [0, 2, 2, 0, 0, 0, 0, 0, 0, 0]
-    assert scores.rules == {"default": 1, "paper": 1}
+    assert scores.rules == {"default": 2, "paper": 1}
 
 
 def test_text(tmp_path):
@@ -120,6 +120,43 @@ def test_text(tmp_path):
     assert {name: scores.metrics[f"validation/{name}@paper"] for name in TEXT_METRICS} == expected
     assert unpack_bits(scores.correct["validation"], 2).tolist() == [True, False]
     assert scores.errors == scores.digits == scores.groups == {}
+
+
+def test_answers_behind_a_mark(tmp_path):
+    rows = [
+        row("test", 0, "1+1\n#### 2", "so 1 and 1\n#### 2"),
+        row("test", 1, "2+2\n#### 4", "that makes 4"),
+        row("test", 2, "no\n#### 0", "1 x 9 = 9\n#### 1/3"),
+        row("test", 3, "no\n#### 0", ""),
+    ]
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"baselines": {}}, rows)
+    metrics = score_predictions(tmp_path / "p.jsonl").metrics
+    assert (metrics["test/accuracy"], metrics["test/marked"], metrics["test/unparsable"]) == (0.5, 0.5, 0.5)
+    assert "test/marked@paper" not in metrics
+
+
+def test_no_mark_no_share_of_marks(path):
+    assert not any("marked" in name for name in score_predictions(path).metrics)
+
+
+def counted(split, key, right, size):
+    return {**row(split, key, "a b", "a c"), "tokens_correct": right, "tokens_total": size}
+
+
+def test_token_accuracy(tmp_path):
+    rows = [counted("validation", 0, 1, 2), counted("validation", 1, 0, 6)]
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
+    metrics = score_predictions(tmp_path / "p.jsonl").metrics
+    assert metrics["validation/token_accuracy"] == metrics["validation/token_accuracy@paper"] == 1 / 8
+    rows = [counted("validation", key, 1, 2) for key in range(64)] + [counted("validation", 64, 3, 4)]
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
+    metrics = score_predictions(tmp_path / "p.jsonl").metrics
+    assert metrics["validation/token_accuracy"] == 67 / 132
+    assert metrics["validation/token_accuracy@paper"] == (1 / 2 + 3 / 4) / 2
+    rows[5] = row("validation", 5, "a", "a")
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
+    with pytest.raises(UserError, match=r"p\.jsonl: 64 of 65 validation rows count their tokens"):
+        score_predictions(tmp_path / "p.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from ntl.evaluation import TEXT_METRICS, text_metrics
+from ntl.evaluation import TEXT_METRICS, text_metrics, token_matches
+from ntl.evaluation.textual import token_accuracy
 
 
 def test_identical_texts():
@@ -58,3 +59,30 @@ def test_bad_arguments():
         text_metrics(["a"], ["a", "b"])
     with pytest.raises(ValueError, match=r"'batch'.*default, paper"):
         text_metrics(["a"], ["a"], rule="batch")
+
+
+@pytest.mark.parametrize(
+    ("generated", "label", "expected"),
+    [
+        ([3, 11, 1], [3, 11, 1], (3, 3)),
+        ([3, 11, 1, 0, 0], [3, 11, 1], (3, 3)),  # padding behind the answer is not looked at
+        ([3, 1], [3, 11, 1], (1, 3)),  # what was not generated is wrong
+        ([11, 3, 1], [3, 11, 1], (1, 3)),
+        ([], [1], (0, 1)),
+    ],
+)
+def test_token_matches(generated, label, expected):
+    assert token_matches(generated, label) == expected
+
+
+def test_token_accuracy_by_hand():
+    counts = [(1, 2)] * 64 + [(5, 10)] * 63 + [(9, 10)] + [(0, 1)]
+    assert token_accuracy(counts) == pytest.approx((64 + 315 + 9) / (128 + 640 + 1))
+    batches = [64 / 128, (315 + 9) / 640, 0.0]
+    assert token_accuracy(counts, rule="paper") == pytest.approx(sum(batches) / 3)
+
+
+def test_the_scorer_writes_no_line(caplog):
+    with caplog.at_level(0):
+        text_metrics(["a b"], ["a b"])
+    assert caplog.messages == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ntl.config import Config, UserError
+from ntl.decoding.generation import Answer
 from ntl.evaluation import read_predictions
 from ntl.training import prediction
 from ntl.training.prediction import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
@@ -18,10 +19,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the decoder was called with. It says 1 for every example of even place, and nothing for the others."""
     seen: list[dict[str, Any]] = []
 
-    def decode(config: Any, *, progress: Any, **arguments: Any) -> list[str]:
+    def decode(config: Any, *, progress: Any, **arguments: Any) -> list[Answer]:
         seen.append(arguments)
         progress(len(arguments["examples"]))
-        return ["1" if index % 2 == 0 else "" for index in range(len(arguments["examples"]))]
+        # The tokens are the label's own, the end left out.
+        labels = [example["answer_ids"].tolist()[:-1] for example in arguments["examples"]]
+        return [Answer("1" if index % 2 == 0 else "", label) for index, label in enumerate(labels)]
 
     monkeypatch.setattr(prediction, "locate", lambda target: {"ntl.decoding.generation.generate": decode}[target])
     return seen
@@ -93,8 +96,10 @@ def test_text_has_no_constants(small, calls, tmp_path: Path, monkeypatch: pytest
     session = _session(small())
     monkeypatch.setattr(session.dataset, "metrics", "text", raising=False)
     decode_splits(session, ["test"], tmp_path / "predictions.jsonl")
-    header = read_predictions(tmp_path / "predictions.jsonl")[0]
+    header, lines = read_predictions(tmp_path / "predictions.jsonl")
     assert (header["metrics"], header["baselines"]) == ("text", {})
+    # The word-start token and two digits of four: the end is missing.
+    assert {(line["tokens_correct"], line["tokens_total"]) for line in lines} == {(3, 4)}
 
 
 def test_the_length_comes_from_the_training_answers(small, calls, tmp_path: Path) -> None:

@@ -62,9 +62,12 @@ def test_a_finished_run_is_not_repeated(small, capsys: pytest.CaptureFixture[str
     assert "scripts/predict.py" in said
 
 
-@pytest.mark.parametrize("stop_at", [3, 6, 7])
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(stop_at: int, small, monkeypatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stop_at", "bucketing"), [(3, "false"), (6, "false"), (7, "false"), (7, "true")])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(
+    stop_at: int, bucketing: str, small, monkeypatch, tmp_path: Path
+) -> None:
     settings = ["model.dropout=0.1", "trainer.logging_steps=5", "trainer.max_steps=11", "trainer.batch_size=30"]
+    settings.append(f"trainer.length_bucketing={bucketing}")
     straight = small(*settings)
     run(straight)
 

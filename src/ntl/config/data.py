@@ -43,6 +43,24 @@ class ArithmeticConfig(DatasetConfig):
 
 
 @dataclass
+class MathematicsConfig(DatasetConfig):
+    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs.
+
+    ``rows_per_file`` counts training and validation rows of each of the 39 training files, ``train_share`` of them for
+    training; ``test_rows_per_file`` those of each of the 13 + 7 test files. ``allow_generation`` lets the original
+    generator work for hours where the official release cannot be had.
+    """
+
+    _target_: str = "ntl.data.mathematics.Mathematics"
+    name: str = "mathematics"
+    rows_per_file: int = field(default=666_666, metadata={"min": 2})
+    train_share: float = field(default=0.9995, metadata={"above": 0, "max": 1})
+    test_rows_per_file: int = _count(10_000)
+    seed: int = 0
+    allow_generation: bool = False
+
+
+@dataclass
 class MultiplicationConfig(DatasetConfig):
     """``What is A times B?`` for operands of 1 to ``max_digits`` digits; tests go one digit further."""
 
@@ -55,3 +73,45 @@ class MultiplicationConfig(DatasetConfig):
     test_rows_per_cell: int = _count(500)
     test_share: float = field(default=0.2, metadata={"above": 0, "max": 0.3})
     seed: int = 0
+
+
+def _limit() -> int:
+    return field(default=0, metadata={"min": 0})
+
+
+@dataclass
+class GSM8KConfig(DatasetConfig):
+    """Grade-school word problems, the answer a text that ends in ``#### number``.
+
+    ``paper_compat`` reads the text as the original code corrupted it; ``test_rows`` 0 means all.
+    """
+
+    _target_: str = "ntl.data.gsm8k.GSM8K"
+    name: str = "gsm8k"
+    paper_compat: bool = False
+    test_rows: int = _limit()
+
+
+@dataclass
+class RJokesConfig(DatasetConfig):
+    """Jokes and their log-upvotes, 0 to 11; counts of 0 mean all rows.
+
+    ``allow_dev_training`` trains and validates on parts of dev; such a result is not comparable to the paper's.
+    ``paper_compat`` keeps the file's backslash escapes and cuts white space off the end, as the original code did.
+    """
+
+    _target_: str = "ntl.data.rjokes.RJokes"
+    name: str = "rjokes"
+    allow_dev_training: bool = False
+    paper_compat: bool = False
+    train_rows: int = _limit()
+    test_rows: int = _limit()
+
+
+@dataclass
+class MultiRCConfig(DatasetConfig):
+    """Questions on a passage, the answer all correct options; ``paper_compat`` keeps rows without any."""
+
+    _target_: str = "ntl.data.multirc.MultiRC"
+    name: str = "multirc"
+    paper_compat: bool = False

@@ -15,9 +15,13 @@ from ntl.config.trainer import TrainerConfig
 
 @dataclass
 class ScaleConfig:
-    """How large a run is meant to be: tiny, small or paper. Its files set trainer and data sizes."""
+    """How large a run is meant to be: tiny, small or paper. Its files set trainer and data sizes.
+
+    ``positions`` is the context of a decoder that stands in for a published one, question and answer together.
+    """
 
     name: str = MISSING
+    positions: int = field(default=128, metadata={"min": 8})
 
 
 @dataclass

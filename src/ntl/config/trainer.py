@@ -26,7 +26,10 @@ def _count(default: int) -> int:
 
 @dataclass
 class TrainerConfig:
-    """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end)."""
+    """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
+
+    ``length_bucketing`` makes batches of similar length: less padding, but the examples of a batch are alike.
+    """
 
     name: str = "default"
     max_steps: int = _count(1000)
@@ -47,5 +50,6 @@ class TrainerConfig:
     save_steps: int = field(default=500, metadata={"min": 0})
     logging_steps: int = _count(50)
     keep_checkpoints: int = _count(2)
+    length_bucketing: bool = False
     max_input_length: int = field(default=512, metadata={"min": 8})
     num_workers: int = field(default=0, metadata={"min": 0})

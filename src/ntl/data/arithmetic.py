@@ -7,18 +7,16 @@ and validation go easy, medium, hard, easy, ..., so that every prefix has the th
 easy questions occur twice in the generator's output, as in the authors' set; no test question occurs in training.
 """
 
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from ntl.config import UserError
 from ntl.config.data import ArithmeticConfig
 from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.deepmind import ORIGIN, find_texts
 from ntl.data.expressions import answer_of
 from ntl.data.files import Pair
-from ntl.data.mathematics import Texts, find_texts
 
 MODULE = "arithmetic__add_sub_multiple"
 TRAIN = tuple(f"train-{difficulty}/{MODULE}.txt" for difficulty in ("easy", "medium", "hard"))
@@ -31,6 +29,7 @@ class Arithmetic(TextDataset):
 
     splits = ("train", "validation", "interpolate", "extrapolate")
     test_splits = ("interpolate", "extrapolate")
+    origin = ORIGIN
     config: ArithmeticConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
@@ -45,10 +44,8 @@ class Arithmetic(TextDataset):
         log(f"arithmetic: checking {sum(wanted.values())} answers")
         used: dict[str, list[Pair]] = {}
         for stream, (name, count) in enumerate(wanted.items()):
-            order = np.arange(len(texts.pairs[name]))
-            if name in TRAIN:
-                np.random.default_rng([config.seed, stream]).shuffle(order)
-            used[name] = list(checked(texts, name, order[:count].tolist()))
+            order = texts.shuffled(name, config.seed, stream, count) if name in TRAIN else np.arange(count)
+            used[name] = list(texts.checked(name, order, wrong_line))
         splits = {
             "train": interleaved([used[name][:train] for name in TRAIN]),
             "validation": interleaved([used[name][train:] for name in TRAIN]),
@@ -60,25 +57,17 @@ class Arithmetic(TextDataset):
 
     def fault(self, question: str, answer: str) -> str | None:
         """A wrong sum."""
-        try:
-            expected = answer_of(question)
-        except ValueError as error:
-            return f"{question!r}: {error}"
-        return None if answer == expected else f"the answer {answer!r} is wrong, {expected} is right"
+        found = wrong_line(question, answer)
+        return found[1] if found else None
 
 
-def checked(texts: Texts, name: str, order: list[int]) -> Iterator[Pair]:
-    """The pairs of a file in an order of its own, each after its answer was recomputed."""
-    for index in order:
-        question, answer = texts.pairs[name][index]
-        line = 2 * index + 1
-        try:
-            expected = answer_of(question)
-        except ValueError as error:
-            raise UserError(f"{texts.labels[name]}:{line}: {question!r}: {error}.") from error
-        if answer != expected:
-            raise UserError(f"{texts.labels[name]}:{line + 1}: the answer {answer!r} is wrong, {expected} is right.")
-        yield question, answer
+def wrong_line(question: str, answer: str) -> tuple[int, str] | None:
+    """Which line of a pair is wrong, 1 or 2, and why."""
+    try:
+        expected = answer_of(question)
+    except ValueError as error:
+        return 1, f"{question!r}: {error}"
+    return None if answer == expected else (2, f"the answer {answer!r} is wrong, {expected} is right")
 
 
 def interleaved(parts: list[list[Pair]]) -> list[Pair]:

@@ -13,22 +13,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from omegaconf import OmegaConf
 
 from ntl.config import UserError
-from ntl.data import preparation, store
+from ntl.data import preparation, raw, store
 from ntl.data.store import Example, Rows
 
 if TYPE_CHECKING:
     import datasets
 
 Log = Callable[[str], None]
+MAX_TARGETS = 1_000_000
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Material:
-    """What a data set is prepared from: its rows per split, and where they came from, for the manifest."""
+    """What a data set is prepared from: its rows per split, and where they came from, for the manifest.
+
+    ``missing``: splits whose file could not be had -> where it is to be had. ``remarks`` go with every record of a run.
+    """
 
     splits: dict[str, Iterable[Example]]
     source: dict[str, Any] = field(default_factory=lambda: {"kind": "computed from the config"})
+    missing: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, Any] = field(default_factory=dict)
 
 
 class TextDataset(ABC):
@@ -36,12 +42,14 @@ class TextDataset(ABC):
 
     ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"`` or
     ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the folder's name.
+    ``origin`` is the official release that the rows are read from, its files named after splits.
     """
 
     splits: ClassVar[tuple[str, ...]]
     test_splits: ClassVar[tuple[str, ...]]
     metrics: ClassVar[str] = "number"
     version: ClassVar[int] = 1
+    origin: ClassVar[raw.Origin | None] = None
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -54,6 +62,15 @@ class TextDataset(ABC):
     def fault(self, question: str, answer: str) -> str | None:
         """What is wrong with a row, where the data set can tell. Used to name the line of a damaged file."""
         return None
+
+    def scored(self, answer: str) -> str:
+        """The part of an answer that is scored as a number."""
+        return answer
+
+    def obtainable(self, missing: Iterable[str], data_dir: Path, log: Log, *, download: bool) -> bool:
+        """Whether a file can now be had of splits that an earlier preparation had to leave out."""
+        files = self.origin.files if self.origin else {}
+        return any(raw.obtain(files[split], data_dir, log, download=download) for split in missing)
 
     def group(self, example_id: str) -> str | None:
         """The part between split and number of an id (``interpolate/3x2/00012`` -> ``3x2``), or None."""
@@ -116,21 +133,36 @@ class TextDataset(ABC):
         return Dataset.from_file(str(arrow)) if arrow else Dataset.from_list([dict(row) for row in rows])
 
     def train_targets(self, data_dir: Path | str) -> list[str]:
-        """The answers of the training split, for scores of constant answers."""
-        return [row["answer"] for row in self.rows("train", data_dir)]
+        """The answers of the training split, for scores of constant answers; of more than a million every k-th.
+
+        All 26 million of the largest set would take gigabytes for the sake of a median.
+        """
+        rows = self.rows("train", data_dir)
+        # One by one: a slice would hold every row's question as well.
+        return [rows[index]["answer"] for index in range(0, len(rows), -(-len(rows) // MAX_TARGETS) or 1)]
 
     def fingerprint(self, data_dir: Path | str) -> dict[str, Any]:
-        """``{"files": {file name: sha256}, "rows": {split: count}}`` of the prepared files."""
-        splits = self.manifest(data_dir)["splits"]
+        """``{"files": {file name: sha256}, "rows": {split: count}}`` of the prepared files, and the remarks on them."""
+        manifest = self.manifest(data_dir)
+        splits = manifest["splits"]
         return {
             "files": {entry["file"]: entry["sha256"] for entry in splits.values()},
             "rows": {split: entry["rows"] for split, entry in splits.items()},
+            **manifest.get("remarks", {}),
         }
+
+    def content_key(self, split: str, data_dir: Path | str) -> str:
+        """What the token ids of a split are kept under: a digest of the prepared files and the split's name."""
+        content = [self.fingerprint(data_dir)["files"], split]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _entry(self, folder: Path, split: str) -> dict[str, Any]:
         if split not in self.splits:
             raise UserError(f"{self.name} has no split {split!r}; choose one of {', '.join(self.splits)}.")
-        entries = store.read_manifest(folder)["splits"]
+        manifest = store.read_manifest(folder)
+        entries = manifest["splits"]
+        if why := manifest.get("missing", {}).get(split):
+            raise raw.Missing(f"{self.name} has no {split} rows: {why}.")
         if split not in entries:
             raise UserError(f"{folder / store.MANIFEST}:1: no split {split!r}; delete the folder and prepare it again.")
         return entries[split]

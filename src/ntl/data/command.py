@@ -1,21 +1,27 @@
-"""``scripts/prepare_data.py``: make the prepared files of data sets, or check them."""
+"""``scripts/prepare_data.py``: make the prepared files of data sets, check them, or describe them."""
 
 import argparse
 import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ntl.config import UserError, build, compose
+from ntl.config import Config, UserError, build, compose
 from ntl.config.composition import choices
+from ntl.config.report import BAD_INPUT, DONE
+from ntl.data import card
+from ntl.data.preparation import find_prepared
+from ntl.data.raw import Missing
 
 EXAMPLES = """examples:
   prepare_data.py multiplication                          the paper's sizes
   prepare_data.py multiplication scale=tiny               what train.py dataset=multiplication scale=tiny reads
   prepare_data.py arithmetic dataset.test_rows=1000       a setting of its own
   prepare_data.py all --verify                            check every sha256 of what is there
+  prepare_data.py --describe gsm8k tokenizer.path=FOLDER  lengths, repetitions, overlaps, samples
 """
 
 
@@ -37,42 +43,58 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--data-dir", type=Path, help="where to write (default: data)")
     parser.add_argument("--verify", action="store_true", help="check every sha256, not only the sizes")
-    parser.add_argument("--no-download", action="store_true", help="do not ask for the official release (2.2 GiB)")
+    parser.add_argument("--no-download", action="store_true", help="do not ask for official releases (up to 2.2 GiB)")
+    parser.add_argument("--describe", action="store_true", help="print what the data set holds, in figures")
+    parser.add_argument("--markdown", action="store_true", help="with --describe: as Markdown, without private text")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_intermixed_args(argv)
     overrides = [word for word in arguments.words if "=" in word]
     chosen = [word for word in arguments.words if "=" not in word]
     if not chosen:
         raise UserError(f"no data set named; choose all, or some of {', '.join(names)}.")
-    reports = {}
-    for name in names if "all" in chosen else dict.fromkeys(chosen):
-        reports[name] = _prepare(name, overrides, arguments)
-    if arguments.json:
-        print(json.dumps(reports, indent=1))
-    else:
-        _print_table(reports)
-    return 0
-
-
-def _prepare(name: str, overrides: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    everything = "all" in chosen
     scale = [] if any(word.startswith("scale=") for word in overrides) else ["scale=paper"]
-    config = compose([f"dataset={name}", *scale, *overrides])
+    # Composed first: a mistake in a setting shows before anything is downloaded.
+    wanted = names if everything else list(dict.fromkeys(chosen))
+    configs = {name: compose([f"dataset={name}", *scale, *overrides]) for name in wanted}
+    reports: dict[str, dict[str, Any]] = {}
+    failures: dict[str, UserError] = {}
+    for name, config in configs.items():
+        try:
+            reports[name] = _prepare(config, arguments)
+        except UserError as error:
+            if not everything:
+                raise
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            failures[name] = error
+    if arguments.describe:
+        _describe({name: configs[name] for name in reports}, arguments)
+    elif arguments.json:
+        print(json.dumps({**reports, **{name: {"error": str(why)} for name, why in failures.items()}}, indent=1))
+    else:
+        _print_table(reports, failures)
+    return DONE if all(isinstance(error, Missing) for error in failures.values()) else BAD_INPUT
+
+
+def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     dataset = build(config.dataset)
     data_dir = arguments.data_dir or Path(config.data_dir)
-    lines: list[str] = []
+    before = find_prepared(dataset.folder_name, data_dir)
+    age = before.stat().st_ino if before else None
+    started = time.monotonic()
 
     def log(line: str) -> None:
-        lines.append(line)
         print(line, file=sys.stderr, flush=True)
 
-    started = time.monotonic()
     folder = dataset.prepare(data_dir, log, verify=arguments.verify, download=not arguments.no_download)
     manifest = dataset.manifest(data_dir)
+    untouched = "verified" if arguments.verify else "already prepared"
     return {
         "folder": str(folder),
-        "done": "prepared" if lines else "verified" if arguments.verify else "already prepared",
+        "done": untouched if folder == before and folder.stat().st_ino == age else "prepared",
         "seconds": round(time.monotonic() - started, 2),
         "source": manifest["source"],
+        "missing": manifest.get("missing", {}),
         "splits": {
             split: {key: entry[key] for key in ("file", "rows", "sha256")}
             for split, entry in manifest["splits"].items()
@@ -80,7 +102,32 @@ def _prepare(name: str, overrides: list[str], arguments: argparse.Namespace) -> 
     }
 
 
-def _print_table(reports: dict[str, dict[str, Any]]) -> None:
+def _describe(configs: dict[str, Config], arguments: argparse.Namespace) -> None:
+    cards = {}
+    for name, config in configs.items():
+        tokenizer, path = None, config.tokenizer.path
+        if path:
+            from ntl.tokenizers import load_tokenizer
+
+            tokenizer = load_tokenizer(path, kind=config.tokenizer.kind)
+        cards[name] = card.describe(
+            build(config.dataset),
+            arguments.data_dir or Path(config.data_dir),
+            tokenizer=tokenizer,
+            tokenizer_name=f"{Path(path).name}, {config.tokenizer.name}" if path else "",
+            max_length=config.trainer.max_input_length,
+        )
+    if arguments.json:
+        print(json.dumps({name: asdict(described) for name, described in cards.items()}, indent=1))
+        return
+    if arguments.markdown:
+        print("\n".join(card.markdown(described) for described in cards.values()), end="")
+        return
+    for described in cards.values():
+        card.show(described)
+
+
+def _print_table(reports: dict[str, dict[str, Any]], failures: dict[str, UserError]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -90,8 +137,17 @@ def _print_table(reports: dict[str, dict[str, Any]]) -> None:
     for name, report in reports.items():
         for split, entry in report["splits"].items():
             table.add_row(name, split, str(entry["rows"]), entry["sha256"][:16])
+        for split in report["missing"]:
+            table.add_row(name, split, "missing", "")
+    for name in failures:
+        table.add_row(name, "", "not prepared", "")
     console = Console()
     console.print(table)
+    lines = []
     for name, report in reports.items():
-        line = f"{name}: {report['done']} in {report['seconds']} s, {report['source']['kind']}: {report['folder']}"
-        console.print(line, soft_wrap=True, highlight=False)
+        lines.append(
+            f"{name}: {report['done']} in {report['seconds']} s, {report['source']['kind']}: {report['folder']}"
+        )
+        lines += [f"{name} has no {split} rows: {why}." for split, why in report["missing"].items()]
+    for line in [*lines, *(f"{name}: {error}" for name, error in failures.items())]:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)

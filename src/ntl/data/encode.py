@@ -1,102 +1,92 @@
-"""Examples to token ids, once per data and tokenizer, kept as memory-mapped arrays."""
+"""Examples to token ids, once per data and tokenizer: block by block, in parallel, and not again after a kill."""
 
 import hashlib
 import json
 import os
+import queue
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 
-from ntl.tokenizers import tokenizer_fingerprint
+from ntl.config import UserError
+from ntl.data import encode_worker
+from ntl.data.encode_worker import BlockEncoder, Encoded, Settings, receive, send, settings_bytes
+from ntl.data.encoded import ABOUT, EncodedDataset, EncodedWriter
+from ntl.data.files import one_line_errors
+from ntl.data.preparation import lock
+from ntl.data.store import Rows
+from ntl.tokenizers.describe import backend_state, tokenizer_fingerprint
 
-CHUNK = 20_000
-FORMAT = 2
-
-
-class EncodedDataset:
-    """Token ids of questions and answers, read from disk on demand.
-
-    ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both int32, the answer with its end token.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.tokens = np.load(folder / "tokens.npy", mmap_mode="r").view(
-            np.ndarray
-        )  # the subclass makes each slice slow
-        self.offsets = np.load(folder / "offsets.npy", mmap_mode="r").view(np.ndarray)
-        self.about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-
-    def __len__(self) -> int:
-        return (len(self.offsets) - 1) // 2
-
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        start, middle, end = self.offsets[2 * index : 2 * index + 3]
-        return {"question_ids": self.tokens[start:middle], "answer_ids": self.tokens[middle:end]}
-
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
-        return [self[index] for index in indices]
-
-    def first(self, rows: int) -> "Head":
-        """The first ``rows`` examples, or all when ``rows`` is 0."""
-        return Head(self, min(rows, len(self)) if rows else len(self))
-
-
-class Head:
-    """The first rows of an encoded data set."""
-
-    def __init__(self, dataset: EncodedDataset, rows: int) -> None:
-        self.dataset = dataset
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        if not 0 <= index < self.rows:
-            raise IndexError(index)
-        return self.dataset[index]
+FORMAT = 3
+# Rows of a block where the source is not a prepared file.
+CHUNK = 5_000
+# Below this many blocks of a prepared file, worker processes cost more than they save.
+FEW_BLOCKS = 8
+SAY_SECONDS = 15.0
+Source = Callable[[], Iterable[Mapping[str, Any]]]
+Encode = Callable[[bytes], Encoded]
 
 
 def encode_dataset(
-    rows: Iterable[Mapping[str, str]], tokenizer: Any, *, cache_dir: Path, key: str, decoder_only: bool, max_length: int
+    rows: Source,
+    tokenizer: Any,
+    *,
+    cache_dir: Path,
+    key: str,
+    decoder_only: bool,
+    max_length: int,
+    workers: int | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
 
+    Safe against a second process that does the same, which waits; after a kill the next call goes on where it was.
+    The result does not depend on ``workers``.
+
     Args:
+        rows: Gives the rows; called only when they have to be tokenized.
         key: The content of the rows, for example the sha256 of their file. Never a path.
         decoder_only: The answer continues the question's text; else each is a text of its own.
         max_length: Longest question in tokens; a longer one loses its beginning, since the question proper stands
             at the end. ``about["truncated"]`` counts them.
+        workers: Processes to tokenize in; None takes one a core where there are enough rows for it.
     """
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    if (folder / "about.json").is_file():
+    if (folder / ABOUT).is_file():
         return EncodedDataset(folder)
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".encoding-", dir=cache_dir))
-    try:
-        _write(scratch, rows, tokenizer, decoder_only, max_length)
-        try:
-            os.replace(scratch, folder)
-        except OSError:
-            # Another process was first; the content is the same.
-            if not (folder / "about.json").is_file():
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    settings = settings_for(tokenizer, decoder_only=decoder_only, max_length=max_length)
+    with one_line_errors("write token ids to", cache_dir):
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with lock(cache_dir / f".{folder.name}.lock", log) as held:
+            if not (folder / ABOUT).is_file():
+                _make(folder, rows(), settings, workers, log, keep=held)
     return EncodedDataset(folder)
 
 
-def _chunks(rows: Iterable[Mapping[str, str]]) -> Iterator[list[Mapping[str, str]]]:
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, CHUNK)):
-        yield chunk
+def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int) -> Settings:
+    """Everything that decides the ids, free of the tokenizer object."""
+    unknown = tokenizer.unk_token_id
+    return Settings(
+        tokenizer=json.dumps(backend_state(tokenizer)),
+        end=tokenizer.eos_token_id,
+        unknown=-1 if unknown is None else unknown,
+        decoder_only=decoder_only,
+        answer_prefix=answer_text("", tokenizer, decoder_only),
+        max_length=max_length,
+        dtype="<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4",
+    )
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
@@ -108,30 +98,147 @@ def _is_byte_level(tokenizer: Any) -> bool:
     return type(tokenizer.backend_tokenizer.decoder).__name__ == "ByteLevel"
 
 
-def _write(folder: Path, rows: Iterable[Mapping[str, str]], tokenizer: Any, decoder_only: bool, limit: int) -> None:
-    tokens: list[np.ndarray] = []
-    lengths: list[np.ndarray] = []
-    truncated = unknown = longest_answer = 0
-    end = [tokenizer.eos_token_id]
-    for chunk in _chunks(rows):
-        questions = tokenizer([row["question"] for row in chunk], add_special_tokens=False)["input_ids"]
-        texts = [answer_text(row["answer"], tokenizer, decoder_only) for row in chunk]
-        answers = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        flat: list[int] = []
-        sizes: list[int] = []
-        for question, answer in zip(questions, answers, strict=True):
-            question = question if decoder_only else question + end
-            truncated += len(question) > limit
-            unknown += tokenizer.unk_token_id in question or tokenizer.unk_token_id in answer
-            question, answer = question[-limit:], answer + end
-            flat += question
-            flat += answer
-            sizes += (len(question), len(answer))
-            longest_answer = max(longest_answer, len(answer))
-        tokens.append(np.asarray(flat, dtype=np.int32))
-        lengths.append(np.asarray(sizes, dtype=np.int64))
-    np.save(folder / "tokens.npy", np.concatenate(tokens) if tokens else np.zeros(0, np.int32))
-    offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
-    np.save(folder / "offsets.npy", offsets)
-    about = {"truncated": truncated, "unknown": unknown, "longest_answer": longest_answer}
-    (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+def _make(
+    folder: Path,
+    rows: Iterable[Mapping[str, Any]],
+    settings: Settings,
+    workers: int | None,
+    log: Callable[[str], None],
+    *,
+    keep: bool,
+) -> None:
+    # Without a lock nobody else may find the unfinished folder.
+    name = folder.with_name(f".{folder.name}.part")
+    part = name if keep else Path(tempfile.mkdtemp(prefix=f"{name.name}-", dir=folder.parent))
+    try:
+        writer = EncodedWriter(part, settings.dtype)
+        if writer.rows:
+            log(f"tokenizing: {writer.rows:,} examples were done before")
+        shown = time.monotonic()
+        with _encoders(settings, _count_workers(rows, workers)) as encode:
+            for encoded, position in _in_order(encode, blocks(rows, writer.position)):
+                writer.append(encoded, position)
+                if time.monotonic() - shown >= SAY_SECONDS:
+                    shown = time.monotonic()
+                    log(f"tokenized {writer.rows:,} examples")
+        writer.finish()
+        try:
+            os.replace(part, folder)
+        except OSError:
+            # Without a lock another process may have been first; its content is the same.
+            if not (folder / ABOUT).is_file():
+                raise
+    finally:
+        if not keep:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def blocks(rows: Iterable[Mapping[str, Any]], start: int) -> Iterator[tuple[int, bytes]]:
+    """Lines of JSON from position ``start`` on, each block with the position behind it.
+
+    Positions are bytes of a prepared file, and rows of anything else.
+    """
+    if isinstance(rows, Rows):
+        yield from rows.blocks(start)
+        return
+    remaining = islice(iter(rows), start, None)
+    while chunk := list(islice(remaining, CHUNK)):
+        start += len(chunk)
+        lines = [json.dumps({"question": row["question"], "answer": row["answer"]}) for row in chunk]
+        yield start, "\n".join(lines).encode()
+
+
+def _count_workers(rows: Iterable[Mapping[str, Any]], workers: int | None) -> int:
+    if workers is not None:
+        return workers
+    few = not isinstance(rows, Rows) or sum(1 for _ in islice(rows.blocks(), FEW_BLOCKS)) < FEW_BLOCKS
+    return 0 if few else len(os.sched_getaffinity(0))
+
+
+class _Worker:
+    """One process that encodes; used by one thread at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        # A session of its own: Ctrl-C is for the process that waits for the result.
+        command = [sys.executable, "-P", encode_worker.__file__]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self.stdin, self.stdout = cast("tuple[IO[bytes], IO[bytes]]", (self.process.stdin, self.process.stdout))
+        self.settings = settings
+        self.dtype = np.dtype(settings.dtype)
+        send(self.stdin, settings_bytes(settings))
+
+    def __call__(self, block: bytes) -> Encoded:
+        try:
+            send(self.stdin, block)
+            error = receive(self.stdout)
+            tokens, sizes, counters = [receive(self.stdout) if error == b"" else None for _ in range(3)]
+        except BrokenPipeError:
+            error = tokens = sizes = counters = None
+        if error:
+            raise RuntimeError(f"tokenizing failed: {error.decode()}")
+        if tokens is None or sizes is None or counters is None:
+            raise UserError(
+                f"a process that tokenizes ended with status {self.process.wait()} (out of memory?); "
+                "run again: what is done is kept."
+            )
+        return Encoded(np.frombuffer(tokens, self.dtype), np.frombuffer(sizes, np.int64), tuple(json.loads(counters)))
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.stdin, self.stdout):
+            try:
+                stream.close()
+            except BrokenPipeError:
+                continue
+
+
+Submit = Callable[[bytes], "Future[Encoded]"]
+
+
+@contextmanager
+def _encoders(settings: Settings, workers: int) -> Iterator[tuple[Submit, int]]:
+    """Something to submit blocks to, and how many it takes at a time."""
+    if workers < 1:
+        encode = BlockEncoder(settings)
+
+        def at_once(block: bytes) -> "Future[Encoded]":
+            future: Future[Encoded] = Future()
+            future.set_result(encode(block))
+            return future
+
+        yield at_once, 1
+        return
+    started: list[_Worker] = []
+    idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenizing")
+
+    def in_worker(block: bytes) -> Encoded:
+        worker = idle.get()
+        try:
+            return worker(block)
+        finally:
+            idle.put(worker)
+
+    try:
+        for _ in range(workers):
+            started.append(_Worker(settings))
+            idle.put(started[-1])
+        yield (lambda block: pool.submit(in_worker, block)), 2 * workers
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in started:
+            worker.stop()
+        pool.shutdown()
+
+
+def _in_order(encoders: tuple[Submit, int], source: Iterator[tuple[int, bytes]]) -> Iterator[tuple[Encoded, int]]:
+    submit, room = encoders
+    waiting: deque[tuple[Future[Encoded], int]] = deque()
+    for position, block in source:
+        waiting.append((submit(block), position))
+        if len(waiting) >= room:
+            future, done = waiting.popleft()
+            yield future.result(), done
+    for future, done in waiting:
+        yield future.result(), done

@@ -3,18 +3,23 @@
 import gzip
 import hashlib
 import json
+import mmap
 import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, overload
+
+import numpy as np
 
 from ntl.config import UserError
 
 Pair = tuple[str, str]
+Buffer = bytes | mmap.mmap
+BLOCK = 1 << 20
 DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, IndexError)
 
 
@@ -27,12 +32,24 @@ def read_file(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
+def map_file(path: Path) -> Buffer:
+    """The bytes of a file, mapped instead of read: however many, they take no memory of their own."""
+    with one_line_errors("read", path), open(path, "rb") as stream:
+        # An empty file cannot be mapped.
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
+
+
 def read_members(archive: Path, wanted: Collection[str]) -> dict[str, bytes]:
-    """Members of a ``.tar.gz`` by their path below its top folder; those it lacks are left out of the result.
+    """Members of a ``.tar.gz`` by their path below its top folder; those it lacks are left out of the result."""
+    return dict(iterate_members(archive, wanted))
+
+
+def iterate_members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """The same one by one, in the archive's order.
 
     Stops at the last wanted member, so that a large archive is not read to its end.
     """
-    found: dict[str, bytes] = {}
+    found: set[str] = set()
     last = "the start"
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -41,12 +58,12 @@ def read_members(archive: Path, wanted: Collection[str]) -> dict[str, bytes]:
                 below_top = member.name.removeprefix("./").partition("/")[2]
                 stream = tar.extractfile(member) if below_top in wanted and member.isfile() else None
                 if stream is not None:
-                    found[below_top] = _drain(stream, f"{archive}/{member.name}")
+                    found.add(below_top)
+                    yield below_top, _drain(stream, f"{archive}/{member.name}")
                 if len(found) == len(set(wanted)):
                     break
     except DAMAGE as error:
         raise UserError(f"{archive}: truncated or damaged after {last} ({error}); fetch it again.") from error
-    return found
 
 
 def _drain(stream: Any, label: str) -> bytes:
@@ -70,23 +87,71 @@ def decode(data: bytes, label: str) -> str:
         raise UserError(f"{label}:{line}: byte 0x{data[error.start]:02x} is not UTF-8.") from error
 
 
-def parse_pairs(data: bytes, label: str) -> list[Pair]:
-    r"""Pairs of a question line and an answer line. Only ``\n`` ends a line, and the last one may lack it.
+class Pairs(Sequence[Pair]):
+    r"""Pairs of a question line and an answer line over raw bytes, in memory or mapped; each is decoded when asked for.
 
-    Question ``i`` stands in line ``2 i + 1``. UserError for an empty file or line, an odd count, or bytes that are
-    not UTF-8.
+    Only ``\n`` ends a line, and the last one may lack it. Question ``i`` stands in line ``2 i + 1``. UserError for an
+    empty file or line, an odd count, or bytes that are not UTF-8.
     """
-    lines = decode(data, label).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
-        raise UserError(f"{label}:1: the file is empty.")
-    if "" in lines:
-        index = lines.index("")
-        raise UserError(f"{label}:{index + 1}: empty {'answer' if index % 2 else 'question'}.")
-    if len(lines) % 2:
-        raise UserError(f"{label}:{len(lines)}: question without an answer; the file is truncated or damaged.")
-    return list(zip(lines[0::2], lines[1::2], strict=True))
+
+    def __init__(self, data: Buffer, label: str) -> None:
+        self._data = data
+        self._bounds = _line_bounds(data, label)
+        lines = len(self._bounds) - 1
+        if not lines:
+            raise UserError(f"{label}:1: the file is empty.")
+        if (empty := np.flatnonzero(np.diff(self._bounds) == 1)).size:
+            raise UserError(f"{label}:{empty[0] + 1}: empty {'answer' if empty[0] % 2 else 'question'}.")
+        if lines % 2:
+            raise UserError(f"{label}:{lines}: question without an answer; the file is truncated or damaged.")
+
+    def __len__(self) -> int:
+        return (len(self._bounds) - 1) // 2
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
+        chosen = range(len(self))[index]
+        if isinstance(chosen, int):
+            return next(self.take(np.array([chosen])))
+        return list(self.take(np.array(chosen, dtype=np.int64)))
+
+    def __iter__(self) -> Iterator[Pair]:
+        for start in range(0, len(self), 4096):
+            yield from self.take(np.arange(start, min(start + 4096, len(self))))
+
+    def take(self, indices: np.ndarray) -> Iterator[Pair]:
+        """The pairs at these indices, in their order."""
+        data = self._data
+        bounds = [self._bounds[2 * indices + line].tolist() for line in range(3)]
+        for start, middle, end in zip(*bounds, strict=True):
+            yield data[start : middle - 1].decode(), data[middle : end - 1].decode()
+
+
+def _line_bounds(data: Buffer, label: str) -> np.ndarray:
+    # Where each line begins, and where one more would. Block by block: a mask of all bytes would be as large as a file.
+    size, start, bounds = len(data), 0, [np.zeros(1, dtype=np.int64)]
+    while start < size:
+        # Blocks end with lines, so that no character is cut in two.
+        stop = data.find(b"\n", start + BLOCK) + 1 or size
+        block = data[start:stop]
+        if not block.isascii():
+            try:
+                block.decode("utf-8")
+            except UnicodeDecodeError:
+                decode(bytes(data[:stop]), label)
+        bounds.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (start + 1))
+        start = stop
+    if size and data[size - 1 :] != b"\n":
+        bounds.append(np.array([size + 1]))
+    return np.concatenate(bounds).astype(np.uint32 if size < 2**32 - 1 else np.int64)
+
+
+def parse_pairs(data: Buffer, label: str) -> list[Pair]:
+    """``Pairs`` as a list."""
+    return list(Pairs(data, label))
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -96,12 +161,15 @@ def read_pairs(path: Path) -> list[Pair]:
 
 def read_jsonl(path: Path, fields: tuple[str, ...] = ("question", "answer")) -> list[dict[str, Any]]:
     """One object a line, blank lines skipped. Each of ``fields`` must be a string; other keys are kept as they are."""
-    rows = []
-    for number, line in enumerate(decode(read_file(path), str(path)).split("\n"), start=1):
-        if line.strip():
-            rows.append(parse_object(line, f"{path}:{number}", fields))
+    return [row for _, row in parse_jsonl(read_file(path), str(path), fields)]
+
+
+def parse_jsonl(data: bytes, label: str, fields: tuple[str, ...]) -> list[tuple[int, dict[str, Any]]]:
+    """Line numbers from 1 and objects, by the rules of ``read_jsonl``; ``label`` is the file in an error's line."""
+    lines = enumerate(decode(data, label).split("\n"), start=1)
+    rows = [(number, parse_object(line, f"{label}:{number}", fields)) for number, line in lines if line.strip()]
     if not rows:
-        raise UserError(f"{path}:1: the file is empty.")
+        raise UserError(f"{label}:1: the file is empty.")
     return rows
 
 
@@ -114,14 +182,20 @@ def parse_object(line: str, label: str, fields: tuple[str, ...]) -> dict[str, An
     if not isinstance(row, dict):
         raise UserError(f"{label}: a JSON {type(row).__name__}, not an object.")
     for field in fields:
-        value = row.get(field)
-        if not isinstance(value, str):
-            raise UserError(f"{label}: {'no' if value is None else 'not a string:'} {field!r}.")
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise UserError(f"{label}: {field!r} holds half of a surrogate pair.") from error
+        text_of(row, field, label)
     return row
+
+
+def text_of(row: dict[str, Any], field: str, label: str) -> str:
+    """A field that is a string, and one that UTF-8 can hold."""
+    value = row.get(field)
+    if not isinstance(value, str):
+        raise UserError(f"{label}: {'no' if value is None else 'not a string:'} {field!r}.")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(f"{label}: {field!r} holds half of a surrogate pair.") from error
+    return value
 
 
 def sha256_of(path: Path) -> str:

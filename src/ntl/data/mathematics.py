@@ -1,117 +1,129 @@
-"""Where the text files of DeepMind mathematics come from, in this order:
+"""DeepMind mathematics as the paper trains on it: 13 modules of three difficulties, some 26 million pairs.
 
-1. files already under the data folder or NTL_DATA_DIR: the official tree (``mathematics_dataset-v1.0/<regime>/``
-   ``<module>.txt``, plain or .gz), its archive, a regenerated archive, or what step 3 left;
-2. the official release, when it can be downloaded;
-3. the original generator, in an environment of its own.
-
-A source is taken as a whole: it has every wanted file with enough pairs, or the next one is asked.
+As the authors' script did, but seeded: the pairs of each of the 39 training files are shuffled, the first
+``int(0.9995 n)`` are for training, the rest for validation. Rows of train and validation go round the files, so that
+every prefix has all modules and difficulties in equal parts. ``interpolate`` has the test files of the 13 modules one
+after the other, ``extrapolate`` those of seven harder ones. Smaller counts take a prefix of the same order.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ntl.config import UserError
-from ntl.data import download as official
-from ntl.data import generator
-from ntl.data.files import Pair, atomic_writer, parse_pairs, read_file, read_members
-from ntl.data.preparation import data_roots, lock
+from ntl.config.data import MathematicsConfig
+from ntl.data.base import Log, Material, TextDataset, id_width
+from ntl.data.deepmind import ORIGIN, Texts, find_texts
+from ntl.data.store import Example
 
-Log = Callable[[str], None]
-OFFICIAL_TREE = "mathematics_dataset-v1.0"
-OFFICIAL_ARCHIVE = f"{OFFICIAL_TREE}.tar.gz"
-GENERATED_TREE = "mathematics_dataset-generated"
-# Folders the files may lie in, below a data root.
-PLACES = ("", "mathematics_dataset")
-SMALL_ARCHIVES = ("arithmetic-regen.tar.gz",)
-
-
-@dataclass
-class Texts:
-    """Pairs by ``<regime>/<module>.txt``, with labels for error messages and a source for the manifest."""
-
-    pairs: dict[str, list[Pair]]
-    labels: dict[str, str]
-    source: dict[str, Any]
-
-
-def find_texts(wanted: Mapping[str, int], data_dir: Path, log: Log, *, download: bool = True) -> Texts:
-    """The pairs of each wanted ``<regime>/<module>.txt``, at least as many as asked for.
-
-    UserError for a damaged file, and when every source fails.
-    """
-    found = _on_disk(wanted, data_dir, log)
-    if found is not None:
-        return found
-    with lock(data_dir / ".mathematics_dataset.lock", log):
-        found = _on_disk(wanted, data_dir, log)  # another process may have fetched them meanwhile
-        if found is None and download and official.fetch(data_dir / OFFICIAL_ARCHIVE, log):
-            found = _on_disk(wanted, data_dir, log)
-        if found is None:
-            tree = data_dir / GENERATED_TREE
-            made_by = generator.generate(wanted, tree, data_dir / ".generator-env", log)
-            found = _read_tree("generator", tree, wanted, log)
-            if found is None:
-                raise UserError(f"{tree}: the generator left too few pairs; delete the folder and try again.")
-            found.source["made_by"] = made_by
-    return found
+MODULES = (
+    "algebra__linear_1d",
+    "algebra__linear_1d_composed",
+    "algebra__linear_2d",
+    "algebra__linear_2d_composed",
+    "algebra__sequence_next_term",
+    "arithmetic__add_or_sub",
+    "arithmetic__add_sub_multiple",
+    "arithmetic__mul",
+    "numbers__div_remainder",
+    "numbers__div_remainder_composed",
+    "numbers__place_value",
+    "numbers__round_number",
+    "numbers__round_number_composed",
+)
+HARDER = (
+    "arithmetic__add_or_sub_big",
+    "arithmetic__add_sub_multiple_longer",
+    "arithmetic__mixed_longer",
+    "arithmetic__mul_big",
+    "arithmetic__mul_div_multiple_longer",
+    "numbers__place_value_big",
+    "numbers__round_number_big",
+)
+TRAIN = tuple(f"train-{difficulty}/{module}.txt" for difficulty in ("easy", "medium", "hard") for module in MODULES)
+TESTS = {
+    "interpolate": tuple(f"interpolate/{module}.txt" for module in MODULES),
+    "extrapolate": tuple(f"extrapolate/{module}.txt" for module in HARDER),
+}
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
-def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
-    folders = [root / place for root in data_roots(data_dir) for place in PLACES]
-    for folder in folders:
-        found = _read_tree("official tree", folder / OFFICIAL_TREE, wanted, log)
-        if found is None and (folder / OFFICIAL_ARCHIVE).is_file():
-            unpack(folder / OFFICIAL_ARCHIVE, data_dir / OFFICIAL_TREE, wanted, log)
-            found = _read_tree("official archive", data_dir / OFFICIAL_TREE, wanted, log)
-        if found is not None:
-            return found
-    for folder in folders:
-        for name in SMALL_ARCHIVES:
-            found = _read_archive(folder / name, wanted, log)
-            if found is not None:
-                return found
-    return _read_tree("generator", data_dir / GENERATED_TREE, wanted, log)
+class Mathematics(TextDataset):
+    """Questions whose answer is one number; ids carry the module (``interpolate/arithmetic__mul/00012``)."""
+
+    splits = ("train", "validation", "interpolate", "extrapolate")
+    test_splits = ("interpolate", "extrapolate")
+    origin = ORIGIN
+    config: MathematicsConfig
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Without the consent to generate, which changes no row."""
+        return {key: value for key, value in super().values.items() if key != "allow_generation"}
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Rows from the first source that has all 59 files; they are read and checked while they are written."""
+        config, cut = self.config, train_rows(self.config)
+        tests = [name for names in TESTS.values() for name in names]
+        wanted = {**dict.fromkeys(TRAIN, config.rows_per_file), **dict.fromkeys(tests, config.test_rows_per_file)}
+        generation = config.allow_generation
+        texts = find_texts(wanted, data_dir, log, download=download, allow_generation=generation)
+        log(f"mathematics: writing and checking {sum(wanted.values()):,} pairs")
+        rows = config.rows_per_file
+        orders = {name: texts.shuffled(name, config.seed, stream, rows) for stream, name in enumerate(TRAIN)}
+        splits = {
+            "train": _round(texts, "train", {name: order[:cut] for name, order in orders.items()}),
+            "validation": _round(texts, "validation", {name: order[cut:] for name, order in orders.items()}),
+            **{split: _one_by_one(texts, split, names, config.test_rows_per_file) for split, names in TESTS.items()},
+        }
+        return Material({**splits}, texts.source)
+
+    def fault(self, question: str, answer: str) -> str | None:
+        """An answer that is no number: none of these modules has another."""
+        found = wrong_line(question, answer)
+        return found[1] if found else None
 
 
-def _read_tree(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
-    paths = {name: path for name in wanted for path in (tree / name, tree / f"{name}.gz") if path.is_file()}
-    if set(paths) != set(wanted):
-        return None
-    contents = {name: read_file(path) for name, path in paths.items()}
-    return _texts(kind, tree, contents, {name: str(path) for name, path in paths.items()}, wanted, log)
+def train_rows(config: MathematicsConfig) -> int:
+    """How many rows of a training file are for training; the rest are for validation. UserError where one has none."""
+    # Rounded first: 0.98 x 1000 must be 980 whatever the float says.
+    rows = int(round(config.train_share * config.rows_per_file, 6))
+    if not 0 < rows < config.rows_per_file:
+        kind = "validation" if rows else "training"
+        raise UserError(
+            f"dataset.train_share={config.train_share} of dataset.rows_per_file={config.rows_per_file} leaves no row "
+            f"for {kind}."
+        )
+    return rows
 
 
-def _read_archive(archive: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
-    if not archive.is_file():
-        return None
-    contents = read_members(archive, wanted)
-    if set(contents) != set(wanted):
-        return None
-    return _texts("regenerated archive", archive, contents, {name: f"{archive}/{name}" for name in wanted}, wanted, log)
+def wrong_line(question: str, answer: str) -> tuple[int, str] | None:
+    """Which line of a pair is wrong, 1 or 2, and why."""
+    return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
 
 
-def _texts(
-    kind: str, where: Path, contents: dict[str, bytes], labels: dict[str, str], wanted: Mapping[str, int], log: Log
-) -> Texts | None:
-    pairs = {name: parse_pairs(contents[name], labels[name]) for name in wanted}
-    for name, count in wanted.items():
-        if len(pairs[name]) < count:
-            log(f"{labels[name]}: {len(pairs[name])} pairs, {count} are wanted; looking further")
-            return None
-    log(f"reading {where}")
-    digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in wanted}
-    return Texts(pairs, labels, {"kind": kind, "path": str(where), "sha256": digests})
+def _module(name: str) -> str:
+    return Path(name).stem
 
 
-def unpack(archive: Path, tree: Path, wanted: Mapping[str, int], log: Log) -> None:
-    """Take the wanted files out of the official archive, each written whole or not at all."""
-    missing = [name for name in wanted if not (tree / name).is_file()]
-    if missing:
-        log(f"unpacking {len(missing)} files of {archive} (the archive is read through once)")
-        for name, content in read_members(archive, missing).items():
-            with atomic_writer(tree / name) as stream:
-                stream.write(content)
+def _round(texts: Texts, split: str, orders: dict[str, np.ndarray]) -> Iterator[Example]:
+    """One row of each file, then the next of each; the orders are of one length."""
+    width = id_width(sum(map(len, orders.values())))
+    modules = [_module(name) for name in orders]
+    files = [texts.checked(name, order, wrong_line) for name, order in orders.items()]
+    number = 0
+    for pairs in zip(*files, strict=True):
+        for module, (question, answer) in zip(modules, pairs, strict=True):
+            yield Example(id=f"{split}/{module}/{number:0{width}d}", question=question, answer=answer)
+            number += 1
+
+
+def _one_by_one(texts: Texts, split: str, names: tuple[str, ...], count: int) -> Iterator[Example]:
+    width, number = id_width(len(names) * count), 0
+    for name in names:
+        for question, answer in texts.checked(name, np.arange(count), wrong_line):
+            yield Example(id=f"{split}/{_module(name)}/{number:0{width}d}", question=question, answer=answer)
+            number += 1

@@ -38,33 +38,41 @@ def prepare(
     dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], *, verify: bool, download: bool
 ) -> Path:
     """See ``TextDataset.prepare``."""
-    found = find_prepared(dataset.folder_name, data_dir)
+    found = _complete(dataset, data_dir, log, download)
     if found is None:
         with one_line_errors("make the data folder", data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
         with lock(data_dir / f".{dataset.folder_name}.lock", log):
-            found = find_prepared(dataset.folder_name, data_dir) or _make(dataset, data_dir, log, download)
+            # Another process may have been first; what it left out, it could not have.
+            found = _complete(dataset, data_dir, log, download=False) or _make(dataset, data_dir, log, download)
     store.check_files(found, dataset.fault, digests=verify)
     return found
 
 
+def _complete(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], download: bool) -> Path | None:
+    """The prepared folder, unless a split was left out of it whose file can now be had."""
+    found = find_prepared(dataset.folder_name, data_dir)
+    missing = store.read_manifest(found).get("missing") if found else None
+    return None if missing and dataset.obtainable(missing, data_dir, log, download=download) else found
+
+
 @contextmanager
-def lock(path: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock that the system releases when the process dies, however it dies."""
+def lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
+    """Hold a lock that the system releases when the process dies, however it dies. False where there are no locks."""
     with one_line_errors("write", path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            _acquire(handle, path, log)
+            held = _acquire(handle, path, log)
         except BaseException:
             os.close(handle)
             raise
     try:
-        yield
+        yield held
     finally:
         os.close(handle)
 
 
-def _acquire(handle: int, path: Path, log: Callable[[str], None]) -> None:
+def _acquire(handle: int, path: Path, log: Callable[[str], None]) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -74,6 +82,8 @@ def _acquire(handle: int, path: Path, log: Callable[[str], None]) -> None:
         # A file system without locks: the rename alone still keeps two preparations apart.
         if error.errno not in NO_LOCKS:
             raise
+        return False
+    return True
 
 
 def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], download: bool) -> Path:
@@ -81,8 +91,13 @@ def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], do
     prefix = f".{dataset.folder_name}.part-"
     for left_over in data_dir.glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)
+    if dataset.origin:
+        log(f"{dataset.name}: licence: {dataset.origin.licence}")
     material = dataset.material(data_dir, log, download=download)
-    assert set(material.splits) == set(dataset.splits), f"{dataset.name}: material and splits disagree"
+    for split, why in material.missing.items():
+        log(f"{dataset.name} has no {split} rows: {why}.")
+    covered = {*material.splits, *material.missing}
+    assert covered == set(dataset.splits), f"{dataset.name}: material and splits disagree"
     with one_line_errors("write prepared data to", data_dir):
         part = Path(tempfile.mkdtemp(prefix=prefix, dir=data_dir))
         try:
@@ -93,6 +108,8 @@ def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], do
                 "version": dataset.version,
                 "config": dataset.values,
                 "source": material.source,
+                "missing": material.missing,
+                "remarks": material.remarks,
                 "made_with": _versions(),
                 "splits": entries,
             }
@@ -101,9 +118,13 @@ def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], do
                 stream.flush()
                 os.fsync(stream.fileno())
             part.chmod(0o755)  # mkdtemp's own mode shuts out everyone else
+            if target.is_dir() and store.read_manifest(target).get("missing"):
+                # A kill between the two renames costs one more preparation, and no reader a half-written folder.
+                os.replace(target, Path(f"{part}-old"))
             _rename(part, target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
+            shutil.rmtree(f"{part}-old", ignore_errors=True)
     return target
 
 

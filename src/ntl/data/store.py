@@ -4,17 +4,23 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, overload
 
 import numpy as np
 
 from ntl.config import UserError
-from ntl.data.files import one_line_errors, parse_object, sha256_of
+from ntl.data.files import Buffer, map_file, parse_object, sha256_of
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
 FIELDS = ("id", "question", "answer")
+# Rows written together, and bytes read together.
+CHUNK = 20_000
+BLOCK = 1 << 20
 Fault = Callable[[str, str], str | None]
 
 
@@ -27,12 +33,19 @@ class Example(TypedDict):
 
 
 class Rows(Sequence[Example]):
-    """The rows of a prepared split over its raw bytes: a row is parsed when it is asked for."""
+    """The rows of a prepared split over its raw bytes, in memory or mapped: a row is parsed when it is asked for."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         self._data = data
-        ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
-        self._bounds = np.concatenate([[-1], ends]) + 1
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        # Counted block by block: a mask of all bytes at once would be as large as the file.
+        start, ends = 0, [np.zeros(1, dtype=np.int64)]
+        for stop, block in self.blocks():
+            ends.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + start + 1)
+            start = stop
+        return np.concatenate(ends)
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -48,26 +61,40 @@ class Rows(Sequence[Example]):
         return json.loads(self._data[self._bounds[position] : self._bounds[position + 1]])
 
     def __iter__(self) -> Iterator[Example]:
-        for start in range(0, len(self), 4096):
-            stop = min(start + 4096, len(self))
-            block = self._data[self._bounds[start] : self._bounds[stop]]
+        for _, block in self.blocks():
             yield from (json.loads(line) for line in block.splitlines())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rows, (bytes(self._data),)
+
+    def blocks(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Whole lines, a megabyte or more at a time, from the byte ``start``; each block with the byte after it."""
+        while start < len(self._data):
+            stop = self._data.find(b"\n", start + BLOCK) + 1 or len(self._data)
+            yield stop, self._data[start:stop]
+            start = stop
 
 
 def write_split(folder: Path, split: str, examples: Iterable[Example]) -> dict[str, Any]:
-    """Write ``<split>.jsonl``, and ``<split>.arrow`` where pyarrow is there. Returns the manifest's entry."""
+    """Write ``<split>.jsonl``, and ``<split>.arrow`` where pyarrow is there. Returns the manifest's entry.
+
+    Memory does not grow with the rows.
+    """
     path = folder / f"{split}.jsonl"
     # ASCII with everything else escaped: a line of bytes and a line of text are then the same thing.
     quote = json.encoder.encode_basestring_ascii
-    rows = 0
-    with open(path, "w", encoding="ascii", newline="\n") as stream:
-        for example in examples:
-            name, question, answer = quote(example["id"]), quote(example["question"]), quote(example["answer"])
-            stream.write(f'{{"id":{name},"question":{question},"answer":{answer}}}\n')
-            rows += 1
+    rows, remaining = 0, iter(examples)
+    with open(path, "w", encoding="ascii", newline="\n") as stream, _arrow_writer(path) as write_arrow:
+        while chunk := [(row["id"], row["question"], row["answer"]) for row in islice(remaining, CHUNK)]:
+            stream.writelines(f'{{"id":{quote(i)},"question":{quote(q)},"answer":{quote(a)}}}\n' for i, q, a in chunk)
+            write_arrow(chunk)
+            rows += len(chunk)
     entry = {"rows": rows, **_seal(path)}
-    if rows and _write_arrow(path):
-        entry["arrow"] = _seal(path.with_suffix(".arrow"))
+    arrow = path.with_suffix(".arrow")
+    if rows and arrow.is_file():
+        entry["arrow"] = _seal(arrow)
+    else:
+        arrow.unlink(missing_ok=True)
     return entry
 
 
@@ -77,20 +104,23 @@ def _seal(path: Path) -> dict[str, Any]:
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
-def _write_arrow(path: Path) -> bool:
-    # The Arrow copy lets `datasets` map a million rows into memory instead of holding them; without pyarrow there is
+@contextmanager
+def _arrow_writer(path: Path) -> Iterator[Callable[[list[tuple[str, str, str]]], None]]:
+    # The Arrow copy lets `datasets` map millions of rows into memory instead of holding them; without pyarrow there is
     # no `datasets` either.
     try:
         import pyarrow
-        import pyarrow.json
     except ImportError:
-        return False
+        yield lambda chunk: None
+        return
     schema = pyarrow.schema([(field, pyarrow.string()) for field in FIELDS])
-    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-    table = pyarrow.json.read_json(path, parse_options=options)
+
+    def write(chunk: list[tuple[str, str, str]]) -> None:
+        columns = [pyarrow.array(column, pyarrow.string()) for column in zip(*chunk, strict=True)]
+        writer.write_batch(pyarrow.record_batch(columns, schema=schema))
+
     with pyarrow.OSFile(str(path.with_suffix(".arrow")), "wb") as sink, pyarrow.ipc.new_stream(sink, schema) as writer:
-        writer.write_table(table)
-    return True
+        yield write
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -121,10 +151,9 @@ def check_files(folder: Path, fault: Fault, *, digests: bool) -> dict[str, Any]:
 def read_split(folder: Path, split: str, entry: dict[str, Any], fault: Fault) -> Rows:
     """The rows of a split whose sha256 agrees with the manifest; UserError names the damaged line otherwise."""
     path = folder / f"{split}.jsonl"
-    with one_line_errors("read", path):
-        data = path.read_bytes()
+    data = map_file(path)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise UserError(_locate_damage(path, data, entry, fault))
+        raise UserError(_locate_damage(path, bytes(data), entry, fault))
     return Rows(data)
 
 

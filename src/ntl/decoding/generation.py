@@ -1,7 +1,7 @@
 """Greedy and beam search through transformers' ``generate``."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import GenerationConfig
@@ -17,6 +17,17 @@ def _batches(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
         yield order[start : start + size]
 
 
+class Answer(NamedTuple):
+    """A decoded answer: its text, and its tokens with the end token, if it ended, and without padding."""
+
+    text: str
+    token_ids: list[int]
+
+
+def _until_end(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end) + 1] if end in ids else ids
+
+
 @torch.inference_mode()
 def generate(
     config: DecodingConfig,
@@ -27,8 +38,8 @@ def generate(
     collate: Collate,
     max_new_tokens: int,
     progress: Callable[[int], None] = lambda done: None,
-) -> list[str]:
-    """One text per example, in the order of the examples.
+) -> list[Answer]:
+    """One answer per example, in the order of the examples.
 
     Args:
         model: A transformers model with ``generate``.
@@ -49,15 +60,16 @@ def generate(
     was_training = model.training
     model.eval()
     order = sorted(range(len(examples)), key=lambda index: -len(examples[index]["question_ids"]))
-    texts = [""] * len(order)
+    answers: list[Answer] = [Answer("", [])] * len(order)
     done = 0
     for indices in _batches(order, config.batch_size):
         prompts = {name: ids.to(model.device) for name, ids in collate([examples[index] for index in indices]).items()}
         output = model.generate(**prompts, generation_config=search)
         skipped = 1 if model.config.is_encoder_decoder else prompts["input_ids"].shape[1]
-        for index, ids in zip(indices, output[:, skipped:], strict=True):
-            texts[index] = tokenizer.decode(ids, skip_special_tokens=True).strip()
+        for index, ids in zip(indices, output[:, skipped:].tolist(), strict=True):
+            ids = _until_end(ids, tokenizer.eos_token_id)
+            answers[index] = Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids)
         done += len(indices)
         progress(done)
     model.train(was_training)
-    return texts
+    return answers

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ntl.evaluation.scores import score_predictions as score_predictions
     from ntl.evaluation.textual import TEXT_METRICS as TEXT_METRICS
     from ntl.evaluation.textual import text_metrics as text_metrics
+    from ntl.evaluation.textual import token_matches as token_matches
 
 _EXPORTS = {
     "AnswerRule": "rules",
@@ -29,6 +30,7 @@ _EXPORTS = {
     "read_predictions": "predictions",
     "score_predictions": "scores",
     "text_metrics": "textual",
+    "token_matches": "textual",
     "write_predictions": "predictions",
 }
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "read_predictions",
     "score_predictions",
     "text_metrics",
+    "token_matches",
     "write_predictions",
 ]
 

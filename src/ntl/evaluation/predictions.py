@@ -2,6 +2,9 @@
 
 {"header": {"schema": 1, "dataset": "...", "metrics": "number" or "text", "decoding": {...}, "baselines": {...}}}
 {"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth"
+
+A row of a text data set may carry the integers "tokens_correct" and "tokens_total": how many of the answer's tokens,
+end token included and padding not, stand at the same place in what was generated.
 """
 
 import json
@@ -16,11 +19,12 @@ SCHEMA = 1
 _HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "baselines": dict}
 _REQUIRED = ("split", "id", "answer", "prediction")
 _OPTIONAL = ("group", "truth")
+_TOKENS = ("tokens_correct", "tokens_total")
 _METRICS = ("number", "text")
 FIRST_ROW_LINE = 2
 
 
-def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, str]]) -> None:
+def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write the whole file or nothing: to a neighbour first, synced to disk, then moved over the old one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +40,7 @@ def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterabl
         partial.unlink(missing_ok=True)
 
 
-def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Read (header, rows), row i being line i + 2. UserError with file:line for whatever is not as written above.
 
     Refused are a missing file, a line that is no JSON object, a cut last line, a missing or malformed header or key,
@@ -106,3 +110,7 @@ def _check_row(row: dict[str, Any], where: str) -> None:
     for key in (*_REQUIRED, *_OPTIONAL):
         if key in row and not isinstance(row[key], str):
             raise UserError(f"{where}: {key!r} must be a string, not {type(row[key]).__name__}")
+    counts = [row[key] for key in _TOKENS if key in row]
+    whole = len(counts) == 2 and all(type(count) is int for count in counts) and 0 <= counts[0] <= counts[1] > 0
+    if counts and not whole:
+        raise UserError(f"{where}: {' and '.join(map(repr, _TOKENS))} must be whole numbers, 0 <= correct <= total > 0")

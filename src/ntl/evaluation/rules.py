@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ntl.evaluation.pairs import Pairs, compare_as_paper, compare_exactly
-from ntl.numbers import find_numbers, last_number_paper, parse_number
+from ntl.evaluation.reading import read_marked, read_numbers
+from ntl.numbers import last_number_paper, parse_number
 
 ANSWER_MARK = "####"  # GSM8K: the final answer stands after it
 
@@ -34,10 +35,10 @@ def _extract_default(text: str) -> Decimal | None:
     if whole is not None:
         return whole
     _, mark, tail = text.rpartition(ANSWER_MARK)
-    marked = find_numbers(tail) if mark else []
+    marked = read_marked(tail) if mark else []
     if marked:
         return marked[0]
-    numbers = find_numbers(text)
+    numbers = read_numbers(text)
     return numbers[-1] if numbers else None
 
 
@@ -51,9 +52,9 @@ RULES: dict[str, AnswerRule] = {
     for rule in (
         AnswerRule(
             name="default",
-            version=1,
+            version=2,
             description="the whole text if it is a number, else the number after the last ####, else the last number; "
-            "exact on decimals",
+            "exact on decimals; fractions by their value, a fraction without a finite decimal or a power is unparsable",
             extract=_extract_default,
             compare=compare_exactly,
             short_correlation=float("nan"),
@@ -83,7 +84,8 @@ def extract_answer(text: str, rule: str = "default") -> Decimal | None:
     """The number that a generated text gives as its answer, or None where it gives none.
 
     "default": the whole text if it is one number; else the first number after the last "####"; else (also where
-    nothing follows the mark) the last number in the text. "paper": the last match of the original pattern, through a
-    float (so 1,234 is 234); clipping belongs to the metric, not to the parse.
+    nothing follows the mark) the last number in the text; all read as a person reads them (`evaluation.reading`).
+    "paper": the last match of the original pattern, through a float (so 1,234 is 234); clipping belongs to the metric,
+    not to the parse.
     """
     return get_rule(rule).extract(text)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ntl.config import UserError
@@ -13,8 +14,8 @@ from ntl.evaluation.digests import ERROR_SAMPLE, count_digits, hash_ids, sample_
 from ntl.evaluation.numeric import summarize
 from ntl.evaluation.pairs import Pairs
 from ntl.evaluation.predictions import FIRST_ROW_LINE, read_predictions
-from ntl.evaluation.rules import RULES, AnswerRule
-from ntl.evaluation.textual import TEXT_RULES, exact_matches, text_metrics
+from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
+from ntl.evaluation.textual import TEXT_RULES, exact_matches, text_metrics, token_accuracy
 from ntl.results import pack_bits
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
@@ -29,7 +30,9 @@ class Scores:
 
     metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
-        "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets.
+        "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
+        "<split>/marked", the share of predictions read off behind "####", where the answers have that mark; for texts
+        "<split>/token_accuracy" where every row counts its tokens.
     groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`digests.sample_errors`); numbers only.
@@ -53,7 +56,7 @@ class _Split:
     """Rows of one split, their line numbers, and where to report a fault of them."""
 
     name: str
-    rows: Sequence[Mapping[str, str]]
+    rows: Sequence[Mapping[str, Any]]
     lines: Sequence[int]
     path: Path
     sample: int  # how many errors a record keeps of this split
@@ -93,7 +96,7 @@ def score_predictions(path: str | Path) -> Scores:
     return scores
 
 
-def _by_split(path: Path, rows: Sequence[Mapping[str, str]]) -> list[_Split]:
+def _by_split(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[_Split]:
     lines: dict[str, list[int]] = {}
     for line, row in enumerate(rows, FIRST_ROW_LINE):
         lines.setdefault(row["split"], []).append(line)
@@ -112,6 +115,8 @@ def _score_numbers(split: _Split, header: Mapping[str, Any], scores: Scores) -> 
         suffix = "" if rule.name == DEFAULT else f"@{rule.name}"
         for metric, value in summarize(compared[rule.name][-1], rule, groups).items():
             scores.metrics[f"{split.name}/{metric}{suffix}"] = value
+    if any(ANSWER_MARK in answer for answer in split.column("answer")):
+        scores.metrics[f"{split.name}/marked"] = fmean(ANSWER_MARK in text for text in texts)
     predictions, answers, pairs = compared[DEFAULT]
     scores.correct[split.name] = pack_bits(pairs.correct)
     scores.errors[split.name] = sample_errors(split.column("id"), pairs.error, split.sample)
@@ -168,10 +173,15 @@ def _score_constants(
 
 def _score_texts(split: _Split, _: Mapping[str, Any], scores: Scores) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
+    counts = [(row["tokens_correct"], row["tokens_total"]) for row in split.rows if "tokens_total" in row]
+    if counts and len(counts) < len(split.rows):
+        raise UserError(f"{split.path}: {len(counts)} of {len(split.rows)} {split.name} rows count their tokens")
     for rule in TEXT_RULES:
         suffix = "" if rule == DEFAULT else f"@{rule}"
         for metric, value in text_metrics(predictions, answers, rule=rule).items():
             scores.metrics[f"{split.name}/{metric}{suffix}"] = value
+        if counts:
+            scores.metrics[f"{split.name}/token_accuracy{suffix}"] = token_accuracy(counts, rule=rule)
     scores.correct[split.name] = pack_bits(exact_matches(predictions, answers))
 
 

@@ -29,6 +29,7 @@ class RunRecord:
     whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
     a sample that depends on the ids alone, so that it is the same for every run.
     data: ``{"files": {name: sha256}, "rows": {split: n}}``. git: ``{"commit": str, "dirty": bool}``.
+    rules: the version of every answer rule behind the metrics.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
     Measured without curves: multiplication at scale=tiny takes 9.9 KB (16 cells, 1,516 answers), at its default size
@@ -59,6 +60,7 @@ class RunRecord:
     digit_histograms: Json = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
+    rules: dict[str, int] = field(default_factory=dict)
 
 
 _TYPES: dict[str, Any] = {item.name: get_origin(item.type) or item.type for item in fields(RunRecord)}

@@ -8,7 +8,7 @@ from ntl.config import UserError
 from ntl.config.identity import plain
 from ntl.config.target import locate
 from ntl.data.collate import collator_for
-from ntl.evaluation import constant_baselines, score_predictions, write_predictions
+from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.training.progress import DecodingLines
 
 if TYPE_CHECKING:
@@ -51,24 +51,27 @@ def check_lengths(session: "Session") -> None:
 def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
     """Decode every example of the splits, write the predictions file, and score it from what was written."""
     config = session.config.decoding
-    rows: list[dict[str, str]] = []
+    rows: list[dict[str, Any]] = []
     for split in splits:
-        texts = session.rows(split)
+        texts, examples = session.rows(split), session.encoded(split)
         predictions = locate(config._target_)(
             config,
             model=session.model,
             tokenizer=session.tokenizer,
-            examples=session.encoded(split),
+            examples=examples,
             collate=collator_for(session.model.config).prompts,
             max_new_tokens=max_new_tokens(session),
             progress=DecodingLines(session.say, split, len(texts)),
         )
-        for row, prediction in zip(texts, predictions, strict=True):
-            rows.append(_line(session, split, row, prediction))
+        for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
+            line: dict[str, Any] = _line(session, split, row, prediction.text)
+            if session.dataset.metrics == "text":
+                line |= _token_counts(prediction.token_ids, examples[index]["answer_ids"])
+            rows.append(line)
         session.say(f"decoded {split}: {len(texts):,} examples")
     baselines = {}
     if session.dataset.metrics == "number":
-        baselines = constant_baselines([row["answer"] for row in session.rows("train")])
+        baselines = constant_baselines(session.dataset.train_targets(session.data_dir))
     header = {
         "schema": 1,
         "dataset": session.config.dataset.name,
@@ -78,6 +81,11 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
     }
     write_predictions(path, header, rows)
     return score_predictions(path)
+
+
+def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
+    correct, total = token_matches(generated, label.tolist())
+    return {"tokens_correct": correct, "tokens_total": total}
 
 
 def _line(session: "Session", split: str, row: Any, prediction: str) -> dict[str, str]:

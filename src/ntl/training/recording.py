@@ -70,4 +70,5 @@ def build_record(
         digit_histograms=scores.digits,
         ids_sha256=scores.ids_sha256,
         predictions_sha256=scores.predictions_sha256,
+        rules=scores.rules,
     )

@@ -1,10 +1,8 @@
 """The parts of one run, put together: data, tokenizer, model, objective, trainer, decoding, record."""
 
-import hashlib
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -74,7 +72,7 @@ class Session:
         return cast(Rows, self.dataset.rows(split, self.data_dir))
 
     def _key(self, split: str) -> str:
-        return hashlib.sha256(json.dumps([self.fingerprint["files"], split], sort_keys=True).encode()).hexdigest()
+        return self.dataset.content_key(split, self.data_dir)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -86,17 +84,15 @@ class Session:
         """The token ids of a split; its text is read only where no earlier run encoded it."""
         if split not in self._encoded:
             self._encoded[split] = encode_dataset(
-                self._rows_when_asked(split),
+                lambda: self.rows(split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
                 key=self._key(split),
                 decoder_only=not self.model.config.is_encoder_decoder,
                 max_length=self.config.trainer.max_input_length,
+                log=self.say,
             )
         return self._encoded[split]
-
-    def _rows_when_asked(self, split: str) -> Iterator[Mapping[str, str]]:
-        yield from self.rows(split)
 
     # ---- model
 
@@ -130,6 +126,7 @@ class Session:
             callbacks=list(callbacks),
             normalization=self.config.trainer.normalization,
             keep_checkpoints=self.config.trainer.keep_checkpoints,
+            length_bucketing=self.config.trainer.length_bucketing,
         )
 
     def _warn_of_losses(self, train: EncodedDataset) -> None:
@@ -212,6 +209,14 @@ class Session:
             named = {name: metrics.get(f"{split}/{name}{rule}") for name in SUMMARY}
             shown = [f"{name} {_text(value)}" for name, value in named.items() if f"{split}/{name}{rule}" in metrics]
             self.say(f"{split}: {', '.join(shown)}")
+            constants = [
+                f"{name} {_text(metrics[key])} ({constant})"
+                for name in ("rmse", "mae")
+                for constant in ("mean", "median", "mode")
+                if (key := f"{split}/{name}:{constant}") in metrics
+            ]
+            if constants:
+                self.say(f"{split}, constant answers: {', '.join(constants)}")
         self.say(f"Record: {self.folder / 'record.json'}")
 
 

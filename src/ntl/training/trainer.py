@@ -14,9 +14,12 @@ from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
 from ntl.training.objectives.next_token import IGNORE_INDEX, Parts
+from ntl.training.sampling import EpochOfSampler, EpochSampler
 
 # What is summed between two log lines: the step losses, then Parts.
 NUM_METERS = 5
+# torch's own sampler makes a list of every index, over 1 GiB for 26 million; a larger set is permuted without one.
+SHUFFLED_IN_MEMORY = 2**20
 
 
 def mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
@@ -40,7 +43,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # Read by transformers from 5.23 on: compute_loss accounts for gradient accumulation itself.
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *args: Any, normalization: Normalization, keep_checkpoints: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        normalization: Normalization,
+        keep_checkpoints: int,
+        length_bucketing: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, compute_metrics=evaluation_means, **kwargs)
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless they see a function here; it is never called.
@@ -49,10 +59,23 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.remove_callback(PrinterCallback)
         self.normalization = normalization
         self.keep_checkpoints = keep_checkpoints
+        self.length_bucketing = length_bucketing
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
         # (2,): examples and tokens of this rank.
         self.seen = torch.zeros(2, dtype=torch.int64, device=self.args.device)
+
+    # ---- the order of the data
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        if len(dataset) <= SHUFFLED_IN_MEMORY and not self.length_bucketing:
+            return super()._get_train_sampler(train_dataset)
+        # data_seed is ours to set (ntl.training.arguments); one batch of every rank makes one run of similar lengths.
+        seed, batch_size = self.args.data_seed or 0, self._train_batch_size * self.args.world_size
+        sampler = EpochSampler(dataset, seed=seed, batch_size=batch_size, by_length=self.length_bucketing)
+        self.add_callback(EpochOfSampler(sampler))
+        return sampler
 
     # ---- the loss
 

@@ -1,0 +1,9 @@
+"""Speed and memory of preparing, tokenizing and reading: python scripts/benchmark_data.py --tokenizer FOLDER."""
+
+import sys
+
+from ntl.config.report import report
+from ntl.data.benchmark import main
+
+if __name__ == "__main__":
+    sys.exit(report(main))

@@ -1,0 +1,172 @@
+"""Blocks of JSON lines to token ids. Run as a program, it does so for the process that started it:
+
+    python encode_worker.py         settings, then blocks on standard input; token ids on standard output
+
+It imports numpy and tokenizers alone, so that it starts in a fraction of a second, and it is started afresh instead of
+forked, so that no thread or lock of a training process comes along.
+"""
+
+import json
+import os
+import struct
+import sys
+import traceback
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import IO, Any
+
+import numpy as np
+
+COUNTERS = ("truncated", "unknown", "longest_question", "longest_answer", "longest_example")
+SIZE = struct.Struct("<Q")
+# Some 40 MB; numbers make ever new words.
+REMEMBERED_WORDS = 1 << 17
+
+
+@dataclass
+class Settings:
+    """How text becomes ids. ``tokenizer`` is the content of tokenizer.json, ``unknown`` -1 where no id is unknown."""
+
+    tokenizer: str
+    end: int
+    unknown: int
+    decoder_only: bool
+    answer_prefix: str
+    max_length: int
+    dtype: str
+
+
+@dataclass
+class Encoded:
+    """Ids of questions and answers in turn, how many each has, and ``COUNTERS``: sums for two, then maxima."""
+
+    tokens: np.ndarray
+    sizes: np.ndarray
+    counters: tuple[int, ...]
+
+
+class BlockEncoder:
+    """Encodes blocks of whole lines, each an object with ``question`` and ``answer``."""
+
+    def __init__(self, settings: Settings) -> None:
+        from tokenizers import Tokenizer
+
+        self.settings = settings
+        self.tokenizer: Any = Tokenizer.from_str(settings.tokenizer)
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        self.by_words = splits_into_words(json.loads(settings.tokenizer))
+        self.words: dict[str, list[int]] = {}
+
+    def __call__(self, block: bytes) -> Encoded:
+        settings, limit = self.settings, self.settings.max_length
+        # The lines are ASCII JSON, so a line feed stands between objects and nowhere else.
+        rows = json.loads(b"[" + block.rstrip(b"\n").replace(b"\n", b",") + b"]")
+        questions = self._ids([row["question"] for row in rows])
+        answers = self._ids([settings.answer_prefix + row["answer"] for row in rows])
+        truncated = unknown = 0
+        flat: list[int] = []
+        sizes: list[int] = []
+        for question, answer in zip(questions, answers, strict=True):
+            unknown += settings.unknown in question or settings.unknown in answer
+            if not settings.decoder_only:
+                question.append(settings.end)
+            answer.append(settings.end)
+            if len(question) > limit:
+                truncated += 1
+                question = question[-limit:]
+            flat += question
+            flat += answer
+            sizes += (len(question), len(answer))
+        counted = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+        longest = (counted[:, 0], counted[:, 1], counted.sum(axis=1))
+        counters = (truncated, unknown, *(int(column.max(initial=0)) for column in longest))
+        return Encoded(np.array(flat, dtype=settings.dtype), counted.ravel(), counters)
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        if not self.by_words:
+            return self._encode(texts)
+        # Normalization leaves printable ASCII alone; any other text might gain or lose a space by it.
+        plain = [text.isascii() and text.isprintable() for text in texts]
+        words = [text.split(" ") if fits else [] for text, fits in zip(texts, plain, strict=True)]
+        others = iter(self._encode([text for text, fits in zip(texts, plain, strict=True) if not fits]))
+        if len(self.words) > REMEMBERED_WORDS:
+            self.words.clear()
+        new = list(set(chain.from_iterable(words)).difference(self.words))
+        self.words.update(zip(new, self._encode(new), strict=True))
+        known = self.words.__getitem__
+        return [
+            list(chain.from_iterable(map(known, line))) if fits else next(others)
+            for line, fits in zip(words, plain, strict=True)
+        ]
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def splits_into_words(tokenizer: dict[str, Any]) -> bool:
+    """Whether this tokenizer.json encodes each word between spaces by itself, so that a word can be encoded once.
+
+    True for T5's: white space is where it splits first, every word gets the same mark, and no added token has a space.
+    """
+    normalizer, steps = tokenizer["normalizer"], (tokenizer["pre_tokenizer"] or {}).get("pretokenizers", [])
+    marks = [step.get("prepend_scheme") for step in steps if step["type"] == "Metaspace"]
+    return (
+        (normalizer is None or normalizer["type"] == "Precompiled")
+        and bool(steps)
+        and steps[0]["type"] == "WhitespaceSplit"
+        and {step["type"] for step in steps} <= {"WhitespaceSplit", "Metaspace", "Split"}
+        and all(mark == "always" for mark in marks)
+        and not any(" " in added["content"] for added in tokenizer["added_tokens"])
+    )
+
+
+def combine(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """``COUNTERS`` of two parts as those of the whole."""
+    sums = [a + b for a, b in zip(first[:2], second[:2], strict=True)]
+    return (*sums, *(max(a, b) for a, b in zip(first[2:], second[2:], strict=True)))
+
+
+def send(stream: IO[bytes], *parts: bytes) -> None:
+    """Write parts that ``receive`` reads one by one."""
+    for part in parts:
+        stream.write(SIZE.pack(len(part)))
+        stream.write(part)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> bytes | None:
+    """The next part, or None where the other side is gone."""
+    head = stream.read(SIZE.size)
+    if len(head) < SIZE.size:
+        return None
+    (size,) = SIZE.unpack(head)
+    part = stream.read(size)
+    return part if len(part) == size else None
+
+
+def settings_bytes(settings: Settings) -> bytes:
+    """What a worker reads first."""
+    return json.dumps(asdict(settings)).encode()
+
+
+def main() -> None:
+    """Answer blocks until standard input ends: an empty part and three parts of results, or the text of an error."""
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    settings = receive(source)
+    if settings is None:
+        return
+    encode = BlockEncoder(Settings(**json.loads(settings)))
+    while (block := receive(source)) is not None:
+        try:
+            encoded = encode(block)
+        except Exception:
+            send(target, traceback.format_exc().strip().splitlines()[-1].encode())
+            continue
+        counters = json.dumps(encoded.counters).encode()
+        send(target, b"", encoded.tokens.tobytes(), encoded.sizes.tobytes(), counters)
+
+
+if __name__ == "__main__":
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    main()

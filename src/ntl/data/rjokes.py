@@ -1,0 +1,133 @@
+"""rJokes: jokes from Reddit and the whole part of the logarithm of their upvotes, 0 to 11 (Weller and Seppi, 2020).
+
+A line is ``score<TAB>joke``, written without quotes: a quotation mark is a character like any other, and a tab or a
+backslash inside the joke has a backslash before it. Some jokes occur twice, and 242 texts occur in dev and in test;
+they are kept, so that the counts are the paper's (Tables 4 and 6).
+
+The training file is too large for some mirrors. Without it validation and test are prepared all the same, and
+``allow_dev_training`` trains on nine tenths of dev and validates on the rest, by the sha1 of the joke.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
+
+from ntl.config import UserError
+from ntl.config.data import RJokesConfig
+from ntl.data import raw
+from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.files import Pair, decode
+
+HOME = "https://github.com/orionw/rJokesData"
+FILES = "https://raw.githubusercontent.com/orionw/rJokesData/d48bedd71bdacc7557b84ad697bf556e7aad7c21/data"
+LICENCE = (
+    "Reddit's API terms and user agreement: no redistribution, and posts are to be removed when asked; contains "
+    "offensive jokes"
+)
+SCORES = tuple(str(score) for score in range(12))
+# The authors' own count of each score in train, in place of a sha256 that nobody published.
+TRAIN_HISTOGRAM = (118365, 83797, 62462, 33500, 20307, 12454, 6902, 3685, 1806, 1433, 1229, 25)
+ESCAPED = re.compile(r"\\([\\\t])")
+INSTEAD = "dataset.allow_dev_training=true trains on a part of dev instead"
+DEV_ONLY = "trained on nine tenths of dev, without the training file: not comparable to the paper"
+
+
+class RJokes(TextDataset):
+    """The question is the joke, the answer its score."""
+
+    splits = ("train", "validation", "test")
+    test_splits = ("test",)
+    origin: ClassVar[raw.Origin] = raw.Origin(
+        home=HOME,
+        licence=LICENCE,
+        cite="Weller and Seppi, The rJokes Dataset: a Large Scale Humor Collection, LREC 2020",
+        publishable=False,
+        files={
+            "train": raw.RawFile("rjokes/train.tsv.gz", f"{FILES}/train.tsv.gz"),
+            "validation": raw.RawFile(
+                "rjokes/dev.tsv.gz",
+                f"{FILES}/dev.tsv.gz",
+                "8787317555ad6c11f27843c47aaf202ffef90a55a16f5829ef0a0bcc9ca6bde9",
+            ),
+            "test": raw.RawFile(
+                "rjokes/test.tsv.gz",
+                f"{FILES}/test.tsv.gz",
+                "a3818c1c012e413f61179eb9f89d611a3b7091320a5137a1c3be21dbbe54a1fc",
+            ),
+        },
+    )
+    config: RJokesConfig
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Rows in the order of the files; without the training file only validation and test."""
+        files, config, remarks = self.origin.files, self.config, self.origin.remarks
+        test = raw.read(files["test"], parse, data_dir, log, download=download)
+        validation = raw.read(files["validation"], parse, data_dir, log, download=download)
+        missing: dict[str, str] = {}
+        if config.allow_dev_training:
+            train = [pair for pair in validation if not held_out(pair[0])]
+            validation = [pair for pair in validation if held_out(pair[0])]
+            remarks = {**remarks, "comparable": False, "reason": DEV_ONLY}
+        elif raw.obtain(files["train"], data_dir, log, download=download):
+            train = raw.read(files["train"], parse_train, data_dir, log, download=False)
+        else:
+            train = []
+            missing["train"] = f"{raw.whereabouts(files['train'], data_dir)}; {INSTEAD}"
+        write = str.rstrip if config.paper_compat else unescape
+        parts = {"train": train[: config.train_rows or None], "validation": validation}
+        parts["test"] = test[: config.test_rows or None]
+        rows = {
+            split: numbered(split, [(write(joke), score) for joke, score in pairs], len(pairs))
+            for split, pairs in parts.items()
+            if split not in missing
+        }
+        return Material({**rows}, self.origin.source, missing, remarks)
+
+    def fault(self, question: str, answer: str) -> str | None:
+        """A score that is none."""
+        return None if answer in SCORES else f"the score {answer!r} is not one of 0 to 11"
+
+
+def parse(data: bytes, label: str) -> list[Pair]:
+    """Joke as written and score; UserError names a line that has not both."""
+    lines = decode(data, label).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise UserError(f"{label}:1: the file is empty.")
+    pairs = []
+    for number, line in enumerate(lines, start=1):
+        score, tab, joke = line.partition("\t")
+        if not tab:
+            raise UserError(f"{label}:{number}: no tab between score and joke.")
+        if score not in SCORES:
+            raise UserError(f"{label}:{number}: the score {score[:20]!r} is not one of 0 to 11.")
+        if not joke.strip():
+            raise UserError(f"{label}:{number}: empty joke.")
+        pairs.append((joke, score))
+    return pairs
+
+
+def parse_train(data: bytes, label: str) -> list[Pair]:
+    """``parse``, and as many jokes of each score as the authors counted."""
+    pairs = parse(data, label)
+    counts = Counter(score for _, score in pairs)
+    for score, expected in zip(SCORES, TRAIN_HISTOGRAM, strict=True):
+        if counts[score] != expected:
+            raise UserError(
+                f"{label}:{len(pairs)}: {counts[score]} jokes of score {score}, the authors counted {expected}; "
+                "this is not their training file, or not all of it."
+            )
+    return pairs
+
+
+def unescape(joke: str) -> str:
+    """The joke without the file's backslashes before backslashes and tabs."""
+    return ESCAPED.sub(r"\1", joke)
+
+
+def held_out(joke: str) -> bool:
+    """True for a tenth of all jokes, and the same for equal ones."""
+    return int.from_bytes(hashlib.sha1(joke.encode()).digest()[:4]) % 10 == 0

@@ -1,0 +1,180 @@
+"""One block of lines to ids, by hand and against the tokenizer that a user would call."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+from ntl.data import encode_worker
+from ntl.data.encode import settings_for
+from ntl.data.encode_worker import (
+    BlockEncoder,
+    Settings,
+    combine,
+    receive,
+    send,
+    settings_bytes,
+    splits_into_words,
+)
+from ntl.data.files import parse_pairs, read_members
+from ntl.tokenizers import load_tokenizer, train_tokenizer
+
+
+def settings(**changes: Any) -> Settings:
+    backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(["?", *"0123456789+= "])}, unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    backend.enable_padding(length=9)
+    backend.enable_truncation(2)
+    values = {"end": 99, "unknown": 0, "decoder_only": False, "answer_prefix": "", "max_length": 6, "dtype": "<u2"}
+    return Settings(backend.to_str(), **{**values, **changes})
+
+
+def block(*pairs: tuple[str, str]) -> bytes:
+    return b"".join(json.dumps({"id": "x", "question": q, "answer": a}).encode() + b"\n" for q, a in pairs)
+
+
+def test_by_hand() -> None:
+    encoded = BlockEncoder(settings())(block(("1+2=", "3"), ("123456", "x"), ("", "12")))
+    questions = [[2, 11, 3, 12, 99], [3, 4, 5, 6, 7, 99], [99]]
+    answers = [[4, 99], [0, 99], [2, 3, 99]]
+    assert encoded.tokens.tolist() == [i for q, a in zip(questions, answers, strict=True) for i in q + a]
+    assert encoded.sizes.tolist() == [5, 2, 6, 2, 1, 3]
+    # One question lost its beginning, one answer has an unknown token; longest question, answer and example.
+    assert encoded.counters == (1, 1, 6, 3, 8)
+
+
+def test_a_decoder_s_question_has_no_end_and_its_answer_may_have_a_space() -> None:
+    encoded = BlockEncoder(settings(decoder_only=True, answer_prefix=" "))(block(("1=", "2")))
+    assert encoded.tokens.tolist() == [2, 12, 13, 3, 99]
+    assert encoded.sizes.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("lines", [b'{"question":"1","answer":"2"}', b'{"question":"1","answer":"2"}\n', b""])
+def test_ends_of_blocks(lines: bytes) -> None:
+    encoded = BlockEncoder(settings())(lines)
+    assert encoded.tokens.tolist() == ([2, 99, 3, 99] if lines else [])
+    assert encoded.tokens.dtype == np.uint16
+
+
+def test_what_json_escapes() -> None:
+    encoded = BlockEncoder(settings())(block(('1"\n\\', "2"), ("\u2028\U0001f600", "3")))
+    assert encoded.sizes.tolist() == [5, 2, 3, 2]
+
+
+def test_counters_of_two_parts() -> None:
+    assert combine((1, 2, 30, 4, 50), (10, 20, 3, 40, 5)) == (11, 22, 30, 40, 50)
+
+
+def test_parts_and_broken_streams() -> None:
+    stream = io.BytesIO()
+    send(stream, b"", b"abc", bytes(70_000))
+    stream.seek(0)
+    assert [receive(stream), receive(stream), receive(stream), receive(stream)] == [b"", b"abc", bytes(70_000), None]
+    assert receive(io.BytesIO(stream.getvalue()[:12])) == b""
+    assert receive(io.BytesIO(stream.getvalue()[8:18])) is None
+
+
+def test_the_program_imports_neither_torch_nor_transformers_and_ends_with_its_input() -> None:
+    """A closed input is what a worker sees of a parent that was killed."""
+    code = (
+        f"import runpy, sys; runpy.run_path({encode_worker.__file__!r}, run_name='__main__'); "
+        "sys.exit(bool({'torch', 'transformers', 'ntl'} & set(sys.modules)))"
+    )
+    request = io.BytesIO()
+    send(request, settings_bytes(settings()), block(("1", "2")), b'{"question":"1"}\n')
+    done = subprocess.run([sys.executable, "-c", code], input=request.getvalue(), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    answer = io.BytesIO(done.stdout)
+    parts = [receive(answer) for _ in range(6)]
+    assert parts[0] == b""
+    assert np.frombuffer(parts[1] or b"", "<u2").tolist() == [2, 99, 3, 99]
+    assert np.frombuffer(parts[2] or b"", np.int64).tolist() == [2, 2]
+    assert json.loads(parts[3] or b"") == [0, 0, 2, 2, 4]
+    assert parts[4:] == [b"KeyError: 'answer'", None]
+
+
+@pytest.fixture(scope="module", params=["digit", "default"])
+def by_words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BlockEncoder:
+    """With a T5-like tokenizer trained here, and a memory of few words."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    texts = [f"Solve {a}*x - {b}.5 = -{a * b} for x, please!" for a in range(40) for b in range(40)]
+    train_tokenizer(texts, folder, kind=request.param, vocab_size=120)
+    tokenizer = load_tokenizer(str(folder), kind=request.param)
+    encoder = BlockEncoder(settings_for(tokenizer, decoder_only=False, max_length=64))
+    assert encoder.by_words
+    return encoder
+
+
+TEXT = st.one_of(
+    st.text(st.characters(min_codepoint=32, max_codepoint=126)),
+    st.text(st.sampled_from("Solvex 0123456789.-*=</s>pad\t\u00a0\u2581\u00bd\u00a8\u0301\x00\x7f")),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+
+
+@given(texts=st.lists(TEXT, max_size=6))
+def test_word_by_word_is_the_same(by_words: BlockEncoder, texts: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode_worker, "REMEMBERED_WORDS", 4)
+        assert by_words._ids(texts) == by_words._encode(texts)
+        assert by_words._ids(texts) == by_words._encode(texts)
+
+
+def test_every_printable_character_alone_and_in_a_word(by_words: BlockEncoder) -> None:
+    texts = [text for code in range(32, 127) for text in (chr(code), f"a{chr(code)}1", f" {chr(code)}  {chr(code)} ")]
+    assert by_words._ids(texts) == by_words._encode(texts)
+    assert by_words._ids(["</s> x</s>y <pad>"]) == by_words._encode(["</s> x</s>y <pad>"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "Lowercase"}},
+        {"pre_tokenizer": None},
+        {"pre_tokenizer": {"type": "ByteLevel"}},
+        {"pre_tokenizer": {"pretokenizers": [{"type": "Metaspace", "prepend_scheme": "always"}]}},
+        {"pre_tokenizer": {"pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "ByteLevel"}]}},
+        {
+            "pre_tokenizer": {
+                "pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "prepend_scheme": "first"}]
+            }
+        },
+        {"added_tokens": [{"content": "two words"}]},
+    ],
+)
+def test_a_tokenizer_that_sees_past_a_word_is_given_the_whole_text(change: dict[str, Any]) -> None:
+    steps = [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "prepend_scheme": "always"}, {"type": "Split"}]
+    fits = {
+        "normalizer": {"type": "Precompiled"},
+        "pre_tokenizer": {"pretokenizers": steps},
+        "added_tokens": [{"content": "</s>"}],
+    }
+    assert splits_into_words(fits)
+    assert splits_into_words(fits | {"normalizer": None})
+    assert not splits_into_words(fits | change)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("folder", "decoder_only"), [("t5", False), ("gpt2", True)])
+@pytest.mark.parametrize("kind", ["digit", "default"])
+def test_the_ids_are_those_of_the_tokenizer(data_root: Path, folder: str, decoder_only: bool, kind: str) -> None:
+    tokenizer: Any = load_tokenizer(str(data_root / "tokenizers" / folder), kind=kind)
+    name = "train-hard/numbers__round_number_composed.txt"
+    archive = data_root / "mathematics_dataset" / "mathematics_dataset-regen-1k.tar.gz"
+    pairs = parse_pairs(read_members(archive, [name])[name], name)[:300]
+    encoded = BlockEncoder(settings_for(tokenizer, decoder_only=decoder_only, max_length=512))(block(*pairs))
+    prefix, end = (" ", []) if decoder_only else ("", [tokenizer.eos_token_id])
+    expected: list[int] = []
+    for question, answer in pairs:
+        expected += tokenizer(question, add_special_tokens=False)["input_ids"] + end
+        expected += tokenizer(prefix + answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    assert encoded.tokens.tolist() == expected
+    assert encoded.counters[:2] == (0, 0)

@@ -1,0 +1,263 @@
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.data import GSM8KConfig
+from ntl.data import gsm8k
+from ntl.data.gsm8k import GSM8K, normalize, normalize_as_paper, parse
+from ntl.data.raw import Missing
+
+ROWS = [
+    ("A bag holds 1,000 nuts.", "2*3=<<2*3=6>>6 bags\n6,000/.5 = <<6000/.5=12000>>12,000\n#### 12,000"),
+    ("How much is left?", "It’s −3.\n#### -3"),
+    ("Half of 12.5?", "12.5*.5=<<12.5*.5=6.25>>6.25\n#### 6"),
+    ("And zero?", "none\n#### 0"),
+]
+
+
+def jsonl(rows: list[tuple[str, str]] = ROWS) -> bytes:
+    return b"".join(json.dumps({"question": q, "answer": a}).encode() + b"\n" for q, a in rows)
+
+
+@pytest.fixture
+def made_up(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four training rows, of which the last and the first are for training, and one test row."""
+    release(GSM8K, train=jsonl(), test=jsonl(ROWS[1:2]))
+    monkeypatch.setattr(gsm8k, "SPLIT", data_dir / "split.json")
+    gsm8k.SPLIT.write_text('{"train":[3,0],"validation":[1,2]}')
+    return data_dir
+
+
+def test_rows_follow_the_list_of_indices(made_up: Path, silent: list[str]) -> None:
+    dataset = GSM8K(GSM8KConfig())
+    dataset.prepare(made_up, silent.append)
+    assert list(dataset.rows("train", made_up)) == [
+        {"id": "train/00000", "question": "And zero?", "answer": "none\n#### 0"},
+        {
+            "id": "train/00001",
+            "question": "A bag holds 1000 nuts.",
+            "answer": "2*3=6 bags\n6000/0.5 = 12000\n#### 12000",
+        },
+    ]
+    assert [row["question"] for row in dataset.rows("validation", made_up)] == ["How much is left?", "Half of 12.5?"]
+    assert [row["answer"] for row in dataset.rows("test", made_up)] == ["It’s −3.\n#### -3"]
+    assert silent[0] == "gsm8k: licence: MIT (OpenAI, 2021)"
+    assert dataset.fingerprint(made_up)["licence"] == "MIT (OpenAI, 2021)"
+    assert dataset.manifest(made_up)["source"]["home"] == "https://github.com/openai/grade-school-math"
+
+
+def test_the_scored_part_and_the_group(made_up: Path) -> None:
+    dataset = GSM8K(GSM8KConfig())
+    assert dataset.scored("2 and 3\n#### 1200") == "1200"
+    assert dataset.group("test/00000") is None
+    assert dataset.truth("any") is None
+
+
+def test_test_rows_takes_a_prefix(release: Any, made_up: Path) -> None:
+    release(GSM8K, train=jsonl(), test=jsonl(ROWS))
+    dataset = GSM8K(GSM8KConfig(test_rows=3))
+    dataset.prepare(made_up)
+    assert dataset.fingerprint(made_up)["rows"] == {"train": 2, "validation": 2, "test": 3}
+
+
+def test_paper_compat_is_another_text_another_folder_and_another_run(made_up: Path) -> None:
+    corrected, original = GSM8K(GSM8KConfig()), GSM8K(GSM8KConfig(paper_compat=True))
+    for dataset in (corrected, original):
+        dataset.prepare(made_up)
+    answers = [dataset.rows("validation", made_up)[1]["answer"] for dataset in (corrected, original)]
+    assert answers == ["12.5*0.5=6.25\n#### 6", "120.5*0.5=6.25\n#### 6"]
+    assert corrected.folder_name != original.folder_name
+    composed = compose(["dataset=gsm8k", "paper_compat=true"])
+    assert composed.dataset == GSM8KConfig(paper_compat=True, test_rows=500)
+    assert run_id(composed) != run_id(compose(["dataset=gsm8k"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "corrected", "original"),
+    [
+        ("$1,920,000 and 12,000.50", "$1920000 and 12000.50", "$1920000 and 12000.50"),
+        ("1 000 000", "1000000", "1000000"),
+        ("450 000 people", "450000 people", "450000 people"),
+        ("$100 000 x 5", "$100000 x 5", "$100 000 x 5"),
+        ("17 000/5 = 3 400.", "17000/5 = 3400.", "17000/5 = 3400."),
+        ("1 000 000 + 500 000 = 1 500 000", "1000000 + 500000 = 1500000", "1000000 + 500000 = 1 500000"),
+        ("3 100 200", "3 100 200", "3100200"),
+        ("12 200-kilobyte videos", "12 200-kilobyte videos", "12200-kilobyte videos"),
+        ("2000 450 of them", "2000 450 of them", "2000 450 of them"),
+        ("16,0000 and 4,5,6 and 0,2", "16,0000 and 4,5,6 and 0,2", "160000 and 4,5,6 and 0,2"),
+        ("12.5 x .5", "12.5 x 0.5", "120.5 x 0.5"),
+        ("10 .5 and 0.5", "10 0.5 and 0.5", "10 0.5 and 00.5"),
+        (".9g = .9", "0.9g = 0.9", "00.9g = 00.9"),
+        ("v1..5 and 3.4.5", "v1..5 and 3.4.5", "v1.0.5 and 3.40.5"),
+        ("½ of 50% of €3 is 10²", "½ of 50% of €3 is 10²", "½ of 50% of €3 is 10²"),
+    ],
+)
+def test_normalization(text: str, corrected: str, original: str) -> None:
+    assert normalize(text) == corrected
+    assert normalize_as_paper(text) == original
+
+
+@given(st.text(alphabet="0123456789,. -x$", max_size=40))
+def test_normalization_is_settled_and_changes_no_digit_but_zeros(text: str) -> None:
+    once = normalize(text)
+    assert re.sub("[0., ]", "", once) == re.sub("[0., ]", "", text)
+    assert re.findall(r"(?<![\d.])\.\d", once) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "f:1: the file is empty."),
+        (b"\n\n", "f:1: the file is empty."),
+        (jsonl()[:-20], "f:4: not a JSON object ("),
+        (jsonl() + b"\xff\n", "f:5: byte 0xff is not UTF-8."),
+        (jsonl() + b'{"question": "q"}', "f:5: no 'answer'."),
+        (jsonl() + b'{"question": " ", "answer": "#### 1"}', "f:5: empty question."),
+        (jsonl() + b'{"question": "q", "answer": "5"}', "f:5: the answer does not end in one '#### number'."),
+        (jsonl() + b'{"question": "q", "answer": "#### 5\\n#### 6"}', "f:5: the answer does not end in one "),
+        (jsonl() + b'{"question": "q", "answer": "#### five"}', "f:5: the answer does not end in one '#### number'."),
+        (jsonl() + b'{"question": "q\\ud800", "answer": "#### 5"}', "f:5: 'question' holds half of a surrogate pair."),
+        (b"[" * 100_000, "f:1: not a JSON object ("),
+    ],
+)
+def test_a_bad_line_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(data, "f")
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_line_ends() -> None:
+    rows = [("one\u2028two\x85", "a\u2028b\n#### 5")]
+    text = json.dumps({"question": rows[0][0], "answer": rows[0][1]}, ensure_ascii=False)
+    assert parse(text.encode(), "f") == parse(f"{text}\r\n\n".encode(), "f") == rows
+
+
+def outcome(data: bytes) -> "list[tuple[str, str]] | str":
+    """What ``parse`` returns, or the message of its error."""
+    try:
+        return parse(data, "f")
+    except UserError as error:
+        return str(error)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A file with some bytes taken out, and others put in."""
+    data, start = jsonl(), draw(st.integers(0, len(jsonl())))
+    end = draw(st.integers(start, min(start + 9, len(data))))
+    return data[:start] + draw(st.binary(max_size=9)) + data[end:]
+
+
+@given(st.one_of(st.binary(max_size=60), damaged()))
+def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
+    rows = outcome(data)
+    if isinstance(rows, str):
+        assert re.fullmatch("f:[0-9]+: .+", rows)
+    else:
+        assert rows
+        for question, answer in rows:
+            for write in (normalize, normalize_as_paper):
+                assert write(question).encode()
+                assert gsm8k.MARK in write(answer)
+
+
+def test_a_damaged_row_and_a_short_file_leave_nothing(release: Any, made_up: Path) -> None:
+    release(GSM8K, train=jsonl() + b'{"question": 5}\n', test=jsonl())
+    with pytest.raises(UserError, match=r"gsm8k/train\.jsonl:5: not a string: 'question'\."):
+        GSM8K(GSM8KConfig()).prepare(made_up)
+    release(GSM8K, train=jsonl(ROWS[:3]), test=jsonl())
+    with pytest.raises(UserError, match=r"gsm8k/train\.jsonl:3: 4 rows are expected\."):
+        GSM8K(GSM8KConfig()).prepare(made_up)
+    assert [path.name for path in made_up.iterdir() if path.is_dir()] == ["gsm8k"]
+
+
+def test_another_file_is_refused(made_up: Path) -> None:
+    (made_up / "gsm8k/test.jsonl").write_bytes(jsonl(ROWS[:1]))
+    with pytest.raises(UserError, match=r"gsm8k/test\.jsonl: not the published file: its sha256 is"):
+        GSM8K(GSM8KConfig()).prepare(made_up)
+
+
+def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path, silent: list[str]) -> None:
+    release(GSM8K)
+    with pytest.raises(Missing, match=r"no file .*gsm8k/train\.jsonl; it is to be had as http"):
+        GSM8K(GSM8KConfig()).prepare(data_dir, silent.append, download=False)
+
+
+def test_a_damaged_prepared_file_is_named(made_up: Path) -> None:
+    dataset = GSM8K(GSM8KConfig())
+    path = dataset.prepare(made_up) / "train.jsonl"
+    path.write_text(path.read_text().replace("#### 0", "#### x"))
+    with pytest.raises(UserError, match=r"train\.jsonl:1: damaged \(the answer does not end in '#### number'\)"):
+        dataset.rows("train", made_up)
+
+
+def test_the_list_of_indices_covers_the_official_file() -> None:
+    chosen = json.loads(gsm8k.SPLIT.read_bytes())
+    assert {split: len(indices) for split, indices in chosen.items()} == {"train": 6353, "validation": 1120}
+    assert sorted(chosen["train"] + chosen["validation"]) == list(range(7473))
+
+
+def in_place(text: str) -> str:
+    """The original's patterns, each match replaced where it stands."""
+    text = gsm8k.PAPER_SPACES.sub(lambda match: match[0].replace(" ", ""), text)
+    text = gsm8k.PAPER_COMMAS.sub(lambda match: match[0].replace(",", ""), text)
+    return gsm8k.PAPER_POINTS.sub(r"0\g<0>", text)
+
+
+@pytest.mark.data
+def test_the_real_files_give_the_papers_rows(data_root: Path, tmp_path: Path) -> None:
+    corrected, original = GSM8K(GSM8KConfig()), GSM8K(GSM8KConfig(paper_compat=True))
+    for dataset in (corrected, original):
+        dataset.prepare(tmp_path, download=False)
+        assert dataset.fingerprint(tmp_path)["rows"] == {"train": 6353, "validation": 1120, "test": 1319}
+    assert corrected.fingerprint(tmp_path)["files"] == {
+        "train.jsonl": "f9440481d3033983f7ca91485af05e2bcec4352d4509415d217948f517649a1c",
+        "validation.jsonl": "7b2a046e45ad5e822eb5093ec6486d0fc133ae14ee5a4415f6d195d93fe18c94",
+        "test.jsonl": "2a7e90fadfe7e3b185d1de4b403b830554fdaa1e09a149e48a1fc475c70ccdf0",
+    }
+    indices = json.loads((data_root / "gsm8k/paper_splits/split_indices.json").read_bytes())
+    assert json.loads(gsm8k.SPLIT.read_bytes()) == {"train": indices["train"], "validation": indices["val"]}
+    names = {"train": "train_t_clean", "validation": "val_t_clean", "test": "test_clean"}
+    for split, name in names.items():
+        with gzip.open(data_root / f"gsm8k/paper_splits/{name}.jsonl.gz") as stream:
+            expected = stream.read()
+        rows = list(original.rows(split, tmp_path))
+        written = [json.dumps({"question": row["question"], "answer": row["answer"]}) + "\n" for row in rows]
+        assert "".join(written).encode() == expected
+        better = list(corrected.rows(split, tmp_path))
+        for row in better:
+            assert re.fullmatch("-?[0-9]+", corrected.scored(row["answer"]))
+            assert "<<" not in row["answer"]
+        pairs = list(zip(rows, better, strict=True))
+        assert all(corrected.scored(old["answer"]) == corrected.scored(new["answer"]) for old, new in pairs)
+    # None of the official rows is used twice, and no test question is a training question.
+    train = {row["question"] for split in ("train", "validation") for row in corrected.rows(split, tmp_path)}
+    assert len(train) == 7473
+    assert not train & {row["question"] for row in corrected.rows("test", tmp_path)}
+    assert sum("\u2028" in row["question"] + row["answer"] for row in corrected.rows("train", tmp_path)) <= 1
+
+
+@pytest.mark.data
+def test_how_many_texts_the_original_rule_corrupts(data_root: Path) -> None:
+    parts = {name: parse((data_root / f"gsm8k/{name}.jsonl").read_bytes(), name) for name in ("train", "test")}
+    chosen = json.loads(gsm8k.SPLIT.read_bytes())
+    pairs = {split: [parts["train"][index] for index in chosen[split]] for split in chosen}
+    wrong = {
+        split: tuple(
+            sum(
+                normalize_as_paper(text) != in_place(text)
+                for text in (gsm8k.ANNOTATION.sub("", pair[column]) for pair in rows)
+            )
+            for column in (0, 1)
+        )
+        for split, rows in {**pairs, "test": parts["test"]}.items()
+    }
+    assert wrong == {"train": (7, 126), "validation": (1, 20), "test": (0, 26)}

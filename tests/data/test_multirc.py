@@ -1,0 +1,237 @@
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from ntl.config import UserError
+from ntl.config.data import MultiRCConfig
+from ntl.data import multirc
+from ntl.data.encode import encode_dataset
+from ntl.data.multirc import Item, MultiRC, pair, pair_as_paper, parse
+from ntl.data.raw import Missing
+
+
+def passage(text: str, *questions: tuple[int, str, list[tuple[str, int | None]]]) -> dict[str, Any]:
+    asked = [
+        {
+            "idx": index,
+            "question": question,
+            "answers": [
+                {"text": answer, "idx": place} | ({} if label is None else {"label": label})
+                for place, (answer, label) in enumerate(answers)
+            ],
+        }
+        for index, question, answers in questions
+    ]
+    return {"idx": 0, "version": 1.1, "passage": {"text": text, "questions": asked}}
+
+
+PASSAGES = [
+    passage(
+        " The mill stood for 99 years.\u2028It fell in 1873. ",
+        (0, " When? ", [("1873", 1), (" in 1873 ", 1), ("99", 0), ("", 0)]),
+        (1, "Who?", [("nobody", 0)]),
+    ),
+    passage("Trees.", (2, "What?", [("trees", 1)])),
+]
+
+
+def jsonl(*passages: Any, ascii_only: bool = False) -> bytes:
+    return b"".join(json.dumps(row, ensure_ascii=ascii_only).encode() + b"\n" for row in passages or PASSAGES)
+
+
+def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str]) -> None:
+    release(MultiRC, train=jsonl(), validation=jsonl(PASSAGES[1]))
+    dataset = MultiRC(MultiRCConfig())
+    dataset.prepare(data_dir, silent.append, download=False)
+    assert list(dataset.rows("train", data_dir)) == [
+        {
+            "id": "train/00000",
+            "question": "The mill stood for 99 years.\u2028It fell in 1873.\n\nQuestion: When?",
+            "answer": "1873 | in 1873",
+        },
+        {"id": "train/00001", "question": "Trees.\n\nQuestion: What?", "answer": "trees"},
+    ]
+    assert "multirc: 1 of 3 train questions have no right option: left out" in silent
+    fingerprint = dataset.fingerprint(data_dir)
+    assert (fingerprint["dropped"], fingerprint["rows"]) == ({"train": 1}, {"train": 2, "validation": 1})
+    assert "no redistribution" in fingerprint["licence"]
+    assert (dataset.metrics, dataset.test_splits) == ("text", ("validation",))
+
+
+def test_paper_compat_keeps_questions_without_an_answer(release: Any, data_dir: Path, silent: list[str]) -> None:
+    release(MultiRC, train=jsonl(), validation=jsonl(PASSAGES[1]))
+    dataset = MultiRC(MultiRCConfig(paper_compat=True))
+    dataset.prepare(data_dir, silent.append, download=False)
+    assert [row["answer"] for row in dataset.rows("train", data_dir)] == ["1873 |  in 1873 ", "", "trees"]
+    assert dataset.fingerprint(data_dir)["dropped"] == {}
+
+
+def test_an_empty_option_is_no_answer() -> None:
+    item = Item("p", "q", ["a", " ", "", "b "])
+    assert pair(item)[1] == "a | b"
+    assert pair(Item("p", "q", [" "]))[1] == ""
+    assert pair_as_paper(item) == ("p\n\nQuestion: q", "a |   |  | b ")
+
+
+def _tokenizer() -> PreTrainedTokenizerFast:
+    """A token for each word of the passage and of the question."""
+    words = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(500)), "Question:", "how", "many", "stood", "there?"]
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize("decoder_only", [True, False])
+def test_of_a_long_input_the_passage_is_cut_and_never_the_question(tmp_path: Path, decoder_only: bool) -> None:
+    words = " ".join(f"w{i}" for i in range(500))
+    question, answer = pair(Item(words, "how many stood there?", ["w5"]))
+    tokenizer = _tokenizer()
+    rows = [{"id": "train/00000", "question": question, "answer": answer}]
+    encoded = encode_dataset(
+        lambda: rows, tokenizer, cache_dir=tmp_path, key="k", decoder_only=decoder_only, max_length=32
+    )
+    ids = encoded[0]["question_ids"].tolist()
+    assert len(ids) == 32
+    kept = tokenizer.convert_ids_to_tokens(ids)
+    ending = ["Question:", "how", "many", "stood", "there?"] + ([] if decoder_only else ["</s>"])
+    assert kept[-len(ending) :] == ending
+    assert kept[: -len(ending)] == [f"w{i}" for i in range(500 - (32 - len(ending)), 500)]
+    assert encoded.about["truncated"] == 1
+
+
+NO_LABEL = "question 0: an option without a 'label' of 0 or 1; the official test file has none."
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "f:1: the file is empty."),
+        (jsonl()[:-30], "f:2: not a JSON object ("),
+        (jsonl() + b"\xff\n", "f:3: byte 0xff is not UTF-8."),
+        (b'{"passage": 1}', "f:1: 'passage' is not an object."),
+        (b"{}", "f:1: 'passage' is not an object."),
+        (jsonl(passage(" ")), "f:1: empty 'text'."),
+        (b'{"passage": {"text": "t"}}', "f:1: 'questions' is not a list."),
+        (b'{"passage": {"text": "t", "questions": [7]}}', "f:1: 'questions' is not an object."),
+        (b'{"passage": {"text": "t", "questions": [{}]}}', "f:1: a question without a whole number 'idx'."),
+        (jsonl(passage("t", (4, "", []))), "f:1: question 4: empty 'question'."),
+        (jsonl(passage("t", (0, "q", [("a", None)]))), f"f:1: {NO_LABEL}"),
+        (jsonl(passage("t", (0, "q", [("a", 2)]))), f"f:1: {NO_LABEL}"),
+        (jsonl(passage("t", (0, "q", [("a\ud800", 1)])), ascii_only=True), "f:1: question 0: 'text' holds half of a "),
+        (jsonl(passage("t", (5, "q", []), (5, "r", []))), "f:1: question 5: stands in line 1 already."),
+        (jsonl(PASSAGES[0], PASSAGES[0]), "f:2: question 0: stands in line 1 already."),
+    ],
+)
+def test_a_bad_line_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(data, "f")
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def outcome(data: bytes) -> "list[Item] | str":
+    """What ``parse`` returns, or the message of its error."""
+    try:
+        return parse(data, "f")
+    except UserError as error:
+        return str(error)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A file with some bytes taken out, and others put in."""
+    data = jsonl()
+    start = draw(st.integers(0, len(data)))
+    end = draw(st.integers(start, min(start + 9, len(data))))
+    return data[:start] + draw(st.binary(max_size=9)) + data[end:]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["passage", "text", "questions", "idx", "answers", "label"]), inner, max_size=4
+        )
+    ),
+)
+
+
+@given(st.one_of(st.binary(max_size=60), damaged(), JSON.map(lambda row: json.dumps(row).encode())))
+def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
+    items = outcome(data)
+    if isinstance(items, str):
+        assert re.fullmatch("f:[0-9]+: .+", items)
+    else:
+        for item in items:
+            question, answer = pair(item)
+            assert "\n\nQuestion: " in question
+            assert answer.encode() or not "".join(item.options).strip()
+
+
+def test_no_passage_with_a_question_is_no_row(release: Any, data_dir: Path) -> None:
+    release(MultiRC, train=jsonl(passage("t")), validation=jsonl())
+    dataset = MultiRC(MultiRCConfig())
+    dataset.prepare(data_dir, download=False)
+    assert dataset.fingerprint(data_dir)["rows"]["train"] == 0
+
+
+def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path) -> None:
+    release(MultiRC, train=jsonl())
+    with pytest.raises(
+        Missing, match=r"no file .*multirc/val\.jsonl; it is to be had as MultiRC/val\.jsonl of http://127"
+    ):
+        MultiRC(MultiRCConfig()).prepare(data_dir, download=False)
+
+
+def test_a_damaged_prepared_file_is_named(release: Any, data_dir: Path) -> None:
+    release(MultiRC, train=jsonl(), validation=jsonl())
+    dataset = MultiRC(MultiRCConfig())
+    path = dataset.prepare(data_dir, download=False) / "validation.jsonl"
+    path.write_text(path.read_text().replace('"answer":"trees"', '"answer":""'))
+    with pytest.raises(UserError, match=r"validation\.jsonl:2: damaged \(empty answer\)"):
+        dataset.rows("validation", data_dir)
+    path.write_text(path.read_text().replace("Question: ", "", 1))
+    with pytest.raises(UserError, match=r"validation\.jsonl:1: damaged \(no question behind the passage\)"):
+        dataset.rows("validation", data_dir)
+
+
+@pytest.mark.data
+def test_the_real_files(data_root: Path, tmp_path: Path, silent: list[str]) -> None:
+    dataset = MultiRC(MultiRCConfig())
+    dataset.prepare(tmp_path, silent.append, download=False)
+    fingerprint = dataset.fingerprint(tmp_path)
+    assert fingerprint["rows"] == {"train": 5_108, "validation": 950}
+    assert fingerprint["dropped"] == {"train": 23, "validation": 3}
+    assert "multirc: 23 of 5131 train questions have no right option: left out" in silent
+    passages = {
+        split: {row["question"].rpartition("\n\nQuestion: ")[0] for row in dataset.rows(split, tmp_path)}
+        for split in dataset.splits
+    }
+    assert not passages["train"] & passages["validation"]
+    options = [len(row["answer"].split(multirc.SEPARATOR)) for row in dataset.rows("train", tmp_path)]
+    assert [options.count(count) for count in range(1, 11)] == [1382, 1730, 1199, 533, 183, 52, 14, 8, 5, 2]
+    unlabelled = (data_root / "multirc/test.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"^test:1: question 0: an option without a 'label' of 0 or 1"):
+        parse(unlabelled, "test")
+
+
+@pytest.mark.data
+def test_paper_compat_gives_the_papers_files(data_root: Path, tmp_path: Path) -> None:
+    dataset = MultiRC(MultiRCConfig(paper_compat=True))
+    dataset.prepare(tmp_path, download=False)
+    assert dataset.fingerprint(tmp_path)["rows"] == {"train": 5_131, "validation": 953}
+    sizes = {}
+    for split in dataset.splits:
+        rows = [{"question": row["question"], "answer": row["answer"]} for row in dataset.rows(split, tmp_path)]
+        content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+        sizes[split] = (len(content), hashlib.sha256(content).hexdigest()[:8])
+    assert sizes == {"train": (8_961_590, "4fd219f8"), "validation": (1_588_822, "2c48691c")}

@@ -1,0 +1,270 @@
+import gzip
+import hashlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.data import RJokesConfig
+from ntl.data import rjokes
+from ntl.data.raw import Missing
+from ntl.data.rjokes import RJokes, held_out, parse, parse_train, unescape
+
+LINES = (
+    '3\tWhy so tense? The past said "no.\n'
+    "0\ta\\\tb\tc \\\\d \\n “é”\xa0 \n"
+    '11\t"Quoted?" she said\n'
+    "0\tlast\u2028line\x85of\x0bone joke"
+)
+JOKES = [
+    'Why so tense? The past said "no.',
+    "a\tb\tc \\d \\n “é”\xa0 ",
+    '"Quoted?" she said',
+    "last\u2028line\x85of\x0bone joke",
+]
+SCORES = ["3", "0", "11", "0"]
+
+
+def many(rows: int, word: str = "joke") -> bytes:
+    return gzip.compress("".join(f"{i % 12}\t{word} {i}\n" for i in range(rows)).encode())
+
+
+def by_git(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def test_only_the_first_tab_separates_and_nothing_is_quoted(release: Any, data_dir: Path, silent: list[str]) -> None:
+    release(RJokes, validation=gzip.compress(LINES.encode()), test=gzip.compress(f"{LINES}\n".encode()))
+    dataset = RJokes(RJokesConfig())
+    dataset.prepare(data_dir, silent.append, download=False)
+    for split in ("validation", "test"):
+        rows = list(dataset.rows(split, data_dir))
+        assert [row["question"] for row in rows] == JOKES
+        assert [row["answer"] for row in rows] == SCORES
+        assert [row["id"] for row in rows] == [f"{split}/0000{i}" for i in range(4)]
+    assert silent[0].startswith("rjokes: licence: Reddit's API terms")
+    assert sum("licence" in line for line in silent) == 1
+
+
+def test_paper_compat_keeps_backslashes_and_cuts_the_end(release: Any, data_dir: Path) -> None:
+    release(RJokes, validation=gzip.compress(LINES.encode()), test=many(5))
+    dataset = RJokes(RJokesConfig(paper_compat=True))
+    dataset.prepare(data_dir, download=False)
+    assert dataset.rows("validation", data_dir)[1]["question"] == "a\\\tb\tc \\\\d \\n “é”"
+    assert run_id(compose(["dataset=rjokes", "paper_compat=true"])) != run_id(compose(["dataset=rjokes"]))
+
+
+@pytest.mark.parametrize(
+    ("written", "joke"),
+    [("a\\\\b", "a\\b"), ("a\\\\\tb", "a\\\tb"), ("a\\\\\\\tb", "a\\\tb"), ("\\n\\", "\\n\\"), ("", "")],
+)
+def test_unescape(written: str, joke: str) -> None:
+    assert unescape(written) == joke
+
+
+@given(st.text(alphabet='a\t\\" '))
+def test_unescape_undoes_what_the_authors_writer_did(joke: str) -> None:
+    assert unescape(re.sub(r"([\\\t])", r"\\\1", joke)) == joke
+
+
+def test_without_the_training_file_the_rest_is_prepared(release: Any, data_dir: Path, silent: list[str]) -> None:
+    release(RJokes, validation=many(20), test=many(30))
+    dataset = RJokes(RJokesConfig())
+    folder = dataset.prepare(data_dir, silent.append)
+    missing = (
+        f"rjokes has no train rows: no file {data_dir}/rjokes/train.tsv.gz; it is to be had as "
+        "http://127.0.0.1:9/rjokes/train.tsv.gz; dataset.allow_dev_training=true trains on a part of dev instead."
+    )
+    assert silent[-1] == missing
+    assert dataset.fingerprint(data_dir)["rows"] == {"validation": 20, "test": 30}
+    with pytest.raises(Missing) as caught:
+        dataset.rows("train", data_dir)
+    assert str(caught.value) == missing
+    # Prepared again only when the file has come.
+    assert dataset.prepare(data_dir, silent.append, download=False) == folder
+    assert silent[-1] == missing
+
+
+def test_a_training_file_that_comes_later_is_taken(
+    release: Any, data_dir: Path, silent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(RJokes, validation=many(20), test=many(30))
+    dataset = RJokes(RJokesConfig(train_rows=24))
+    dataset.prepare(data_dir, silent.append, download=False)
+    release(RJokes, train=many(36), validation=many(20), test=many(30))
+    monkeypatch.setattr(rjokes, "TRAIN_HISTOGRAM", (3,) * 12)
+    folder = dataset.prepare(data_dir, silent.append, download=False)
+    assert dataset.fingerprint(data_dir)["rows"] == {"train": 24, "validation": 20, "test": 30}
+    assert "comparable" not in dataset.fingerprint(data_dir)
+    assert [path.name for path in data_dir.iterdir() if path.is_dir()] in (
+        [folder.name, "rjokes"],
+        ["rjokes", folder.name],
+    )
+
+
+def test_a_training_file_is_checked_by_its_histogram(release: Any, data_dir: Path) -> None:
+    release(RJokes, train=many(36), validation=many(20), test=many(30))
+    with pytest.raises(UserError, match=r"train\.tsv\.gz:36: 3 jokes of score 0, the authors counted 118365; this is"):
+        RJokes(RJokesConfig()).prepare(data_dir)
+    with pytest.raises(UserError, match="f:2: no tab"):
+        parse_train(b"1\ta\n2", "f")
+
+
+def test_training_on_dev_is_deterministic_and_says_so(release: Any, data_dir: Path) -> None:
+    release(RJokes, validation=many(2000), test=many(30))
+    dataset = RJokes(RJokesConfig(allow_dev_training=True, test_rows=7))
+    dataset.prepare(data_dir, download=False)
+    rows = {split: [row["question"] for row in dataset.rows(split, data_dir)] for split in dataset.splits}
+    assert sorted(rows["train"] + rows["validation"]) == sorted(f"joke {i}" for i in range(2000))
+    assert rows["validation"] == [f"joke {i}" for i in range(2000) if held_out(f"joke {i}")]
+    assert 150 < len(rows["validation"]) < 250
+    assert rows["validation"][:3] == ["joke 4", "joke 15", "joke 23"]
+    assert rows["test"] == [f"joke {i}" for i in range(7)]
+    fingerprint = dataset.fingerprint(data_dir)
+    assert fingerprint["comparable"] is False
+    assert fingerprint["reason"] == rjokes.DEV_ONLY
+    assert fingerprint["licence"] == rjokes.LICENCE
+
+
+def test_equal_jokes_fall_on_one_side() -> None:
+    # sha1("a") begins with 86f7e437, in base ten 2264392759.
+    assert not held_out("a")
+    assert [word for word in map(str, range(30)) if held_out(word)] == [
+        word for word in map(str, range(30)) if int(hashlib.sha1(word.encode()).hexdigest()[:8], 16) % 10 == 0
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "f:1: the file is empty."),
+        (b"1\ta\n2 b\n", "f:2: no tab between score and joke."),
+        (b"1\ta\n\n", "f:2: no tab between score and joke."),
+        (b"1\ta\n12\tb\n", "f:2: the score '12' is not one of 0 to 11."),
+        (b"1\ta\n-1\tb\n", "f:2: the score '-1' is not one of 0 to 11."),
+        (b"01\tb\n", "f:1: the score '01' is not one of 0 to 11."),
+        ("²\tb\n".encode(), "f:1: the score '²' is not one of 0 to 11."),
+        (b"1\ta\n3\t \n", "f:2: empty joke."),
+        (b"1\ta\n3\tb\xff\n", "f:2: byte 0xff is not UTF-8."),
+    ],
+)
+def test_a_bad_line_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(data, "f")
+    assert str(caught.value) == message
+
+
+def outcome(data: bytes) -> "list[tuple[str, str]] | str":
+    """What ``parse`` returns, or the message of its error."""
+    try:
+        return parse(data, "f")
+    except UserError as error:
+        return str(error)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A file with some bytes taken out, and others put in."""
+    data = LINES.encode()
+    start = draw(st.integers(0, len(data)))
+    end = draw(st.integers(start, min(start + 9, len(data))))
+    return data[:start] + draw(st.binary(max_size=9)) + data[end:]
+
+
+@given(st.one_of(st.binary(max_size=60), damaged()))
+def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
+    rows = outcome(data)
+    if isinstance(rows, str):
+        assert re.fullmatch("f:[0-9]+: .+", rows)
+    else:
+        assert len(rows) == len(data.removesuffix(b"\n").split(b"\n"))
+        assert all(joke.strip() and "\n" not in joke and score in rjokes.SCORES for joke, score in rows)
+
+
+def test_a_gzip_cut_short_is_named_with_its_line(release: Any, data_dir: Path) -> None:
+    words = " ".join(hashlib.sha256(bytes([i % 256])).hexdigest() for i in range(9))
+    whole = gzip.compress("".join(f"1\t{i} {words}\n" for i in range(20_000)).encode())
+    release(RJokes, validation=many(20), test=whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"rjokes/test\.tsv\.gz:[1-9][0-9]+: truncated or damaged here") as caught:
+        RJokes(RJokesConfig()).prepare(data_dir)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["rjokes"]
+
+
+def test_a_joke_of_forty_thousand_characters(release: Any, data_dir: Path) -> None:
+    long = 'ha \\\\ " é' * 5_000
+    release(RJokes, validation=gzip.compress(f"4\t{long}\n".encode()), test=many(5))
+    dataset = RJokes(RJokesConfig())
+    dataset.prepare(data_dir, download=False)
+    assert dataset.load("validation", data_dir)[0]["question"] == unescape(long)
+    assert len(unescape(long)) == 40_000
+
+
+def test_a_damaged_prepared_file_is_named(release: Any, data_dir: Path) -> None:
+    release(RJokes, validation=many(20), test=many(30))
+    dataset = RJokes(RJokesConfig())
+    path = dataset.prepare(data_dir, download=False) / "test.jsonl"
+    path.write_text(path.read_text().replace('"answer":"2"', '"answer":"20"', 1))
+    with pytest.raises(UserError, match=r"test\.jsonl:3: damaged \(the score '20' is not one of 0 to 11\)"):
+        dataset.rows("test", data_dir)
+
+
+@pytest.mark.data
+def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
+    dataset = RJokes(RJokesConfig())
+    dataset.prepare(tmp_path, download=False)
+    rows = dataset.fingerprint(tmp_path)["rows"]
+    assert (rows["validation"], rows["test"]) == (43_246, 43_246)
+    jokes, counts = {}, {}
+    for split in ("validation", "test"):
+        examples = list(dataset.rows(split, tmp_path))
+        jokes[split] = [row["question"] for row in examples]
+        histogram = Counter(row["answer"] for row in examples)
+        counts[split] = [histogram[score] for score in rjokes.SCORES]
+    assert counts == {
+        "validation": [14962, 10382, 7715, 4194, 2540, 1590, 825, 461, 239, 172, 160, 6],
+        "test": [14942, 10336, 7908, 4069, 2571, 1558, 829, 446, 240, 179, 163, 5],
+    }
+    for name, expected in {**{k: counts[k] for k in counts}, "train": list(rjokes.TRAIN_HISTOGRAM)}.items():
+        file = {"validation": "dev"}.get(name, name)
+        published = json.loads((data_root / f"rjokes/distributions/{file}_distribution.json").read_bytes())
+        assert [published[score] for score in rjokes.SCORES] == expected
+    assert sum(rjokes.TRAIN_HISTOGRAM) == 345_965
+    validation, test = jokes["validation"], jokes["test"]
+    assert (len(validation) - len(set(validation)), len(test) - len(set(test))) == (178, 136)
+    assert len({*validation} & {*test}) == 242
+    assert sum(joke in shared for shared in [{*validation}] for joke in test) == 289
+    assert [sum('"' in joke for joke in part) for part in (validation, test)] == [8_831, 8_885]
+    assert max(map(len, validation)) == 39_743
+    assert [sum("\t" in joke for joke in part) for part in (validation, test)] == [12, 12]
+
+
+@pytest.mark.data
+def test_paper_compat_gives_the_papers_files(data_root: Path, tmp_path: Path) -> None:
+    dataset = RJokes(RJokesConfig(paper_compat=True))
+    dataset.prepare(tmp_path, download=False)
+    # Names that git gave to the authors' own files of question and answer.
+    blobs = {
+        "validation": "c33410b374dde8077ce529b9b0bb95e82b58800f",
+        "test": "1f1e7aadf575f9d663ab91aa0f53c9b8f7643e86",
+    }
+    for split, blob in blobs.items():
+        rows = [{"question": row["question"], "answer": row["answer"]} for row in dataset.rows(split, tmp_path)]
+        assert by_git("".join(f"{json.dumps(row)}\n" for row in rows).encode()) == blob
+
+
+@pytest.mark.data
+def test_training_on_the_real_dev(data_root: Path, tmp_path: Path) -> None:
+    dataset = RJokes(RJokesConfig(allow_dev_training=True))
+    dataset.prepare(tmp_path, download=False)
+    assert dataset.fingerprint(tmp_path)["rows"] == {"train": 39_093, "validation": 4_153, "test": 43_246}
+    train, validation = (
+        {row["question"] for row in dataset.rows(split, tmp_path)} for split in ("train", "validation")
+    )
+    assert not train & validation
