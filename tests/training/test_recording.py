@@ -25,6 +25,7 @@ SCORES = SimpleNamespace(
     digits={"test": {"1": 3}},
     ids_sha256={"test": "i" * 64},
     predictions_sha256="p" * 64,
+    rules={"default": 2, "paper": 1},
 )
 LINES = [
     {"step": 4, "loss": 3.0, "ce": 2.0, "ntl": 1.0, "learning_rate": 0.5, "grad_norm": 0.25, "epoch": 1.0},
@@ -56,6 +57,7 @@ def test_what_was_computed(record: RunRecord) -> None:
     assert record.groups == SCORES.groups
     assert (record.correct, record.digit_histograms) == (SCORES.correct, SCORES.digits)
     assert (record.ids_sha256, record.predictions_sha256) == (SCORES.ids_sha256, "p" * 64)
+    assert record.rules == {"default": 2, "paper": 1}
     assert record.data["rows"] == {"train": 96, "validation": 20, "test": 30}
     assert all(len(digest) == 64 for digest in record.data["files"].values())
 
