@@ -122,14 +122,19 @@ def map_datasets(folder: Path, rows_per_file: int, tokenizer: str, processes: in
         }
 
     row: Row = {"pairs": len(data)}
-    with timed(row):
-        data.map(
-            encode,
-            batched=True,
-            remove_columns=data.column_names,
-            num_proc=processes if processes > 1 else None,
-            load_from_cache_file=False,
-        )
+    environment = os.environ
+    try:
+        with timed(row):
+            data.map(
+                encode,
+                batched=True,
+                remove_columns=data.column_names,
+                num_proc=processes if processes > 1 else None,
+                load_from_cache_file=False,
+            )
+    finally:
+        # map() leaves a copy in its place, on which nothing that was set before can be undone.
+        os.environ = environment  # noqa: B003 - the very object is put back
     return row
 
 
