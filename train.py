@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from ntl.config.composition import register, to_config
+from ntl.config.composition import help_text, register, to_config
 from ntl.config.errors import Diverged, UserError
 from ntl.config.report import report
 
@@ -33,6 +33,9 @@ def task(raw: DictConfig) -> None:
 
 
 def main() -> None:
+    if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
+        print(help_text())  # Hydra's own would walk and copy every config first
+        return
     task()
     for error in failures:
         raise error

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.conf import HelpConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
@@ -86,8 +85,6 @@ def register() -> None:
     for path, node in SCHEMAS.items():
         group, name = path.rsplit("/", 1)
         store.store(group=f"schema/{group}", name=name, node=node)
-    # Hydra substitutes $-variables in the template.
-    store.store(group="hydra/help", name="ntl", node=HelpConf(app_name="train.py", template=help_text()))
 
 
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:

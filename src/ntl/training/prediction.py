@@ -35,9 +35,8 @@ def check_lengths(session: "Session") -> None:
     dataset, limit = session.dataset, session.config.trainer.max_input_length
     generated = dict.fromkeys(dataset.test_splits, max_new_tokens(session))
     for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
-        offsets = session.encoded(split).offsets
-        question = int((offsets[1::2] - offsets[:-1:2]).max())
-        whole = int((offsets[2::2] - offsets[:-1:2]).max())
+        about = session.encoded(split).about
+        question, whole = about["longest_question"], about["longest_example"]
         # The last token of an answer is predicted and never read.
         needed = max(whole, question + generated.get(split, 0)) - 1
         if needed > positions:
