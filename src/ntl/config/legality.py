@@ -79,8 +79,6 @@ def validate(config: Any) -> None:
             f"model={config.model.name} tokenizer={config.tokenizer.name}: this model reads {' or '.join(kinds)}; "
             f"use tokenizer={kinds[-1]}."
         )
-    if not (config.model.pretrained or config.model.hub_id or config.tokenizer.path or config.model.path):
-        return
     if config.model.pretrained and not (config.model.hub_id or config.model.path):
         raise UserError(
             f"model={config.model.name} model.pretrained=true: no published weights; "

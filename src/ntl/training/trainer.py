@@ -12,8 +12,9 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 
 from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
+from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
-from ntl.training.objectives.next_token import IGNORE_INDEX, Parts
+from ntl.training.objectives.next_token import Parts
 from ntl.training.sampling import EpochOfSampler, EpochSampler
 
 # What is summed between two log lines: the step losses, then Parts.

@@ -10,11 +10,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ntl.config.objective import NextTokenConfig
+from ntl.data.collate import IGNORE_INDEX
 from ntl.losses.rows import is_number
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.terms import Loss, LossTerms
-
-IGNORE_INDEX = -100
 
 
 class Parts(NamedTuple):
