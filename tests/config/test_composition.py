@@ -5,7 +5,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import Config, UserError, compose
 from ntl.config.composition import CONFIG_DIR, GROUPS, choices, help_text, to_config
-from ntl.config.legality import TOKENIZERS
+from ntl.config.legality import FAMILIES
 
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
 
@@ -53,7 +53,7 @@ def test_the_default_is_what_the_readme_says(composed) -> None:
 
 
 def test_every_family_has_a_row_in_the_table_of_legal_combinations(composed) -> None:
-    assert {composed(f"model={name}").model.family for name in choices("model")} <= set(TOKENIZERS)
+    assert {composed(f"model={name}").model.family for name in choices("model")} <= set(FAMILIES)
 
 
 @pytest.mark.parametrize("override", ["+trainer.foo=1", "+foo=1", "+loss.number.foo=1"])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.data.collate import CausalCollator, Seq2SeqCollator, collator_for
+from ntl.data.collate import CausalCollator, Seq2SeqCollator, token_collator
 
 PAD, EOS, START = 0, 1, 9
 
@@ -85,5 +85,5 @@ def test_either_side_gives_the_same_loss(left: bool) -> None:
 
 def test_collator_for_either_family() -> None:
     seq2seq = SimpleNamespace(is_encoder_decoder=True, pad_token_id=0, decoder_start_token_id=0)
-    assert collator_for(seq2seq) == Seq2SeqCollator(0, 0)
-    assert collator_for(SimpleNamespace(is_encoder_decoder=False, pad_token_id=3)) == CausalCollator(3)
+    assert token_collator(seq2seq, None) == Seq2SeqCollator(0, 0)
+    assert token_collator(SimpleNamespace(is_encoder_decoder=False, pad_token_id=3), None) == CausalCollator(3)

@@ -20,9 +20,16 @@ CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
 SCHEMAS = {
     "model/t5": model.T5Config,
     "model/gpt2": model.GPT2Config,
+    "model/causal": model.CausalConfig,
+    "model/rt": model.RTConfig,
+    "model/xval": model.XValConfig,
+    "model/t5_regression": model.T5RegressionConfig,
+    "model/gpt2_regression": model.GPT2RegressionConfig,
     "tokenizer/base": tokenizer.TokenizerConfig,
     "loss/base": loss.LossConfig,
     "objective/next_token": objective.NextTokenConfig,
+    "objective/regression": objective.RegressionConfig,
+    "objective/masked_number": objective.MaskedNumberConfig,
     "dataset/noisy_numbers": data.NoisyNumbersConfig,
     "dataset/arithmetic": data.ArithmeticConfig,
     "dataset/mathematics": data.MathematicsConfig,
@@ -33,6 +40,7 @@ SCHEMAS = {
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
+    "decoding/number_head": decoding.NumberHeadConfig,
     "tracking/base": root.TrackingConfig,
 }
 

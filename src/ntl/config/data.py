@@ -11,10 +11,14 @@ def _count(default: int) -> int:
 
 @dataclass
 class DatasetConfig:
-    """``name`` is the group's choice; ``_target_`` the class in ``ntl.data`` built from this config."""
+    """``name`` is the group's choice; ``_target_`` the class in ``ntl.data`` built from this config.
+
+    ``answers`` are a ``number``, a ``reasoning`` that ends in one, or a ``text`` (``ntl.config.legality``).
+    """
 
     _target_: str = MISSING
     name: str = MISSING
+    answers: str = "number"
 
 
 @dataclass
@@ -88,6 +92,7 @@ class GSM8KConfig(DatasetConfig):
 
     _target_: str = "ntl.data.gsm8k.GSM8K"
     name: str = "gsm8k"
+    answers: str = "reasoning"
     paper_compat: bool = False
     test_rows: int = _limit()
 
@@ -114,4 +119,5 @@ class MultiRCConfig(DatasetConfig):
 
     _target_: str = "ntl.data.multirc.MultiRC"
     name: str = "multirc"
+    answers: str = "text"
     paper_compat: bool = False

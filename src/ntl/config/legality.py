@@ -3,16 +3,40 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ntl.config.errors import UserError
 
-# The one table of legal combinations: model family -> tokenizer kinds that it can read.
-TOKENIZERS = {
-    "t5": ("default", "digit"),
-    "decoder": ("default", "digit"),
+
+@dataclass(frozen=True)
+class Family:
+    """What the models of one family take: kinds of tokenizer, what answers are; the default tokenizer stands last."""
+
+    head: str
+    tokenizers: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+ANSWERS = {
+    "number": "is one number",
+    "reasoning": "is worked out in text",
+    "text": "is text",
+}
+HEADS = {
+    "lm": "a language-model head",
+    "regression": "one output for a sequence",
+    "masked_number": "a number head at a masked position",
+}
+# The one table of legal combinations. Losses, objectives and decodings fit where they have the family's head.
+FAMILIES = {
+    "t5": Family("lm", ("default", "digit"), tuple(ANSWERS)),
+    "decoder": Family("lm", ("default", "digit"), tuple(ANSWERS)),
+    "rt": Family("lm", ("rt",), tuple(ANSWERS)),
+    "t5_regression": Family("regression", ("digit", "default"), ("number",)),
+    "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
+    "xval": Family("masked_number", ("xval",), ("number",)),
 }
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -60,6 +84,39 @@ def _check_choice(name: str, value: str, options: tuple[str, ...]) -> None:
         raise UserError(f"{name}={value}: choose one of {', '.join(options)}.{nearest(value, options)}")
 
 
+def _check_family(config: Any) -> None:
+    model = config.model
+    family = FAMILIES.get(model.family)
+    if family is None or family.head != model.head:
+        raise UserError(
+            f"model={model.name} family={model.family} head={model.head}: choose one of "
+            f"{', '.join(f'{name} ({each.head})' for name, each in FAMILIES.items())}.{nearest(model.family, FAMILIES)}"
+        )
+    if config.tokenizer.kind not in family.tokenizers:
+        raise UserError(
+            f"model={model.name} tokenizer={config.tokenizer.name}: this model reads "
+            f"{' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
+        )
+    if config.dataset.answers not in family.answers:
+        takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
+        raise UserError(
+            f"model={model.name} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and "
+            f"this model predicts an answer {takes}; take another data set, or a language model."
+        )
+    heads = {
+        "loss": config.loss.heads,
+        "objective": [config.objective.head],
+        "decoding": [config.decoding.head],
+    }
+    for group, fits in heads.items():
+        if model.head not in fits:
+            raise UserError(
+                f"model={model.name} {group}={getattr(config, group).name}: this model has "
+                f"{HEADS[model.head]}, and this {group} is for {' or '.join(HEADS[head] for head in fits)}; "
+                f"leave {group}= out, or choose one that fits."
+            )
+
+
 def validate(config: Any) -> None:
     """Raise ``UserError`` with one line at the first thing that is out of range or does not fit."""
     _check_ranges(config)
@@ -73,12 +130,7 @@ def validate(config: Any) -> None:
             "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
             "set trainer.eval_steps, or trainer.schedule=constant."
         )
-    kinds = TOKENIZERS[config.model.family]
-    if config.tokenizer.kind not in kinds:
-        raise UserError(
-            f"model={config.model.name} tokenizer={config.tokenizer.name}: this model reads {' or '.join(kinds)}; "
-            f"use tokenizer={kinds[-1]}."
-        )
+    _check_family(config)
     if config.model.pretrained and not (config.model.hub_id or config.model.path):
         raise UserError(
             f"model={config.model.name} model.pretrained=true: no published weights; "

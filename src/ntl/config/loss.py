@@ -19,10 +19,12 @@ class LossConfig:
     """total = base + weight x number (paper, Eq. 3: CE + lambda NTL).
 
     ``base`` is averaged over all labelled tokens, ``number`` over number-labelled tokens; without ``number`` the
-    weight has no effect. ``cost`` builds the cost matrix from the number tokens' values.
+    weight has no effect. ``cost`` builds the cost matrix from the number tokens' values. ``heads`` are those whose
+    output the terms read (``ntl.config.legality``).
     """
 
     name: str = MISSING
+    heads: list[str] = field(default_factory=lambda: ["lm"])
     base: FunctionConfig = field(default_factory=lambda: FunctionConfig("ntl.losses.cross_entropy"))
     number: FunctionConfig | None = None
     cost: FunctionConfig | None = None

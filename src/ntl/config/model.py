@@ -1,6 +1,7 @@
 """Schemas of the models: where the weights come from, and the shape when they do not."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -10,21 +11,34 @@ def _size(default: int) -> int:
 
 
 @dataclass
+class LoraConfig:
+    """Low-rank adaptation (Hu et al., 2021) of every linear layer; ``rank`` 0 trains all weights instead."""
+
+    rank: int = field(default=0, metadata={"min": 0})
+    alpha: float = field(default=32.0, metadata={"above": 0})
+    dropout: float = field(default=0.0, metadata={"min": 0, "max": 0.9})
+
+
+@dataclass
 class ModelConfig:
     """What every model has.
 
-    ``family`` decides which tokenizers and losses fit (``ntl.config.legality``). ``hub_id`` is the published
-    checkpoint, empty for a stand-in that has none. ``path``, a local folder or ``owner/name``, takes its place.
-    ``pretrained=false`` builds the architecture from this config with random weights.
+    ``family`` decides which tokenizers and data sets fit, ``head`` which losses, objectives and decodings
+    (``ntl.config.legality``). ``hub_id`` is the published checkpoint, empty for a stand-in that has none. ``path``, a
+    local folder or ``owner/name``, takes its place. ``pretrained=false`` builds the architecture from this config with
+    random weights. ``requires`` says in words what the model needs.
     """
 
     _target_: str = MISSING
     name: str = MISSING
     family: str = MISSING
+    head: str = "lm"
     hub_id: str = ""
     path: str = ""
+    requires: str = ""
     pretrained: bool = True
     dropout: float = field(default=0.1, metadata={"min": 0, "max": 0.9})
+    lora: LoraConfig = field(default_factory=LoraConfig)
 
 
 @dataclass
@@ -43,6 +57,28 @@ class T5Config(ModelConfig):
 
 
 @dataclass
+class T5RegressionConfig(T5Config):
+    """T5 with one output on the decoder's last position (paper, Table 4)."""
+
+    _target_: str = "ntl.models.regression.build_t5"
+    family: str = "t5_regression"
+    head: str = "regression"
+
+
+@dataclass
+class RTConfig(T5Config):
+    """Regression Transformer (Born and Manica, 2023) as the paper has it: T5 with frozen number encodings.
+
+    The encoding of a token ``_d_e_`` is that of d x 10^e; ``log_scale`` and ``max_value`` scale it (paper: on, 3e9).
+    """
+
+    _target_: str = "ntl.models.rt.build"
+    family: str = "rt"
+    log_scale: bool = True
+    max_value: float = field(default=3e9, metadata={"above": 0})
+
+
+@dataclass
 class GPT2Config(ModelConfig):
     """GPT-2: learned positions, tied embeddings, GELU."""
 
@@ -53,3 +89,47 @@ class GPT2Config(ModelConfig):
     n_head: int = _size(12)
     n_positions: int = _size(1024)
     vocab_size: int = field(default=0, metadata={"min": 0})
+
+
+@dataclass
+class GPT2RegressionConfig(GPT2Config):
+    """GPT-2 with one output on the last token."""
+
+    _target_: str = "ntl.models.regression.build_gpt2"
+    family: str = "decoder_regression"
+    head: str = "regression"
+
+
+@dataclass
+class CausalConfig(ModelConfig):
+    """Any decoder-only model of transformers.
+
+    ``architecture`` is its ``model_type`` ("granite", "llama", "qwen2"), ``settings`` are those of that type's config
+    class where the model is built from scratch; ``vocab_size`` is the least number of embedding rows.
+    """
+
+    _target_: str = "ntl.models.causal.build"
+    family: str = "decoder"
+    architecture: str = MISSING
+    vocab_size: int = field(default=0, metadata={"min": 0})
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class XValConfig(ModelConfig):
+    """xVal (Golkar et al., 2023) as the paper trains it: a pre-norm encoder whose ``[NUM]`` embedding is scaled.
+
+    ``paper_compat`` attends to padding, as the original does.
+    """
+
+    _target_: str = "ntl.models.xval.build"
+    family: str = "xval"
+    head: str = "masked_number"
+    pretrained: bool = False
+    d_model: int = _size(768)
+    d_ff: int = _size(3072)
+    num_layers: int = _size(12)
+    num_heads: int = _size(12)
+    max_positions: int = _size(512)
+    vocab_size: int = field(default=0, metadata={"min": 0})
+    paper_compat: bool = False

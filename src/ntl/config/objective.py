@@ -1,4 +1,4 @@
-"""Schema of the training objective: which tokens are predicted from which."""
+"""Schema of the training objective: what is predicted from what."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,20 @@ from omegaconf import MISSING
 
 @dataclass
 class ObjectiveConfig:
-    """``_target_`` is the nn.Module that wraps a model and computes the loss inside its forward."""
+    """``_target_`` is the nn.Module that wraps a model and computes the loss inside its forward.
+
+    ``head`` is what of a model it trains, ``lm``, ``regression`` or ``masked_number`` (``ntl.config.legality``);
+    ``collator`` makes its batches; ``keep_target`` stores the number that an answer is beside the answer's tokens.
+    ``watch`` is the validation term that the plateau schedule looks at, ``ce`` or ``ntl``: never their sum, so that
+    runs with different weights share one schedule.
+    """
 
     _target_: str = MISSING
     name: str = MISSING
+    head: str = "lm"
+    collator: str = "ntl.data.collate.token_collator"
+    keep_target: bool = False
+    watch: str = "ce"
 
 
 @dataclass
@@ -19,3 +29,26 @@ class NextTokenConfig(ObjectiveConfig):
 
     _target_: str = "ntl.training.objectives.next_token.NextToken"
     name: str = "next_token"
+
+
+@dataclass
+class RegressionConfig(ObjectiveConfig):
+    """One output for a sequence against the number that its answer is (paper, Table 4)."""
+
+    _target_: str = "ntl.training.objectives.regression.Regression"
+    name: str = "regression"
+    head: str = "regression"
+    collator: str = "ntl.data.number_collate.regression_collator"
+    keep_target: bool = True
+    watch: str = "ntl"
+
+
+@dataclass
+class MaskedNumberConfig(ObjectiveConfig):
+    """The answer's last number is masked: its token and its value are predicted (xVal)."""
+
+    _target_: str = "ntl.training.objectives.masked_number.MaskedNumber"
+    name: str = "masked_number"
+    head: str = "masked_number"
+    collator: str = "ntl.data.number_collate.masked_number_collator"
+    watch: str = "ntl"

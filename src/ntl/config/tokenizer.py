@@ -10,7 +10,8 @@ class TokenizerConfig:
     """``kind`` is the segmentation; ``digits_only`` says which tokens the losses count as numbers.
 
     ``path``, a local folder or ``owner/name``, replaces the model's own tokenizer files. A model without published
-    files gets one trained on the prepared text, of at most ``vocab_size`` pieces.
+    files gets one trained on the prepared text, of at most ``vocab_size`` pieces. ``paper_compat`` leaves the sign of a
+    number in the text, as the original's xVal does; it has a meaning for ``kind=xval`` alone.
     """
 
     name: str = MISSING
@@ -18,3 +19,4 @@ class TokenizerConfig:
     digits_only: bool = True
     path: str = ""
     vocab_size: int = field(default=256, metadata={"min": 32})
+    paper_compat: bool = False

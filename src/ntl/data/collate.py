@@ -15,9 +15,10 @@ Encoded = dict[str, np.ndarray]
 Batch = dict[str, torch.Tensor]
 
 
-def _pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False) -> torch.Tensor:
+def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: Any = np.int64) -> torch.Tensor:
+    """Rows of any lengths as one tensor (B, longest), filled up with ``value``."""
     width = max(len(row) for row in rows)
-    padded = np.full((len(rows), width), value, dtype=np.int64)
+    padded = np.full((len(rows), width), value, dtype=dtype)
     for line, row in zip(padded, rows, strict=True):
         if left:
             line[width - len(row) :] = row
@@ -26,7 +27,8 @@ def _pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False) -> torch
     return torch.from_numpy(padded)
 
 
-def _mask(lengths: Sequence[int], *, left: bool = False) -> torch.Tensor:
+def mask(lengths: Sequence[int], *, left: bool = False) -> torch.Tensor:
+    """(B, longest) int64: 1 where a row of that length has a token, 0 on padding."""
     lengths_B1 = torch.tensor(lengths)[:, None]
     width = int(lengths_B1.max())
     positions = torch.arange(width)
@@ -49,18 +51,18 @@ class Seq2SeqCollator:
         answers = [example["answer_ids"] for example in examples]
         decoder_inputs = [np.concatenate([[self.start_token_id], answer[:-1]]) for answer in answers]
         return {
-            "input_ids": _pad(questions, self.pad_token_id),
-            "attention_mask": _mask([len(question) for question in questions]),
-            "decoder_input_ids": _pad(decoder_inputs, self.pad_token_id),
-            "labels": _pad(answers, IGNORE_INDEX),
+            "input_ids": pad(questions, self.pad_token_id),
+            "attention_mask": mask([len(question) for question in questions]),
+            "decoder_input_ids": pad(decoder_inputs, self.pad_token_id),
+            "labels": pad(answers, IGNORE_INDEX),
         }
 
     def prompts(self, examples: Sequence[Encoded]) -> Batch:
         """What generation starts from: input_ids and attention_mask (B, S)."""
         questions = [example["question_ids"] for example in examples]
         return {
-            "input_ids": _pad(questions, self.pad_token_id),
-            "attention_mask": _mask([len(question) for question in questions]),
+            "input_ids": pad(questions, self.pad_token_id),
+            "attention_mask": mask([len(question) for question in questions]),
         }
 
 
@@ -83,22 +85,22 @@ class CausalCollator:
             inputs.append(np.concatenate([question, answer[:-1]]))
             labels.append(np.concatenate([np.full(len(question) - 1, IGNORE_INDEX), answer]))
         return {
-            "input_ids": _pad(inputs, self.pad_token_id, left=self.pad_left),
-            "attention_mask": _mask([len(row) for row in inputs], left=self.pad_left),
-            "labels": _pad(labels, IGNORE_INDEX, left=self.pad_left),
+            "input_ids": pad(inputs, self.pad_token_id, left=self.pad_left),
+            "attention_mask": mask([len(row) for row in inputs], left=self.pad_left),
+            "labels": pad(labels, IGNORE_INDEX, left=self.pad_left),
         }
 
     def prompts(self, examples: Sequence[Encoded]) -> Batch:
         """What generation starts from: input_ids and attention_mask (B, S), padded on the left."""
         questions = [example["question_ids"] for example in examples]
         return {
-            "input_ids": _pad(questions, self.pad_token_id, left=True),
-            "attention_mask": _mask([len(question) for question in questions], left=True),
+            "input_ids": pad(questions, self.pad_token_id, left=True),
+            "attention_mask": mask([len(question) for question in questions], left=True),
         }
 
 
-def collator_for(model_config: Any) -> Seq2SeqCollator | CausalCollator:
-    """The collator for a transformers model config."""
+def token_collator(model_config: Any, tokenizer: Any) -> Seq2SeqCollator | CausalCollator:
+    """The collator of a language model, for its transformers config."""
     if model_config.is_encoder_decoder:
         return Seq2SeqCollator(model_config.pad_token_id, model_config.decoder_start_token_id)
     return CausalCollator(model_config.pad_token_id)

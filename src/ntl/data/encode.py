@@ -21,14 +21,14 @@ import numpy as np
 
 from ntl.config import UserError
 from ntl.data import encode_worker
-from ntl.data.encode_worker import BlockEncoder, Encoded, Settings, receive, send, settings_bytes
+from ntl.data.encode_worker import USER_ERROR, BlockEncoder, Encoded, Settings, receive, send, settings_bytes
 from ntl.data.encoded import ABOUT, EncodedDataset, EncodedWriter
 from ntl.data.files import one_line_errors
 from ntl.data.preparation import lock
 from ntl.data.store import Rows
 from ntl.tokenizers.describe import backend_state, tokenizer_fingerprint
 
-FORMAT = 3
+FORMAT = 4
 # Rows of a block where the source is not a prepared file.
 CHUNK = 5_000
 # Below this many blocks of a prepared file, worker processes cost more than they save.
@@ -46,6 +46,7 @@ def encode_dataset(
     key: str,
     decoder_only: bool,
     max_length: int,
+    keep_target: bool = False,
     workers: int | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> EncodedDataset:
@@ -60,13 +61,14 @@ def encode_dataset(
         decoder_only: The answer continues the question's text; else each is a text of its own.
         max_length: Longest question in tokens; a longer one loses its beginning, since the question proper stands
             at the end. ``about["truncated"]`` counts them.
+        keep_target: The answers are numbers, and their values are kept beside their end tokens.
         workers: Processes to tokenize in; None takes one a core where there are enough rows for it.
     """
-    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length]
+    settings = settings_for(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target)
+    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, settings.reader, keep_target]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     if (folder / ABOUT).is_file():
         return EncodedDataset(folder)
-    settings = settings_for(tokenizer, decoder_only=decoder_only, max_length=max_length)
     with one_line_errors("write token ids to", cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with lock(cache_dir / f".{folder.name}.lock", log) as held:
@@ -75,7 +77,7 @@ def encode_dataset(
     return EncodedDataset(folder)
 
 
-def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int) -> Settings:
+def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int, keep_target: bool = False) -> Settings:
     """Everything that decides the ids, free of the tokenizer object."""
     unknown = tokenizer.unk_token_id
     return Settings(
@@ -86,6 +88,9 @@ def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int) -> Sett
         answer_prefix=answer_text("", tokenizer, decoder_only),
         max_length=max_length,
         dtype="<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4",
+        reader=getattr(tokenizer, "reader", ""),
+        number_token=getattr(tokenizer, "number_token_id", -1),
+        keep_target=keep_target,
     )
 
 
@@ -111,7 +116,7 @@ def _make(
     name = folder.with_name(f".{folder.name}.part")
     part = name if keep else Path(tempfile.mkdtemp(prefix=f"{name.name}-", dir=folder.parent))
     try:
-        writer = EncodedWriter(part, settings.dtype)
+        writer = EncodedWriter(part, settings.dtype, with_values=settings.has_values)
         if writer.rows:
             log(f"tokenizing: {writer.rows:,} examples were done before")
         shown = time.monotonic()
@@ -171,17 +176,24 @@ class _Worker:
         try:
             send(self.stdin, block)
             error = receive(self.stdout)
-            tokens, sizes, counters = [receive(self.stdout) if error == b"" else None for _ in range(3)]
+            tokens, sizes, counters, values = [receive(self.stdout) if error == b"" else None for _ in range(4)]
         except BrokenPipeError:
-            error = tokens = sizes = counters = None
+            error = tokens = sizes = counters = values = None
+        if error and error.startswith(USER_ERROR):
+            raise UserError(error.removeprefix(USER_ERROR).decode())
         if error:
             raise RuntimeError(f"tokenizing failed: {error.decode()}")
-        if tokens is None or sizes is None or counters is None:
+        if tokens is None or sizes is None or counters is None or values is None:
             raise UserError(
                 f"a process that tokenizes ended with status {self.process.wait()} (out of memory?); "
                 "run again: what is done is kept."
             )
-        return Encoded(np.frombuffer(tokens, self.dtype), np.frombuffer(sizes, np.int64), tuple(json.loads(counters)))
+        return Encoded(
+            np.frombuffer(tokens, self.dtype),
+            np.frombuffer(sizes, np.int64),
+            tuple(json.loads(counters)),
+            np.frombuffer(values, np.float64) if self.settings.has_values else None,
+        )
 
     def stop(self) -> None:
         self.process.kill()

@@ -2,30 +2,47 @@
 
     python encode_worker.py         settings, then blocks on standard input; token ids on standard output
 
-It imports numpy and tokenizers alone, so that it starts in a fraction of a second, and it is started afresh instead of
-forked, so that no thread or lock of a training process comes along.
+It imports nothing slow, so that it starts in a fraction of a second, and it is started afresh instead of forked, so
+that no thread or lock of a training process comes along.
 """
 
 import json
+import math
 import os
 import struct
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from itertools import chain
 from typing import IO, Any
 
 import numpy as np
 
+from ntl.config.errors import UserError
+from ntl.numbers.text import parse_number
+
 COUNTERS = ("truncated", "unknown", "longest_question", "longest_answer", "longest_example")
 SIZE = struct.Struct("<Q")
+# How the text of an error begins that is the user's.
+USER_ERROR = b"UserError: "
 # Some 40 MB; numbers make ever new words.
 REMEMBERED_WORDS = 1 << 17
 
 
+Values = list[float]
+# Text in which numbers are written in tokens of their own, and the values of its ``number_token`` tokens in order.
+Reader = Callable[[str], tuple[str, Values]]
+
+
 @dataclass
 class Settings:
-    """How text becomes ids. ``tokenizer`` is the content of tokenizer.json, ``unknown`` -1 where no id is unknown."""
+    """How text becomes ids. ``tokenizer`` is the content of tokenizer.json, ``unknown`` -1 where no id is unknown.
+
+    ``reader`` is the dotted name of a ``Reader``, empty for text that is encoded as it is; ``number_token`` the id
+    whose values it gives, -1 for none. With ``keep_target`` the end token of an answer has the answer's value.
+    """
 
     tokenizer: str
     end: int
@@ -34,15 +51,27 @@ class Settings:
     answer_prefix: str
     max_length: int
     dtype: str
+    reader: str = ""
+    number_token: int = -1
+    keep_target: bool = False
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is a value beside every token."""
+        return self.number_token >= 0 or self.keep_target
 
 
 @dataclass
 class Encoded:
-    """Ids of questions and answers in turn, how many each has, and ``COUNTERS``: sums for two, then maxima."""
+    """Ids of questions and answers in turn, how many each has, and ``COUNTERS``: sums for two, then maxima.
+
+    ``values`` (float64), where the settings ask for them, are as many as the tokens: 1 but for number tokens.
+    """
 
     tokens: np.ndarray
     sizes: np.ndarray
     counters: tuple[int, ...]
+    values: np.ndarray | None = None
 
 
 class BlockEncoder:
@@ -57,21 +86,28 @@ class BlockEncoder:
         self.tokenizer.no_truncation()
         self.by_words = splits_into_words(json.loads(settings.tokenizer))
         self.words: dict[str, list[int]] = {}
+        self.read = locate_reader(settings.reader) if settings.reader else None
 
     def __call__(self, block: bytes) -> Encoded:
         settings, limit = self.settings, self.settings.max_length
         # The lines are ASCII JSON, so a line feed stands between objects and nowhere else.
         rows = json.loads(b"[" + block.rstrip(b"\n").replace(b"\n", b",") + b"]")
-        questions = self._ids([row["question"] for row in rows])
-        answers = self._ids([settings.answer_prefix + row["answer"] for row in rows])
+        questions, question_values = self._encode([row["question"] for row in rows])
+        answers, answer_values = self._encode([settings.answer_prefix + row["answer"] for row in rows])
         truncated = unknown = 0
         flat: list[int] = []
+        values: list[float] = []
         sizes: list[int] = []
-        for question, answer in zip(questions, answers, strict=True):
+        for index, (question, answer) in enumerate(zip(questions, answers, strict=True)):
             unknown += settings.unknown in question or settings.unknown in answer
             if not settings.decoder_only:
                 question.append(settings.end)
             answer.append(settings.end)
+            if settings.has_values:
+                values += self._values(question, question_values[index])[-limit:]
+                values += self._values(answer, answer_values[index])
+                if settings.keep_target:
+                    values[-1] = target_of(rows[index])
             if len(question) > limit:
                 truncated += 1
                 question = question[-limit:]
@@ -81,27 +117,59 @@ class BlockEncoder:
         counted = np.array(sizes, dtype=np.int64).reshape(-1, 2)
         longest = (counted[:, 0], counted[:, 1], counted.sum(axis=1))
         counters = (truncated, unknown, *(int(column.max(initial=0)) for column in longest))
-        return Encoded(np.array(flat, dtype=settings.dtype), counted.ravel(), counters)
+        numbers = np.array(values, dtype=np.float64) if settings.has_values else None
+        return Encoded(np.array(flat, dtype=settings.dtype), counted.ravel(), counters, numbers)
+
+    def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[Values]]:
+        if self.read is None:
+            return self._ids(texts), [[]] * len(texts)
+        written = [self.read(text) for text in texts]
+        return self._ids([text for text, _ in written]), [values for _, values in written]
+
+    def _values(self, ids: list[int], numbers: Values) -> Values:
+        values = [1.0] * len(ids)
+        if numbers:
+            places = [place for place, token in enumerate(ids) if token == self.settings.number_token]
+            for place, number in zip(places, numbers, strict=True):
+                values[place] = number
+        return values
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         if not self.by_words:
-            return self._encode(texts)
+            return self._tokenize(texts)
         # Normalization leaves printable ASCII alone; any other text might gain or lose a space by it.
         plain = [text.isascii() and text.isprintable() for text in texts]
         words = [text.split(" ") if fits else [] for text, fits in zip(texts, plain, strict=True)]
-        others = iter(self._encode([text for text, fits in zip(texts, plain, strict=True) if not fits]))
+        others = iter(self._tokenize([text for text, fits in zip(texts, plain, strict=True) if not fits]))
         if len(self.words) > REMEMBERED_WORDS:
             self.words.clear()
         new = list(set(chain.from_iterable(words)).difference(self.words))
-        self.words.update(zip(new, self._encode(new), strict=True))
+        self.words.update(zip(new, self._tokenize(new), strict=True))
         known = self.words.__getitem__
         return [
             list(chain.from_iterable(map(known, line))) if fits else next(others)
             for line, fits in zip(words, plain, strict=True)
         ]
 
-    def _encode(self, texts: list[str]) -> list[list[int]]:
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def locate_reader(name: str) -> Reader:
+    """The function at a dotted name, without the config room's slower way to it."""
+    module, _, function = name.rpartition(".")
+    return getattr(import_module(module), function)
+
+
+def target_of(row: dict[str, Any]) -> float:
+    """The number that an answer is. UserError for an answer that is none, or is beyond float64."""
+    number = parse_number(row["answer"])
+    value = math.inf if number is None else float(number)
+    if not math.isfinite(value):
+        raise UserError(
+            f"the answer {row['answer'][:60]!r} of {row['question'][:60]!r} is no number: take another model"
+        )
+    return value
 
 
 def splits_into_words(tokenizer: dict[str, Any]) -> bool:
@@ -151,7 +219,7 @@ def settings_bytes(settings: Settings) -> bytes:
 
 
 def main() -> None:
-    """Answer blocks until standard input ends: an empty part and three parts of results, or the text of an error."""
+    """Answer blocks until standard input ends: an empty part and four parts of results, or the text of an error."""
     source, target = sys.stdin.buffer, sys.stdout.buffer
     settings = receive(source)
     if settings is None:
@@ -160,11 +228,15 @@ def main() -> None:
     while (block := receive(source)) is not None:
         try:
             encoded = encode(block)
+        except UserError as error:
+            send(target, USER_ERROR + str(error).encode())
+            continue
         except Exception:
             send(target, traceback.format_exc().strip().splitlines()[-1].encode())
             continue
         counters = json.dumps(encoded.counters).encode()
-        send(target, b"", encoded.tokens.tobytes(), encoded.sizes.tobytes(), counters)
+        values = b"" if encoded.values is None else encoded.values.tobytes()
+        send(target, b"", encoded.tokens.tobytes(), encoded.sizes.tobytes(), counters, values)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Token ids as they lie on disk, and the writer that can be stopped and go on.
 
 A folder holds ``tokens.npy`` (all ids, one after the other), ``offsets.npy`` (2 N + 1 int64: where each question and
-each answer begins) and ``about.json``. Measured on mathematics: as large as Arrow columns of lists of the same ids (104
-bytes a pair to 96), and a batch is read at random in a third of the time, in a twelfth when arrays are wanted.
+each answer begins), ``about.json`` and, where tokens have values, ``values.npy`` with one float64 for each. Measured on
+mathematics: as large as Arrow columns of lists of the same ids (104 bytes a pair to 96), and a batch is read at random
+in a third of the time, in a twelfth when arrays are wanted.
 """
 
 import json
@@ -26,8 +27,9 @@ class EncodedDataset:
     """Token ids of questions and answers, read from disk on demand.
 
     ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both uint16 where the vocabulary allows and int32
-    otherwise, the answer with its end token. ``about`` counts truncated questions and examples with unknown tokens,
-    and has the longest question, answer and example in tokens.
+    otherwise, the answer with its end token; where tokens have values (``ntl.data.encode_worker.Encoded``), also
+    ``question_values`` (S,) and ``answer_values`` (T,) float64. ``about`` counts truncated questions and examples with
+    unknown tokens, and has the longest question, answer and example in tokens.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,6 +37,8 @@ class EncodedDataset:
         # Views as plain arrays: the subclass for memory maps makes each slice slow.
         self.tokens = np.load(folder / "tokens.npy", mmap_mode="r").view(np.ndarray)
         self.offsets = np.load(folder / "offsets.npy", mmap_mode="r").view(np.ndarray)
+        values = folder / "values.npy"
+        self.values = np.load(values, mmap_mode="r").view(np.ndarray) if values.is_file() else None
         self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
 
     def __len__(self) -> int:
@@ -44,7 +48,10 @@ class EncodedDataset:
         if not 0 <= index < len(self):
             raise IndexError(index)
         start, middle, end = self.offsets[2 * index : 2 * index + 3]
-        return {"question_ids": self.tokens[start:middle], "answer_ids": self.tokens[middle:end]}
+        example = {"question_ids": self.tokens[start:middle], "answer_ids": self.tokens[middle:end]}
+        if self.values is not None:
+            example |= {"question_values": self.values[start:middle], "answer_values": self.values[middle:end]}
+        return example
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
         return [self[index] for index in indices]
@@ -111,7 +118,7 @@ class EncodedWriter:
     ``position`` is the source position (of the caller's own counting) up to which everything is stored.
     """
 
-    def __init__(self, folder: Path, dtype: str) -> None:
+    def __init__(self, folder: Path, dtype: str, *, with_values: bool = False) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self.dtype = dtype
@@ -121,6 +128,7 @@ class EncodedWriter:
         self.counters: tuple[int, ...] = tuple(entry["counters"])
         self.tokens = _GrowingArray(folder / "tokens.npy", dtype, entry["tokens"])
         self.offsets = _GrowingArray(folder / "offsets.npy", "<i8", 2 * self.rows + 1 if self.rows else 0)
+        self.values = _GrowingArray(folder / "values.npy", "<f8", entry["tokens"]) if with_values else None
         if not self.rows:
             self.offsets.append(np.zeros(1, dtype=np.int64))
         self.journaled = time.monotonic()
@@ -134,6 +142,8 @@ class EncodedWriter:
         """Store a block that ends at ``position`` of the source."""
         self.offsets.append(self.tokens.length + np.cumsum(encoded.sizes))
         self.tokens.append(encoded.tokens)
+        if self.values is not None and encoded.values is not None:
+            self.values.append(encoded.values)
         self.rows += len(encoded.sizes) // 2
         self.position = position
         self.counters = combine(self.counters, encoded.counters)
@@ -143,18 +153,21 @@ class EncodedWriter:
     def journal(self) -> None:
         """Vouch for everything appended so far."""
         # The arrays first: the journal must never promise what a power cut could still take away.
-        self.tokens.sync()
-        self.offsets.sync()
+        for array in self._arrays():
+            array.sync()
         entry = {"position": self.position, "rows": self.rows, "tokens": self.tokens.length, "counters": self.counters}
         self._replace(JOURNAL, entry)
         self.journaled = time.monotonic()
 
     def finish(self) -> None:
         """Complete the folder: headers, then ``about.json``, whose presence says that it is whole."""
-        self.tokens.close()
-        self.offsets.close()
+        for array in self._arrays():
+            array.close()
         self._replace(ABOUT, dict(zip(COUNTERS, self.counters, strict=True)))
         (self.folder / JOURNAL).unlink(missing_ok=True)
+
+    def _arrays(self) -> list[_GrowingArray]:
+        return [self.tokens, self.offsets, *([] if self.values is None else [self.values])]
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
         part = self.folder / f"{name}.part"

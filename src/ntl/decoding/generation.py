@@ -1,34 +1,19 @@
 """Greedy and beam search through transformers' ``generate``."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from transformers import GenerationConfig
 
 from ntl.config import DecodingConfig
-
-Example = Mapping[str, Any]
-Collate = Callable[[list[Example]], dict[str, torch.Tensor]]
-
-
-def _batches(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
-
-
-class Answer(NamedTuple):
-    """A decoded answer: its text, and its tokens with the end token, if it ended, and without padding."""
-
-    text: str
-    token_ids: list[int]
+from ntl.decoding.batches import Answer, Collate, Example, in_batches
 
 
 def _until_end(ids: list[int], end: int) -> list[int]:
     return ids[: ids.index(end) + 1] if end in ids else ids
 
 
-@torch.inference_mode()
 def generate(
     config: DecodingConfig,
     *,
@@ -45,7 +30,7 @@ def generate(
         model: A transformers model with ``generate``.
         tokenizer: Its tokenizer.
         examples: Encoded examples; ``collate`` makes input_ids and attention_mask (B, S) of them, for a decoder
-            padded on the left. Sorted by length first, so that a batch holds little padding.
+            padded on the left.
         max_new_tokens: Used where the config says 0; from the training data, never from the test answers.
         progress: Told how many examples are done after each batch.
     """
@@ -57,19 +42,11 @@ def generate(
         eos_token_id=tokenizer.eos_token_id,
         decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
     )
-    was_training = model.training
-    model.eval()
-    order = sorted(range(len(examples)), key=lambda index: -len(examples[index]["question_ids"]))
-    answers: list[Answer] = [Answer("", [])] * len(order)
-    done = 0
-    for indices in _batches(order, config.batch_size):
-        prompts = {name: ids.to(model.device) for name, ids in collate([examples[index] for index in indices]).items()}
-        output = model.generate(**prompts, generation_config=search)
-        skipped = 1 if model.config.is_encoder_decoder else prompts["input_ids"].shape[1]
-        for index, ids in zip(indices, output[:, skipped:].tolist(), strict=True):
-            ids = _until_end(ids, tokenizer.eos_token_id)
-            answers[index] = Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids)
-        done += len(indices)
-        progress(done)
-    model.train(was_training)
-    return answers
+
+    def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
+        output = model.generate(**inputs, generation_config=search)
+        skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+        rows = [_until_end(ids, tokenizer.eos_token_id) for ids in output[:, skipped:].tolist()]
+        return [Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids) for ids in rows]
+
+    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ntl.losses.cost import euclidean_cost, squashed_cost
     from ntl.losses.gaussian import gaussian_cross_entropy, gaussian_target
     from ntl.losses.lp import ntl_huber, ntl_mae, ntl_mse
+    from ntl.losses.regression import squared_error
     from ntl.losses.rows import count_labels, count_number_labels
     from ntl.losses.wasserstein import ntl_was
 
@@ -36,6 +37,7 @@ __all__ = [
     "ntl_mse",
     "ntl_was",
     "ntl_was_cdf",
+    "squared_error",
     "squashed_cost",
 ]
 

@@ -11,22 +11,30 @@ from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_ro
 
 def build(config: GPT2Config, *, tokenizer: Any) -> PreTrainedModel:
     """A decoder whose embedding has a row for every token of ``tokenizer``, the pad token's row among the new ones."""
-    dropout: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
     if config.pretrained:
-        model = load_pretrained(config, AutoModelForCausalLM, **dropout)
+        model = load_pretrained(config, AutoModelForCausalLM, **gpt2_dropout(config))
     else:
-        model = GPT2LMHeadModel(
-            transformers.GPT2Config(
-                vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
-                n_positions=config.n_positions,
-                n_embd=config.n_embd,
-                n_layer=config.n_layer,
-                n_head=config.n_head,
-                activation_function="gelu_pytorch_tanh",  # the published gelu_new in one kernel instead of seven
-                bos_token_id=tokenizer.eos_token_id,
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-                **dropout,
-            )
-        )
+        model = GPT2LMHeadModel(gpt2_config(config, tokenizer))
     return fit_vocabulary(model, tokenizer)
+
+
+def gpt2_dropout(config: GPT2Config) -> dict[str, Any]:
+    """``config.dropout`` under each of the three names that GPT-2 has for it."""
+    return dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
+
+
+def gpt2_config(config: GPT2Config, tokenizer: Any, **settings: Any) -> transformers.GPT2Config:
+    """transformers' config of these shapes; ``settings`` are further ones."""
+    return transformers.GPT2Config(
+        vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
+        n_positions=config.n_positions,
+        n_embd=config.n_embd,
+        n_layer=config.n_layer,
+        n_head=config.n_head,
+        activation_function="gelu_pytorch_tanh",  # the published gelu_new in one kernel instead of seven
+        bos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **gpt2_dropout(config),
+        **settings,
+    )

@@ -8,8 +8,12 @@ from ntl.config import ModelConfig, UserError
 from ntl.models.hub import require, source
 
 
-def load_pretrained(config: ModelConfig, auto_class: Any, **overrides: Any) -> PreTrainedModel:
+def load_pretrained(
+    config: ModelConfig, auto_class: Any, *, new_weights: str | None = None, **overrides: Any
+) -> PreTrainedModel:
     """The published or local weights of ``config``, through one of transformers' auto classes.
+
+    ``new_weights`` is how the names of weights begin that a published checkpoint need not have, as those of a new head.
 
     Raises:
         UserError: The checkpoint cannot be read, is damaged, or is of another kind than the model's family.
@@ -17,10 +21,12 @@ def load_pretrained(config: ModelConfig, auto_class: Any, **overrides: Any) -> P
     name = source(config)
     require(name)
     try:
-        model, info = auto_class.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **overrides)
+        model, info = auto_class.from_pretrained(
+            name, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **overrides
+        )
     except Exception as error:  # transformers, safetensors and torch each raise their own kinds here
         raise UserError(f"model {name}: {str(error).splitlines()[0]} Give another folder by model.path=.") from error
-    absent = sorted(info["missing_keys"])
+    absent = sorted(name for name in info["missing_keys"] if new_weights is None or not name.startswith(new_weights))
     if absent:
         raise UserError(
             f"model {name}: the checkpoint lacks {len(absent)} weights that {config.family} models have, "

@@ -14,22 +14,26 @@ def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
     if config.pretrained:
         model = load_pretrained(config, AutoModelForSeq2SeqLM, dropout_rate=config.dropout)
     else:
-        tokens: dict[str, Any] = {
-            "decoder_start_token_id": tokenizer.pad_token_id,
-            "pad_token_id": tokenizer.pad_token_id,
-            "eos_token_id": tokenizer.eos_token_id,
-        }
-        model = T5ForConditionalGeneration(
-            transformers.T5Config(
-                vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
-                d_model=config.d_model,
-                d_kv=config.d_kv,
-                d_ff=config.d_ff,
-                num_layers=config.num_layers,
-                num_heads=config.num_heads,
-                dropout_rate=config.dropout,
-                initializer_factor=config.initializer_factor,
-                **tokens,
-            )
-        )
+        model = T5ForConditionalGeneration(t5_config(config, tokenizer))
     return fit_vocabulary(model, tokenizer)
+
+
+def t5_config(config: T5Config, tokenizer: Any, **settings: Any) -> transformers.T5Config:
+    """transformers' config of these shapes; ``settings`` are further ones."""
+    tokens: dict[str, Any] = {
+        "decoder_start_token_id": tokenizer.pad_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    return transformers.T5Config(
+        vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
+        d_model=config.d_model,
+        d_kv=config.d_kv,
+        d_ff=config.d_ff,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        dropout_rate=config.dropout,
+        initializer_factor=config.initializer_factor,
+        **tokens,
+        **settings,
+    )

@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from ntl.tokenizers.describe import tokenizer_fingerprint as tokenizer_fingerprint
     from ntl.tokenizers.load import load_tokenizer as load_tokenizer
     from ntl.tokenizers.train import train_tokenizer as train_tokenizer
+    from ntl.tokenizers.vocabulary import number_vocabulary as number_vocabulary
 
 _EXPORTS = {
     "count_unknown": "describe",
     "load_tokenizer": "load",
+    "number_vocabulary": "vocabulary",
     "tokenizer_fingerprint": "describe",
     "train_tokenizer": "train",
 }

@@ -1,21 +1,19 @@
 """From a folder or a hub id to a tokenizer with the segmentation that was asked for."""
 
-import difflib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
+from ntl.config.target import locate
 from ntl.tokenizers.describe import backend_state
-from ntl.tokenizers.digit import Step, isolate_digits, merge_digits
 from ntl.tokenizers.files import read_stock
 from ntl.tokenizers.hub import cached_or_downloaded
+from ntl.tokenizers.kinds import check_kind
 
-KINDS: dict[str, Callable[[Step | None], Step | None]] = {"default": merge_digits, "digit": isolate_digits}
 PAD_TOKEN = "<|pad|>"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -25,7 +23,8 @@ def load_tokenizer(source: str | Path, kind: str = "digit") -> PreTrainedTokeniz
 
     ``source``: a local folder (a saved tokenizer, or only spiece.model, or only vocab.json and merges.txt) or a hub
     id ``owner/name``. ``kind``: ``"default"``, the stock segmentation, or ``"digit"``, the same with each ASCII digit
-    a token of its own, isolated behind the word-start mark. The kind holds whatever the folder was saved with.
+    a token of its own, isolated behind the word-start mark; ``"rt"`` and ``"xval"`` write numbers in tokens of their
+    own (``ntl.tokenizers.rt``, ``ntl.tokenizers.xval``). The kind holds whatever the folder was saved with.
 
     Ids of the stock vocabulary never change. A tokenizer without a pad token, or with one that is also its end
     token, gets ``<|pad|>`` behind its last id (GPT-2: 50257). What is appended to a text is as in the source:
@@ -44,21 +43,14 @@ def load_tokenizer(source: str | Path, kind: str = "digit") -> PreTrainedTokeniz
     return assemble(read_stock(cached_or_downloaded(str(source))), kind, str(source))
 
 
-def check_kind(kind: str) -> None:
-    """Raise :class:`ntl.config.UserError` with the valid choices for a kind that does not exist."""
-    if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"unknown tokenizer kind {kind!r}: choose one of {', '.join(sorted(KINDS))}{hint}")
-
-
 def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str) -> PreTrainedTokenizerFast:
     """Wrap the stock tokenizer's backend anew: a model's own class would rebuild its pre-tokenizer on reload."""
+    chosen = check_kind(kind)
     state = backend_state(stock)
-    state["pre_tokenizer"] = KINDS[kind](state["pre_tokenizer"])
+    state["pre_tokenizer"] = chosen.pre_tokenizer(state["pre_tokenizer"])
     vocab = stock.get_vocab()
     missing = [digit for digit in "0123456789" if digit not in vocab]
-    if kind == "digit" and missing:
+    if chosen.needs_digits and missing:
         raise UserError(
             f"tokenizer {source} has no token of its own for {', '.join(missing)}: it cannot be digit-level, "
             "use tokenizer=default"
@@ -69,10 +61,14 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str) -> PreTrain
     pad = stock.pad_token or _first_known(vocab, ("<pad>", PAD_TOKEN))
     if pad is None or pad == end:
         pad = PAD_TOKEN
+    made_by = locate(chosen.tokenizer_class)
     roles = {"bos_token": stock.bos_token, "eos_token": end, "unk_token": _unknown_of(state["model"]), "pad_token": pad}
+    roles |= getattr(made_by, "ROLES", {})
     named = {str(token) for token in roles.values()}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(state)),
+    backend = Tokenizer.from_str(json.dumps(state))
+    backend.add_tokens([AddedToken(token, normalized=False) for token in getattr(made_by, "TOKENS", ())])
+    return made_by(
+        tokenizer_object=backend,
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
         # True would delete the space before "." and "'s" in decode, so that text no longer comes back as it was.
         clean_up_tokenization_spaces=False,

@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.tokenizers.files import SENTENCEPIECE, read_sentencepiece
-from ntl.tokenizers.load import assemble, check_kind
+from ntl.tokenizers.kinds import check_kind
+from ntl.tokenizers.load import assemble
 
 _ALWAYS = "0123456789-."
 _WORD_START = "\u2581"
@@ -24,6 +25,7 @@ _MAX_WORDS = 50_000
 _MAX_WORD_LENGTH = 64
 _MAX_PIECE_LENGTH = 16
 _MAX_SEEDS = 200_000
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _FRAGMENT = re.compile(rf"{_WORD_START}?(?:[^\W\d_]+|\d+|[^\w{_WORD_START}]+|_+)")
 
 
@@ -36,12 +38,14 @@ def train_tokenizer(
     text unless ``add_special_tokens=False``. Every character of the texts (after T5's NFKC normalization and folding
     of white space) and ``0123456789-.`` have a piece, so nothing becomes ``<unk>``. ``vocab_size`` is an upper
     bound, raised where the characters alone need more. ``kind="digit"``: no piece holds a digit and anything else;
-    ``"default"``: pieces of several digits are allowed.
+    ``"default"``: pieces of several digits are allowed; a kind that writes numbers in tokens of its own learns from the
+    text between them.
 
     The same words with the same counts give the same bytes, whatever their order. Raises
     :class:`ntl.config.UserError` for an unknown kind and for texts without a character.
     """
-    check_kind(kind)
+    if check_kind(kind).writes_numbers:
+        texts = (_NUMBER.sub(" ", text) for text in texts)
     counts = _count_words(texts)
     if not counts:
         raise UserError("no text to train a tokenizer on: the texts are empty or white space")

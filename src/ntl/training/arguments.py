@@ -41,8 +41,7 @@ def training_arguments(config: Config, checkpoints: Path) -> Seq2SeqTrainingArgu
         lr_scheduler_type=SCHEDULER[trainer.schedule],
         lr_scheduler_kwargs=scheduler,
         warmup_steps=trainer.warmup_steps,
-        # The plateau schedule watches the validation CE, so that runs with different losses share one schedule.
-        metric_for_best_model="eval_ce",
+        metric_for_best_model=f"eval_{config.objective.watch}",
         greater_is_better=False,
         eval_strategy="steps" if trainer.eval_steps else "no",
         eval_steps=trainer.eval_steps or None,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ntl.config import UserError
 from ntl.config.identity import plain
 from ntl.config.target import locate
-from ntl.data.collate import collator_for
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.training.progress import DecodingLines
 
@@ -33,7 +32,7 @@ def check_lengths(session: "Session") -> None:
     if positions is None:
         return
     dataset, limit = session.dataset, session.config.trainer.max_input_length
-    generated = dict.fromkeys(dataset.test_splits, max_new_tokens(session))
+    generated = dict.fromkeys(dataset.test_splits, max_new_tokens(session) if session.model.can_generate() else 0)
     for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = session.encoded(split).about
         question, whole = about["longest_question"], about["longest_example"]
@@ -58,7 +57,7 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
             model=session.model,
             tokenizer=session.tokenizer,
             examples=examples,
-            collate=collator_for(session.model.config).prompts,
+            collate=session.collator.prompts,
             max_new_tokens=max_new_tokens(session),
             progress=DecodingLines(session.say, split, len(texts)),
         )

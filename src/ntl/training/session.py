@@ -13,13 +13,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, UserError, build
+from ntl.config.target import locate
 from ntl.data.base import TextDataset
-from ntl.data.collate import collator_for
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.evaluation.command import PREDICTIONS
 from ntl.models import embedding_rows
 from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
+from ntl.tokenizers import number_vocabulary
 from ntl.training.arguments import training_arguments
 from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
 from ntl.training.environment import git_state, pick_device
@@ -90,6 +91,7 @@ class Session:
                 key=self._key(split),
                 decoder_only=not self.model.config.is_encoder_decoder,
                 max_length=self.config.trainer.max_input_length,
+                keep_target=self.config.objective.keep_target,
                 log=self.say,
             )
         return self._encoded[split]
@@ -102,13 +104,21 @@ class Session:
         set_seed(self.config.seed)
         return build(self.config.model, tokenizer=self.tokenizer)
 
+    @cached_property
+    def collator(self) -> Any:
+        """Examples to batches; ``prompts`` of it makes those without labels."""
+        return locate(self.config.objective.collator)(self.model.config, self.tokenizer)
+
+    def _number_vocab(self) -> NumberVocabulary | None:
+        # A number head predicts values: its tokenizer need not have a number token.
+        if self.config.model.head != "lm":
+            return None
+        digits_only = self.config.tokenizer.digits_only
+        return number_vocabulary(self.tokenizer, digits_only=digits_only, vocab_size=embedding_rows(self.model))
+
     def objective(self) -> torch.nn.Module:
         """The module that computes the loss inside its forward."""
-        vocab = NumberVocabulary.from_tokenizer(
-            self.tokenizer,
-            digits_only=self.config.tokenizer.digits_only,
-            vocab_size=embedding_rows(self.model),
-        )
+        vocab = self._number_vocab()
         terms = LossTerms.from_config(self.config.loss, vocab)
         return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
 
@@ -121,7 +131,7 @@ class Session:
             args=training_arguments(self.config, self.checkpoints),
             train_dataset=train,
             eval_dataset=self.encoded("validation").first(self.config.trainer.eval_rows),
-            data_collator=collator_for(self.model.config),
+            data_collator=self.collator,
             processing_class=self.tokenizer,
             callbacks=list(callbacks),
             normalization=self.config.trainer.normalization,

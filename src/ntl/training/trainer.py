@@ -14,11 +14,11 @@ from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
-from ntl.training.objectives.next_token import Parts
+from ntl.training.objectives.parts import Parts
 from ntl.training.sampling import EpochOfSampler, EpochSampler
 
 # What is summed between two log lines: the step losses, then Parts.
-NUM_METERS = 5
+NUM_METERS = 1 + len(Parts._fields)
 # torch's own sampler makes a list of every index, over 1 GiB for 26 million; a larger set is permuted without one.
 SHUFFLED_IN_MEMORY = 2**20
 
@@ -30,15 +30,16 @@ def mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
 
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
     """CE and NTL over all examples, from one row of Parts per example: exact for any batch size or number of ranks."""
-    ce_sum, ce_count, ntl_sum, ntl_count = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0)
+    ce_sum, ce_count, ntl_sum, ntl_count, _ = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0)
     return {"ce": ce_sum / max(ce_count, 1), "ntl": ntl_sum / max(ntl_count, 1)}
 
 
 class ObjectiveTrainer(Seq2SeqTrainer):
     """Trains an objective (``ntl.training.objectives``), whose forward returns ``Parts``.
 
-    total = CE sum / CE count + weight x NTL sum / NTL count. With ``Normalization.step`` the counts are those of the
-    whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is divided by its own.
+    total = (CE sum + aux sum) / CE count + weight x NTL sum / NTL count. With ``Normalization.step`` the counts are
+    those of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is
+    divided by its own.
     """
 
     # Read by transformers from 5.23 on: compute_loss accounts for gradient accumulation itself.
@@ -107,11 +108,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         parts: Parts = model(**inputs)
         weight = self._objective().terms.weight
         if self.normalization is Normalization.micro_batch:
-            loss = mean(parts.ce_sum, parts.ce_count) + weight * mean(parts.ntl_sum, parts.ntl_count)
+            loss = mean(parts.ce_sum + parts.aux_sum, parts.ce_count) + weight * mean(parts.ntl_sum, parts.ntl_count)
             loss = loss / self.current_gradient_accumulation_steps
         else:
             ce_count, ntl_count = num_items_in_batch
-            loss = mean(parts.ce_sum, ce_count) + weight * mean(parts.ntl_sum, ntl_count)
+            loss = mean(parts.ce_sum + parts.aux_sum, ce_count) + weight * mean(parts.ntl_sum, ntl_count)
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
             loss = loss * self.args.world_size
         self.seen += self._examples_and_tokens(inputs)
@@ -161,7 +162,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             raise Diverged(f"the {which} loss is {loss} at or before step {self.state.global_step}.")
 
     def _read_meters(self) -> dict[str, float]:
-        loss, ce_sum, ce_count, ntl_sum, ntl_count = self._over_ranks(self.meters).tolist()
+        loss, ce_sum, ce_count, ntl_sum, ntl_count, _ = self._over_ranks(self.meters).tolist()
         steps = max(self.state.global_step - self.metered_since, 1)
         self.meters = torch.zeros_like(self.meters)
         self.metered_since = self.state.global_step

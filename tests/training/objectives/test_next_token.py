@@ -11,7 +11,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from ntl.config.model import T5Config
-from ntl.data.collate import collator_for
+from ntl.data.collate import token_collator
 from ntl.training.objectives.next_token import IGNORE_INDEX, NextToken, Parts
 from ntl.training.session import Session
 
@@ -43,7 +43,7 @@ def _examples(session: Session, count: int = 6) -> list[dict[str, np.ndarray]]:
 
 
 def _batch(session: Session, examples: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
-    return collator_for(session.model.config)(examples)
+    return token_collator(session.model.config, session.tokenizer)(examples)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 Shapes: B batch, T target length, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,16 +13,8 @@ from ntl.config.objective import NextTokenConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses.rows import is_number
 from ntl.numbers import NumberVocabulary
+from ntl.training.objectives.parts import Parts
 from ntl.training.objectives.terms import Loss, LossTerms
-
-
-class Parts(NamedTuple):
-    """The loss before any division. Scalars in training; one value an example, (B,), in evaluation."""
-
-    ce_sum: torch.Tensor
-    ce_count: torch.Tensor
-    ntl_sum: torch.Tensor
-    ntl_count: torch.Tensor
 
 
 class NextToken(nn.Module):
@@ -36,6 +28,8 @@ class NextToken(nn.Module):
         self.model = model
         self.terms = terms
         self.number_vocab = number_vocab
+        # A mixture of experts balances their load by a loss of its own.
+        self.router_weight = getattr(model.config, "router_aux_loss_coef", 0.0)
 
     def forward(
         self,
@@ -54,7 +48,10 @@ class NextToken(nn.Module):
             decoder_input_ids: (B, T) for an encoder-decoder.
         """
         decoder = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
-        logits_BTV = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder).logits
+        output = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._of_experts()
+        )
+        logits_BTV = output.logits
         number_vocab = self._number_vocab_on(logits_BTV.device)
         counted_BT, numbers_BT = self._counted(labels)
         ce_sum = self._sum(self.terms.base, logits_BTV, labels, number_vocab)
@@ -63,8 +60,15 @@ class NextToken(nn.Module):
         else:
             ntl_sum = self._sum(self.terms.number, logits_BTV, labels, number_vocab)
         if self.training:
-            return Parts(ce_sum, counted_BT.sum(), ntl_sum, numbers_BT.sum())
-        return Parts(ce_sum, counted_BT.sum(-1), ntl_sum, numbers_BT.sum(-1))
+            count = counted_BT.sum()
+            return Parts(ce_sum, count, ntl_sum, numbers_BT.sum(), self._router_loss(output, ce_sum) * count)
+        return Parts(ce_sum, counted_BT.sum(-1), ntl_sum, numbers_BT.sum(-1), torch.zeros_like(ce_sum))
+
+    def _of_experts(self) -> dict[str, bool]:
+        return {"output_router_logits": self.training} if self.router_weight else {}
+
+    def _router_loss(self, output: Any, ce_sum: torch.Tensor) -> torch.Tensor:
+        return self.router_weight * output.aux_loss if self.router_weight else torch.zeros_like(ce_sum)
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
         """(2,): how many labels CE and NTL count."""

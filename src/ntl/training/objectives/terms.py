@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from ntl.config import UserError
 from ntl.config.loss import FunctionConfig, LossConfig
 from ntl.config.target import locate
 from ntl.numbers import NumberVocabulary
@@ -26,8 +27,16 @@ class LossTerms:
     weight: float
 
     @classmethod
-    def from_config(cls, config: LossConfig, number_vocab: NumberVocabulary) -> "LossTerms":
+    def from_config(cls, config: LossConfig, number_vocab: NumberVocabulary | None) -> "LossTerms":
         """Bind the options; the cost matrix, where there is one, is built from the number tokens' values."""
-        bound = {} if config.cost is None else {"cost": _function(config.cost)(number_vocab.token_values)}
+        bound = {}
+        if config.cost is not None and number_vocab is not None:
+            bound = {"cost": _function(config.cost)(number_vocab.token_values)}
         number = None if config.number is None else _function(config.number, **bound)
         return cls(_function(config.base), number, config.weight)
+
+    def number_term(self) -> Loss:
+        """``number``, for an objective that is nothing without it. UserError where the loss has none."""
+        if self.number is None:
+            raise UserError("loss.number: this objective trains a number head; name a function such as squared_error.")
+        return self.number

@@ -1,0 +1,69 @@
+"""Answers of models that predict a value: one forward pass, nothing is generated.
+
+Shapes: B batch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import torch
+
+from ntl.config.decoding import NumberHeadConfig
+from ntl.decoding.batches import Answer, Collate, Example, in_batches
+from ntl.numbers import format_number
+
+Values = Iterator[tuple[Example, float]]
+
+
+def read_sequences(
+    config: NumberHeadConfig,
+    *,
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    collate: Collate,
+    max_new_tokens: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[Answer]:
+    """A sequence classifier's one output, in the answers' own unit, to ``config.decimals`` decimals."""
+
+    def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
+        outputs_B = model(**inputs, use_cache=False).logits.squeeze(-1)
+        return [Answer(write_value(value, config.decimals), []) for value in outputs_B.double().tolist()]
+
+    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)
+
+
+def read_masks(
+    config: NumberHeadConfig,
+    *,
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    collate: Collate,
+    max_new_tokens: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[Answer]:
+    """The number head at the mask, off the scale sign(x) ln(1 + |x|), to ``config.decimals`` decimals.
+
+    What of the answer stands around its number was in the input and is in the prediction: nothing by default, a minus
+    with the sign rule of the original (``ntl.tokenizers.xval``).
+    """
+
+    def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
+        scaled_B = model(**inputs).numbers.double()
+        values = (scaled_B.sign() * scaled_B.abs().expm1()).tolist()
+        return [
+            Answer(tokenizer.write(example["answer_ids"].tolist(), [write_value(value, config.decimals)]), [])
+            for example, value in zip(batch, values, strict=True)
+        ]
+
+    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)
+
+
+def write_value(value: float, decimals: int) -> str:
+    """A number without trailing zeros, halves rounded to even; "" for one that is not finite, which counts as none."""
+    if value != value or abs(value) == float("inf"):
+        return ""
+    return format_number(Decimal(format(value, f".{decimals}f")))
