@@ -10,9 +10,21 @@ from ntl.config.legality import FAMILIES
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
 
 
+# What fits one head or one family alone -> a model that has it.
+BESIDE = {
+    ("tokenizer", "rt"): ["model=rt_tiny"],
+    ("tokenizer", "xval"): ["model=xval_tiny"],
+    ("loss", "mse"): ["model=xval_tiny"],
+    ("objective", "regression"): ["model=t5_tiny_regression"],
+    ("objective", "masked_number"): ["model=xval_tiny"],
+    ("decoding", "regression"): ["model=t5_tiny_regression"],
+    ("decoding", "masked_number"): ["model=xval_tiny"],
+}
+
+
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_choice_composes_and_names_itself(group: str, name: str, composed) -> None:
-    config = composed(f"{group}={name}")
+    config = composed(*BESIDE.get((group, name), []), f"{group}={name}")
     assert isinstance(config, Config)
     assert getattr(config, group).name == name
 

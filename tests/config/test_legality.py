@@ -59,7 +59,7 @@ def test_nearest() -> None:
 
 
 def test_a_target_is_no_setting() -> None:
-    assert setting_names(DatasetConfig) == ["name"]
+    assert setting_names(DatasetConfig) == ["name", "answers"]
 
 
 def test_every_limit_is_one_that_is_checked(composed) -> None:

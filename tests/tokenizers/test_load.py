@@ -76,8 +76,8 @@ def test_a_vocabulary_without_bare_digits_cannot_be_digit_level(bpe_folder: Path
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("digits", "unknown tokenizer kind 'digits': choose one of default, digit; did you mean 'digit'?"),
-        ("xval", "unknown tokenizer kind 'xval': choose one of default, digit"),
+        ("digits", "unknown tokenizer kind 'digits': choose one of default, digit, rt, xval; did you mean 'digit'?"),
+        ("bytes", "unknown tokenizer kind 'bytes': choose one of default, digit, rt, xval"),
     ],
 )
 def test_an_unknown_kind_names_the_valid_ones(tmp_path: Path, kind: str, expected: str) -> None:

@@ -131,6 +131,11 @@ def validate(config: Any) -> None:
             "set trainer.eval_steps, or trainer.schedule=constant."
         )
     _check_family(config)
+    if config.model.lora.rank and not config.model.pretrained:
+        raise UserError(
+            f"model.lora.rank={config.model.lora.rank} model.pretrained=false: an adapter changes weights that were "
+            "learned; give them by model.path=, or leave model.lora out."
+        )
     if config.model.pretrained and not (config.model.hub_id or config.model.path):
         raise UserError(
             f"model={config.model.name} model.pretrained=true: no published weights; "

@@ -12,11 +12,15 @@ def _size(default: int) -> int:
 
 @dataclass
 class LoraConfig:
-    """Low-rank adaptation (Hu et al., 2021) of every linear layer; ``rank`` 0 trains all weights instead."""
+    """Low-rank adaptation (Hu et al., 2021) of every linear layer; ``rank`` 0 trains all weights instead.
+
+    ``full`` are beginnings of names of weights that are trained as they are: those that a checkpoint does not have.
+    """
 
     rank: int = field(default=0, metadata={"min": 0})
     alpha: float = field(default=32.0, metadata={"above": 0})
     dropout: float = field(default=0.0, metadata={"min": 0, "max": 0.9})
+    full: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -28,7 +28,8 @@ def _count(default: int) -> int:
 class TrainerConfig:
     """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
 
-    ``length_bucketing`` makes batches of similar length: less padding, but the examples of a batch are alike.
+    ``bf16`` computes in bfloat16 on weights that stay float32; ``gradient_checkpointing`` computes activations twice
+    instead of keeping them. ``length_bucketing`` makes batches of similar length: less padding, but the examples of a batch are alike.
     """
 
     name: str = "default"
@@ -44,6 +45,7 @@ class TrainerConfig:
     max_grad_norm: float = field(default=1.0, metadata={"above": 0})
     normalization: Normalization = Normalization.step
     bf16: bool = False
+    gradient_checkpointing: bool = False
     eval_steps: int = field(default=0, metadata={"min": 0})
     eval_batch_size: int = _count(64)
     eval_rows: int = field(default=0, metadata={"min": 0})

@@ -27,8 +27,7 @@ def build(config: CausalConfig, *, tokenizer: Any) -> PreTrainedModel:
             **config.settings,
         )
         model = AutoModelForCausalLM.from_config(settings)
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"model={config.name} model.architecture={config.architecture}: {str(error).splitlines()[0]}"
-        ) from error
+    except Exception as error:  # an unknown type, a wrong setting and shapes that do not fit are of three kinds
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"model={config.name} model.architecture={config.architecture}: {reason}") from error
     return fit_vocabulary(model, tokenizer)

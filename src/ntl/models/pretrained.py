@@ -41,10 +41,17 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.eos_token_id = tokenizer.eos_token_id
-    if model.generation_config is not None:
+    if getattr(model, "generation_config", None) is not None:  # a model that generates nothing has none
         model.generation_config.pad_token_id = tokenizer.pad_token_id
         model.generation_config.eos_token_id = tokenizer.eos_token_id
     return model
+
+
+def checkpoint_activations(model: Any) -> None:
+    """Compute the activations of each layer again in the backward pass instead of keeping them."""
+    # The first name is that of transformers 5.23.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 def embedding_rows(model: Any) -> int:

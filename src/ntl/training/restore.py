@@ -24,6 +24,7 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
     config.tokenizer.path = str(folder / "tokenizer")
     config.model.path = str(checkpoint)
     config.model.pretrained = True
+    config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     session = Session(config, folder, say=say)
     model: Any = session.model
     model.to(session.device)

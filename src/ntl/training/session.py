@@ -17,7 +17,8 @@ from ntl.config.target import locate
 from ntl.data.base import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.evaluation.command import PREDICTIONS
-from ntl.models import embedding_rows
+from ntl.models import checkpoint_activations, embedding_rows
+from ntl.models.lora import add_lora
 from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary
@@ -102,7 +103,8 @@ class Session:
     def model(self) -> PreTrainedModel:
         """The model as the config makes it, from the run's seed."""
         set_seed(self.config.seed)
-        return build(self.config.model, tokenizer=self.tokenizer)
+        model: PreTrainedModel = build(self.config.model, tokenizer=self.tokenizer)
+        return add_lora(model, self.config.model.lora) if self.config.model.lora.rank else model
 
     @cached_property
     def collator(self) -> Any:
@@ -119,6 +121,8 @@ class Session:
     def objective(self) -> torch.nn.Module:
         """The module that computes the loss inside its forward."""
         vocab = self._number_vocab()
+        if self.config.trainer.gradient_checkpointing:
+            checkpoint_activations(self.model)
         terms = LossTerms.from_config(self.config.loss, vocab)
         return build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
 

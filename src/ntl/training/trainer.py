@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
@@ -16,6 +15,7 @@ from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
 from ntl.training.objectives.parts import Parts
 from ntl.training.sampling import EpochOfSampler, EpochSampler
+from ntl.training.weights import load_model, save_model
 
 # What is summed between two log lines: the step losses, then Parts.
 NUM_METERS = 1 + len(Parts._fields)
@@ -179,9 +179,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if not self.args.should_save:
             return
         folder = output_dir or str(self.args.output_dir)
-        if state_dict is not None:
-            state_dict = {name.removeprefix("model."): tensor for name, tensor in state_dict.items()}
-        self._objective().model.save_pretrained(folder, state_dict=state_dict)
+        save_model(self._objective().model, Path(folder), state_dict)
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
 
@@ -202,7 +200,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
         try:
-            safetensors.torch.load_model(self._objective().model, folder / "model.safetensors")
+            load_model(self._objective().model, folder)
         except RuntimeError as error:
             raise UserError(f"{folder}: its weights are those of another model than this run's.") from error
         meters, self.metered_since, seen = read_meters(folder / METERS)

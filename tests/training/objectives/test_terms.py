@@ -26,7 +26,15 @@ def _value(loss) -> float:
     return float(loss(LOGITS, LABELS, VOCAB, reduction="sum"))
 
 
-@pytest.mark.parametrize("name", choices("loss"))
+def test_the_squared_error_of_a_number_head() -> None:
+    terms = _terms("model=xval_tiny")
+    assert terms.number_term()(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
+    assert (terms.base.func, terms.weight) == (losses.cross_entropy, 1.0)
+    with pytest.raises(UserError, match="name a function such as squared_error"):
+        _terms("loss=ce").number_term()
+
+
+@pytest.mark.parametrize("name", [name for name in choices("loss") if name != "mse"])
 def test_every_choice_gives_finite_terms(name: str) -> None:
     terms = _terms(f"loss={name}")
     assert math.isfinite(_value(terms.base))

@@ -1,0 +1,92 @@
+"""What the training line asks of a language model: its hidden states, and how its head makes logits of them.
+
+Shapes: B batch, S source length, T target length, D hidden size, V vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import T5Config
+
+from ntl.config import UserError
+
+
+class LMHead(NamedTuple):
+    """logits = cap · tanh(z / cap) with z = scale · (hidden · weightᵀ + bias); without a cap, z itself.
+
+    weight (V, D), the embedding's own where the two are tied; bias (V,) or None; scale is T5's d_model^-0.5, Granite's
+    1 / logits_scaling, Cohere's logit_scale; cap is Gemma 2's final_logit_softcapping.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+    scale: float = 1.0
+    cap: float | None = None
+
+    def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """hidden (..., D) -> (..., V), or (..., K) for the K token ids ``tokens`` alone."""
+        weight, bias = self.weight, self.bias
+        if tokens is not None:
+            weight, bias = weight[tokens], None if bias is None else bias[tokens]
+        logits = F.linear(hidden, weight, bias) * self.scale
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def hidden_states(
+    model: Any, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor | None = None
+) -> Tensor:
+    """(B, T, D), what the head reads; of an encoder-decoder the decoder's, of a decoder (then T = S) its last layer's.
+
+    input_ids and attention_mask (B, S), decoder_input_ids (B, T). No logits are computed.
+    """
+    if decoder_input_ids is None:
+        return model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)[0]
+    encoded = model.get_encoder()(input_ids=input_ids, attention_mask=attention_mask)[0]
+    return model.get_decoder()(
+        input_ids=decoder_input_ids,
+        encoder_hidden_states=encoded,
+        encoder_attention_mask=attention_mask,
+        use_cache=False,
+    )[0]
+
+
+def lm_head(model: Any) -> LMHead:
+    """The head of a transformers language model, its weight shared with the model."""
+    layer, config = model.get_output_embeddings(), model.config
+    return LMHead(layer.weight, getattr(layer, "bias", None), _scale(config), _cap(config))
+
+
+def checked_lm_head(model: Any) -> LMHead:
+    """``lm_head``, once its logits were those of the model's own forward on two tokens.
+
+    UserError for an architecture that computes them in another way.
+    """
+    head = lm_head(model)
+    was_training = model.training
+    model.eval()
+    ids = torch.tensor([[0, 1]], device=head.weight.device)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = ids
+    with torch.no_grad():
+        ours, its = head.logits(hidden_states(model, **inputs)), model(**inputs, use_cache=False).logits
+    model.train(was_training)
+    # A factor or a cap that was overlooked shows at once; what remains is rounding.
+    if not torch.allclose(ours.float(), its.float(), rtol=0.02, atol=0.02 * float(its.float().std())):
+        raise UserError(
+            f"model_type {model.config.model_type}: its logits are not what its head makes of its hidden states; "
+            "a loss that is computed from hidden states cannot be used with it."
+        )
+    return head
+
+
+def _scale(config: Any) -> float:
+    if isinstance(config, T5Config) and getattr(config, "scale_decoder_outputs", config.tie_word_embeddings):
+        return config.d_model**-0.5
+    return getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+
+
+def _cap(config: Any) -> float | None:
+    return getattr(config, "final_logit_softcapping", None)

@@ -1,0 +1,76 @@
+"""Low-rank adaptation through peft: what is trained, and what of it a checkpoint holds."""
+
+import math
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from ntl.config import UserError
+from ntl.config.model import LoraConfig
+
+LORA = "lora_"
+
+
+def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
+    """Freeze the model and put an adapter beside every linear layer; ``config.full`` is trained as it is.
+
+    The model stays the object that it was. UserError where peft is not installed.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise UserError(
+            "model.lora.rank: LoRA needs peft, which is not installed; install ntl[lora], or leave model.lora out."
+        ) from error
+    settings = peft.LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType] - peft takes any number
+        lora_dropout=config.dropout,
+        target_modules="all-linear",
+        exclude_modules=[name.rstrip(".") for name in config.full],
+        # GPT-2's layers hold their weight the other way round; peft would say so for each of them.
+        fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.modules()),
+    )
+    peft.inject_adapter_in_model(settings, model)
+    for name, parameter in model.named_parameters():
+        if name.startswith(tuple(config.full)):
+            parameter.requires_grad_(True)
+    return model
+
+
+def trained_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The weights that training changes, by their names in the model."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+@torch.no_grad()
+def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The weights of the model without adapters that computes the same, on the CPU: what ``from_pretrained`` reads."""
+    from peft.tuners.lora import LoraLayer
+
+    state = {}
+    for name, tensor in model.state_dict().items():
+        if LORA not in name:
+            state[name.replace(".base_layer.", ".")] = tensor.cpu()
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            change: Any = module.get_delta_weight("default")
+            state[f"{name}.weight"] = state[f"{name}.weight"] + change.cpu().to(state[f"{name}.weight"].dtype)
+    return state
+
+
+def load_trained(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None:
+    """The inverse of ``trained_state``. RuntimeError for weights of another model."""
+    own = trained_state(model)
+    different = sorted(own.keys() ^ state.keys()) or [name for name in own if own[name].shape != state[name].shape]
+    if different:
+        raise RuntimeError(f"{different[0]} differs")
+    for name, tensor in state.items():
+        own[name].copy_(tensor)
+
+
+def trained_share(model: PreTrainedModel) -> float:
+    """The trained parameters as a share of all."""
+    counts = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return math.fsum(size for size, trained in counts if trained) / max(sum(size for size, _ in counts), 1)

@@ -1,0 +1,56 @@
+"""A checkpoint's weights: always a model that plain ``from_pretrained`` reads, and what resuming needs beside it."""
+
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from ntl.models.lora import LORA, load_trained, merged_state, trained_state
+
+ADAPTERS = "trained.safetensors"
+WEIGHTS = "model.safetensors"
+
+
+def has_adapters(model: Any) -> bool:
+    """Whether the model is trained by low-rank adapters."""
+    return any(LORA in name for name, _ in model.named_parameters())
+
+
+def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
+    """Write config and weights; of a model with adapters the merged weights, and beside them what was trained.
+
+    state: the weights where the model itself does not hold them whole, under their names in the objective.
+    """
+    if has_adapters(model):
+        folder.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(_contiguous(trained_state(model)), folder / ADAPTERS)
+        state = merged_state(model)
+    elif state is not None:
+        state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+    model.save_pretrained(folder, state_dict=state)
+
+
+def load_model(model: Any, folder: Path) -> None:
+    """Read what ``save_model`` wrote into the model. RuntimeError for the weights of another one."""
+    if not has_adapters(model):
+        _load_whole(model, folder)
+    elif (folder / ADAPTERS).is_file():
+        load_trained(model, safetensors.torch.load_file(folder / ADAPTERS))
+    else:
+        raise RuntimeError("no adapters")
+
+
+def _load_whole(model: Any, folder: Path) -> None:
+    try:
+        safetensors.torch.load_model(model, folder / WEIGHTS)
+    except RuntimeError:
+        # Some architectures, as mixtures of experts, are saved under the names of their published checkpoints.
+        saved, info = type(model).from_pretrained(folder, output_loading_info=True, dtype=model.dtype)
+        if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
+            raise
+        model.load_state_dict(saved.state_dict())
+
+
+def _contiguous(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.contiguous() for name, tensor in state.items()}

@@ -1,0 +1,97 @@
+"""Hidden states and heads: the same logits as the model's own forward, for every way that heads differ."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    BartConfig,
+    BartForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from ntl.config import UserError
+from ntl.models import LMHead, checked_lm_head, hidden_states, lm_head
+
+ROWS = 24
+DECODERS: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 16, "n_layer": 1, "n_head": 2},
+    "granite": {"hidden_size": 16, "logits_scaling": 8.0, "embedding_multiplier": 12.0, "residual_multiplier": 0.22},
+    "granitemoe": {"hidden_size": 16, "logits_scaling": 6.0, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "llama": {"hidden_size": 16},
+    "qwen2": {"hidden_size": 16, "tie_word_embeddings": True},
+    "gemma2": {"hidden_size": 16, "head_dim": 8, "final_logit_softcapping": 0.5},
+    "cohere": {"hidden_size": 16, "logit_scale": 0.0625},
+    "phi": {"hidden_size": 16},  # a head with a bias
+}
+SHAPE = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 16}
+IDS = torch.tensor([[3, 5, 7, 1], [2, 9, 0, 0]])
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+
+
+def decoder(model_type: str) -> Any:
+    torch.manual_seed(0)
+    settings = DECODERS[model_type] | ({} if model_type == "gpt2" else SHAPE)
+    config = AutoConfig.for_model(model_type, vocab_size=ROWS, pad_token_id=0, **settings)
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():  # a bias that is 0 would hide that it was forgotten
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model.eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("model_type", DECODERS)
+def test_a_decoder(model_type: str) -> None:
+    model = decoder(model_type)
+    expected = model(input_ids=IDS, attention_mask=MASK).logits
+    hidden = hidden_states(model, IDS, MASK)
+    assert hidden.shape == (2, 4, 16)
+    torch.testing.assert_close(checked_lm_head(model).logits(hidden), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tied", [True, False])
+def test_t5_scales_its_decoder_where_the_embeddings_are_tied(tied: bool) -> None:
+    torch.manual_seed(0)
+    settings = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+    model = T5ForConditionalGeneration(T5Config(vocab_size=ROWS, tie_word_embeddings=tied, **settings)).eval()
+    expected = model(input_ids=IDS, attention_mask=MASK, decoder_input_ids=IDS[:, :3]).logits
+    hidden = hidden_states(model, IDS, MASK, IDS[:, :3])
+    assert hidden.shape == (2, 3, 16)
+    torch.testing.assert_close(checked_lm_head(model).logits(hidden), expected, rtol=1e-5, atol=1e-6)
+    assert lm_head(model).scale == (0.25 if tied else 1.0)
+
+
+@torch.no_grad()
+def test_number_tokens_alone() -> None:
+    head = LMHead(torch.randn(ROWS, 16), torch.randn(ROWS), scale=0.5, cap=2.0)
+    hidden, tokens = torch.randn(3, 16), torch.tensor([4, 20, 7])
+    torch.testing.assert_close(head.logits(hidden, tokens), head.logits(hidden)[:, tokens])
+
+
+def test_by_hand() -> None:
+    head = LMHead(torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([1.0, 0.0]), scale=0.5)
+    assert head.logits(torch.tensor([3.0, 1.0])).tolist() == [3.0, -0.5]
+    capped = head._replace(cap=2.0).logits(torch.tensor([3.0, 1.0]))
+    torch.testing.assert_close(capped, 2 * torch.tanh(torch.tensor([1.5, -0.25])))
+
+
+def test_the_head_shares_its_weight_so_that_gradients_reach_the_model() -> None:
+    model = decoder("granite")
+    head = lm_head(model)
+    assert head.weight is model.get_output_embeddings().weight
+    assert (head.scale, head.cap, head.bias) == (0.125, None, None)
+
+
+def test_a_head_of_another_kind_is_refused() -> None:
+    """BART adds ``final_logits_bias`` behind its head."""
+    settings = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    model: Any = BartForConditionalGeneration(BartConfig(vocab_size=ROWS, d_model=16, **settings))
+    checked_lm_head(model)
+    model.final_logits_bias.fill_(torch.inf).copy_(torch.arange(ROWS))
+    with pytest.raises(UserError, match="model_type bart: its logits are not what its head makes of its hidden states"):
+        checked_lm_head(model.train())
+    assert model.training
