@@ -50,11 +50,9 @@ def test_the_body_of_a_language_model(name: str, tokenizer: PreTrainedTokenizerF
     language_model.save_pretrained(tmp_path)
     model = made(name, tokenizer, f"model.path={tmp_path}", "model.pretrained=true")
     state = model.state_dict()
-    body_state = {
-        name: tensor for name, tensor in language_model.base_model.state_dict().items() if "lm_head" not in name
-    }
-    assert len(body_state) > 10
-    for weight, tensor in body_state.items():
+    shared = {key: tensor for key, tensor in language_model.base_model.state_dict().items() if "lm_head" not in key}
+    assert len(shared) > 10
+    for weight, tensor in shared.items():
         torch.testing.assert_close(state[f"transformer.{weight}"], tensor, rtol=0, atol=0)
     assert any(weight.startswith(head) for weight in state)
 

@@ -29,7 +29,8 @@ class TrainerConfig:
     """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
 
     ``bf16`` computes in bfloat16 on weights that stay float32; ``gradient_checkpointing`` computes activations twice
-    instead of keeping them. ``length_bucketing`` makes batches of similar length: less padding, but the examples of a batch are alike.
+    instead of keeping them. ``length_bucketing`` makes batches of similar length: less padding, but the examples of a
+    batch are alike.
     """
 
     name: str = "default"
