@@ -73,8 +73,8 @@ def find_texts(
 ) -> Texts:
     """The pairs of each wanted ``<regime>/<module>.txt``, at least as many as asked for.
 
-    UserError for a damaged file, and when every source fails; also where the generator would work for hours without
-    ``allow_generation``.
+    UserError for a damaged file and a generator that fails. Missing when the files are nowhere and cannot be generated
+    here, or only in hours, without ``allow_generation``.
     """
     found = _on_disk(wanted, data_dir, log)
     if found is not None:
