@@ -5,6 +5,8 @@ TABLE ?= quickstart
 SCALE ?= tiny
 DATASET ?= all
 RUN ?=
+# Processes that run the default tests: one a core, and at most 4, since each loads torch.
+TEST_WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
 
 BIN := $(VENV)/bin
 RUN_PY := $(BIN)/python
@@ -36,8 +38,9 @@ $(STAMP): pyproject.toml constraints.txt scripts/install.py
 quickstart: install ## train CE, the control and NTL-WAS on two small tasks and print the table (a few minutes)
 	@$(RUN_PY) scripts/quickstart.py
 
-test: install ## the default tests (under 4 minutes on two cores)
-	@$(RUN_PY) -m pytest -q -m "not slow"
+# loadfile: the tests of a file stay together and in order, so that what they share is made once.
+test: install ## the default tests (2 to 3 minutes on two cores); make test TEST_WORKERS=1 for one process
+	@$(RUN_PY) -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 slow: install ## the tests that train for minutes
 	@$(RUN_PY) -m pytest -q -m slow

@@ -13,6 +13,7 @@ from ntl.data import command
 from ntl.data.command import main
 from ntl.data.files import sha256_of
 from ntl.data.multirc import MultiRC
+from ntl.data.raw import Missing
 from ntl.data.rjokes import RJokes
 
 ROOT = Path(__file__).parents[2]
@@ -124,6 +125,20 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: 
     assert report["noisy_numbers"]["done"] == report["rjokes"]["done"] == "already prepared"
     assert report["multirc"]["error"] in shown
     assert list(report["rjokes"]["missing"]) == ["train"]
+
+
+def test_mathematics_without_the_release_is_missing(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "choices", lambda group: ["mathematics", "noisy_numbers"])
+    assert main(["all", "--data-dir", str(data_dir), "--no-download"]) == 0
+    said = "mathematics: 26,199,974 pairs of DeepMind mathematics are nowhere under "
+    shown = capsys.readouterr()
+    for text in (shown.out, shown.err):
+        assert [line.startswith(said) for line in text.splitlines() if line.startswith("mathematics: 26")] == [True]
+    assert "noisy_numbers: prepared in" in shown.out
+    with pytest.raises(Missing, match=r"set dataset\.allow_generation=true"):
+        main(["mathematics", "--data-dir", str(data_dir), "--no-download"])
 
 
 def test_one_that_is_named_must_be_there(three: Path) -> None:

@@ -1,5 +1,7 @@
 """Pairs over bytes and over a mapped file, read in blocks of any size."""
 
+import gzip
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from ntl.config import UserError
 from ntl.data import files
-from ntl.data.files import Pairs, iterate_members, map_file
+from ntl.data.files import Pairs, iterate_members, map_file, map_unpacked
 
 LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1, max_size=9)
 
@@ -64,6 +66,33 @@ def test_an_empty_and_a_missing_file(tmp_path: Path) -> None:
     assert map_file(tmp_path / "empty") == b""
     with pytest.raises(UserError, match=r"cannot read .*none: No such file"):
         map_file(tmp_path / "none")
+
+
+def test_a_packed_file_is_unpacked_without_holding_it(tmp_path: Path) -> None:
+    scratch, path, content = tmp_path / "scratch", tmp_path / "a.txt.gz", b"how much?\n12\n" * 2_000_000
+    scratch.mkdir()
+    path.write_bytes(gzip.compress(content, 1))
+    tracemalloc.start()
+    try:
+        data = map_unpacked(path, scratch)
+        assert tracemalloc.get_traced_memory()[1] < len(content) / 20
+    finally:
+        tracemalloc.stop()
+    assert data[:] == content
+    assert list(scratch.iterdir()) == []
+    path.write_bytes(gzip.compress(b""))
+    assert map_unpacked(path, scratch) == b""
+
+
+def test_a_packed_file_that_cannot_be_unpacked(tmp_path: Path) -> None:
+    path, lines = tmp_path / "a.txt.gz", b"".join(b"%d\n" % (i * i) for i in range(100_000))
+    path.write_bytes(gzip.compress(lines)[:-20_000])
+    with pytest.raises(UserError, match=r"a\.txt\.gz:[0-9]{5}: truncated or damaged here"):
+        map_unpacked(path, tmp_path)
+    with pytest.raises(UserError, match=r"^cannot unpack .*a\.txt\.gz into .*none: No such file"):
+        map_unpacked(path, tmp_path / "none")
+    with pytest.raises(UserError, match=r"^cannot unpack .*b\.gz into .*: No such file or directory \(.*b\.gz\)\.$"):
+        map_unpacked(tmp_path / "b.gz", tmp_path)
 
 
 def test_members_come_one_by_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from ntl.data import generator
 from ntl.data.expressions import answer_of
 from ntl.data.files import read_pairs
 from ntl.data.generator import KNOWN_TEXT, PINS, core_hours, ensure_environment, generate
+from ntl.data.raw import Missing
 
 EASY = "train-easy/arithmetic__add_sub_multiple.txt"
 LONGER = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
@@ -94,9 +95,7 @@ def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(subprocess, "run", run)
     (tmp_path / "env").mkdir()
-    with pytest.raises(
-        UserError, match="pip install: ERROR: No matching distribution found for sympy; put the official"
-    ):
+    with pytest.raises(Missing, match="pip install: ERROR: No matching distribution found for sympy; put the official"):
         ensure_environment(tmp_path / "env", print)
     assert not (tmp_path / "env" / "complete.json").exists()
 

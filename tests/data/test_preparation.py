@@ -131,7 +131,8 @@ def test_without_locks_the_first_rename_wins(
         raise OSError(preparation.errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(preparation.fcntl, "flock", refuse)
-    replace = os.replace
+    working, replace = data_dir / f".{small.folder_name}.part-theirs", os.replace
+    working.mkdir()
 
     def beaten(source: Path, target: Path) -> None:
         target.mkdir()
@@ -141,7 +142,7 @@ def test_without_locks_the_first_rename_wins(
     monkeypatch.setattr(os, "replace", beaten)
     with pytest.raises(UserError, match=r"manifest\.json:1: missing"):  # their folder is kept, and looked at
         small.prepare(data_dir)
-    assert parts(data_dir) == []
+    assert parts(data_dir) == [working]
     assert (data_dir / small.folder_name / "theirs").exists()
 
 

@@ -1,4 +1,6 @@
 import base64
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,6 +87,16 @@ def test_undefined_and_infinite_errors_keep_their_kind() -> None:
     back = unpack_errors(pack_errors([None, float("nan"), float("inf"), float("-inf"), 1.0]))
     assert np.isnan(back[:2]).all()
     assert back[2:].tolist() == [np.inf, -np.inf, 1.0]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_errors_beyond_the_range_are_infinite(kind: Callable[[list[float]], Any]) -> None:
+    # The largest bfloat16 is 0x7F7F, (2 - 2**-7) 2**127; from half a step above it on, infinity is the nearest.
+    largest, halfway = (2 - 2**-7) * 2.0**127, (2 - 2**-8) * 2.0**127
+    errors = [largest, halfway * (1 - 2**-24), halfway, -halfway, 3.4e38, 1e39, -1e300, 1.0]
+    expected = [largest, largest, np.inf, -np.inf, np.inf, np.inf, -np.inf, 1.0]
+    assert unpack_errors(pack_errors(kind(errors))).tolist() == expected
 
 
 def test_errors_of_another_number() -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config import UserError
 from ntl.evaluation import command as evaluation
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.command import find_run, main, predict
+from ntl.training.command import main, predict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,15 +64,6 @@ def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Pat
     assert predict(finished, say=said.append).name == "predictions-greedy-1-checkpoint-6.jsonl"
     assert (finished / "predictions.jsonl").read_bytes() == before
     assert any("checkpoint-6: not the last of the 12 steps" in line for line in said)
-
-
-def test_a_name_that_is_no_run(finished: Path) -> None:
-    outputs = finished.parent
-    assert find_run(finished.name, outputs) == find_run(str(finished), Path("nowhere")) == finished
-    with pytest.raises(UserError, match=f"Did you mean '{finished.name}'"):
-        find_run(finished.name[:-2], outputs)
-    with pytest.raises(UserError, match="no run 'x'"):
-        find_run("x", Path("nowhere"))
 
 
 @pytest.mark.parametrize("arguments", [["no-such-run"], ["{run}", "loss=ce"], ["{run}", "decoding.num_beams=0"]])

@@ -1,5 +1,8 @@
 """Where a run's tokenizer comes from."""
 
+import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,19 @@ def test_one_is_trained_on_the_text_and_kept(tmp_path: Path) -> None:
     assert folder.name.startswith("multiplication-digit-")
     again = tokenizer_for(config, _never, "key", tmp_path)
     assert again.get_vocab() == tokenizer.get_vocab()
+
+
+def test_what_a_killed_training_left_is_swept_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
+        tokenizer_for(compose(["dataset=multiplication"]), lambda: ROWS, "key", tmp_path)
+    (left,) = tmp_path.glob(".*")
+    for key, days in (("second", 0.9), ("third", 1.1)):
+        for path in (*left.rglob("*"), left):
+            os.utime(path, (time.time() - days * 86_400,) * 2)
+        tokenizer_for(compose(["dataset=multiplication"]), lambda: ROWS, key, tmp_path)
+        assert left.exists() is (key == "second")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Every schema of the project. Imports the standard library, omegaconf and hydra only."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.config.composition import compose as compose
@@ -19,26 +20,4 @@ if TYPE_CHECKING:
     from ntl.config.tokenizer import TokenizerConfig as TokenizerConfig
     from ntl.config.trainer import TrainerConfig as TrainerConfig
 
-_EXPORTS = {
-    "Config": "root",
-    "DatasetConfig": "data",
-    "DecodingConfig": "decoding",
-    "Diverged": "errors",
-    "LossConfig": "loss",
-    "ModelConfig": "model",
-    "TokenizerConfig": "tokenizer",
-    "TrainerConfig": "trainer",
-    "UserError": "errors",
-    "build": "target",
-    "compose": "composition",
-    "register": "composition",
-    "run_id": "identity",
-    "validate": "legality",
-}
-__all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __all__ = exports(__name__, __file__)

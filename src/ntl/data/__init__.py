@@ -1,7 +1,8 @@
 """Files to examples to batches. All but ``encode`` and ``collate`` is text: no torch, no tokenizer."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.data.base import Material as Material
@@ -11,18 +12,4 @@ if TYPE_CHECKING:
     from ntl.data.store import Example as Example
     from ntl.data.store import Rows as Rows
 
-_EXPORTS = {
-    "Example": "store",
-    "Material": "base",
-    "Rows": "store",
-    "TextDataset": "base",
-    "dataset_named": "loading",
-    "load_dataset": "loading",
-}
-__all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __all__ = exports(__name__, __file__)

@@ -19,7 +19,7 @@ import numpy as np
 from ntl.config import UserError
 from ntl.data import download as official
 from ntl.data import generator
-from ntl.data.files import Buffer, Pair, Pairs, atomic_writer, iterate_members, map_file, read_file, read_members
+from ntl.data.files import Buffer, Pair, Pairs, atomic_writer, iterate_members, map_file, map_unpacked, read_members
 from ntl.data.preparation import data_roots, lock
 from ntl.data.raw import Missing, Origin
 
@@ -73,8 +73,8 @@ def find_texts(
 ) -> Texts:
     """The pairs of each wanted ``<regime>/<module>.txt``, at least as many as asked for.
 
-    UserError for a damaged file, and when every source fails; also where the generator would work for hours without
-    ``allow_generation``.
+    UserError for a damaged file and a generator that fails. Missing when the files are nowhere and cannot be generated
+    here, or only in hours, without ``allow_generation``.
     """
     found = _on_disk(wanted, data_dir, log)
     if found is not None:
@@ -93,7 +93,7 @@ def find_texts(
                     f"dataset.allow_generation=true (some {hours:.0f} hours on one core), or take fewer rows."
                 )
             made_by = generator.generate(wanted, tree, data_dir / ".generator-env", log)
-            found = _read_tree("generator", tree, wanted, log)
+            found = _read_tree("generator", tree, wanted, data_dir, log)
             if found is None:
                 raise UserError(f"{tree}: the generator left too few pairs; delete the folder and try again.")
             found.source["made_by"] = made_by
@@ -103,10 +103,10 @@ def find_texts(
 def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
     folders = [root / place for root in data_roots(data_dir) for place in PLACES]
     for folder in folders:
-        found = _read_tree("official tree", folder / OFFICIAL_TREE, wanted, log)
+        found = _read_tree("official tree", folder / OFFICIAL_TREE, wanted, data_dir, log)
         if found is None and (folder / OFFICIAL_ARCHIVE).is_file():
             unpack(folder / OFFICIAL_ARCHIVE, data_dir / OFFICIAL_TREE, wanted, log)
-            found = _read_tree("official archive", data_dir / OFFICIAL_TREE, wanted, log)
+            found = _read_tree("official archive", data_dir / OFFICIAL_TREE, wanted, data_dir, log)
         if found is not None:
             return found
     for folder in folders:
@@ -114,14 +114,16 @@ def _on_disk(wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | Non
             found = _read_archive(folder / name, wanted, log)
             if found is not None:
                 return found
-    return _read_tree("generator", data_dir / GENERATED_TREE, wanted, log)
+    return _read_tree("generator", data_dir / GENERATED_TREE, wanted, data_dir, log)
 
 
-def _read_tree(kind: str, tree: Path, wanted: Mapping[str, int], log: Log) -> Texts | None:
+def _read_tree(kind: str, tree: Path, wanted: Mapping[str, int], data_dir: Path, log: Log) -> Texts | None:
     paths = {name: path for name in wanted for path in (tree / name, tree / f"{name}.gz") if path.is_file()}
     if set(paths) != set(wanted):
         return None
-    contents = {name: read_file(path) if path.suffix == ".gz" else map_file(path) for name, path in paths.items()}
+    contents = {
+        name: map_unpacked(path, data_dir) if path.suffix == ".gz" else map_file(path) for name, path in paths.items()
+    }
     return _texts(kind, tree, contents, {name: str(path) for name, path in paths.items()}, wanted, log)
 
 

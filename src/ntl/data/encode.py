@@ -20,6 +20,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from ntl.config import UserError
+from ntl.config.leftovers import sweep
 from ntl.data import encode_worker
 from ntl.data.encode_worker import USER_ERROR, BlockEncoder, Encoded, Settings, receive, send, settings_bytes
 from ntl.data.encoded import ABOUT, EncodedDataset, EncodedWriter
@@ -73,6 +74,8 @@ def encode_dataset(
         cache_dir.mkdir(parents=True, exist_ok=True)
         with lock(cache_dir / f".{folder.name}.lock", log) as held:
             if not (folder / ABOUT).is_file():
+                # Made without a lock, so that nobody goes on with them; those without the hyphen can be gone on with.
+                sweep(cache_dir, ".*.part-*")
                 _make(folder, rows(), settings, workers, log, keep=held)
     return EncodedDataset(folder)
 

@@ -27,7 +27,7 @@ def read_file(path: Path) -> bytes:
     """The bytes of a file, decompressed where its name ends in ``.gz``. UserError names the line it breaks at."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-            return _drain(stream, str(path))
+            return b"".join(_blocks(stream, str(path)))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -35,8 +35,25 @@ def read_file(path: Path) -> bytes:
 def map_file(path: Path) -> Buffer:
     """The bytes of a file, mapped instead of read: however many, they take no memory of their own."""
     with one_line_errors("read", path), open(path, "rb") as stream:
-        # An empty file cannot be mapped.
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
+        return _map(stream)
+
+
+def map_unpacked(path: Path, scratch: Path) -> Buffer:
+    """The bytes of a ``.gz``, unpacked block by block and mapped from a nameless file in ``scratch``.
+
+    The room on disk is free again when the buffer is gone, or the process. UserError names the line it breaks at.
+    """
+    with one_line_errors(f"unpack {path} into", scratch), tempfile.TemporaryFile(dir=scratch) as unpacked:
+        with gzip.open(path) as stream:
+            for block in _blocks(stream, str(path)):
+                unpacked.write(block)
+        unpacked.flush()
+        return _map(unpacked)
+
+
+def _map(stream: IO[bytes]) -> Buffer:
+    # An empty file cannot be mapped.
+    return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
 
 
 def read_members(archive: Path, wanted: Collection[str]) -> dict[str, bytes]:
@@ -59,23 +76,25 @@ def iterate_members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[st
                 stream = tar.extractfile(member) if below_top in wanted and member.isfile() else None
                 if stream is not None:
                     found.add(below_top)
-                    yield below_top, _drain(stream, f"{archive}/{member.name}")
+                    yield below_top, b"".join(_blocks(stream, f"{archive}/{member.name}"))
                 if len(found) == len(set(wanted)):
                     break
     except DAMAGE as error:
         raise UserError(f"{archive}: truncated or damaged after {last} ({error}); fetch it again.") from error
 
 
-def _drain(stream: Any, label: str) -> bytes:
-    # read1 hands over what was decompressed before the damage, so that the line can be named.
-    chunks: list[bytes] = []
-    try:
-        while chunk := stream.read1(1 << 16):
-            chunks.append(chunk)
-    except DAMAGE as error:
-        line = 1 + sum(chunk.count(b"\n") for chunk in chunks)
-        raise UserError(f"{label}:{line}: truncated or damaged here ({error}); fetch the file again.") from error
-    return b"".join(chunks)
+def _blocks(stream: Any, label: str) -> Iterator[bytes]:
+    line = 1
+    while True:
+        try:
+            # read1 hands over what was decompressed before the damage, so that the line can be named.
+            block = stream.read1(1 << 16)
+        except DAMAGE as error:
+            raise UserError(f"{label}:{line}: truncated or damaged here ({error}); fetch the file again.") from error
+        if not block:
+            return
+        line += block.count(b"\n")
+        yield block
 
 
 def decode(data: bytes, label: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ntl.config import UserError
 from ntl.data.files import one_line_errors, sha256_of
+from ntl.data.raw import Missing
 
 Log = Callable[[str], None]
 WORKER = Path(__file__).with_name("generator_worker.py")
@@ -62,7 +63,8 @@ KNOWN_TEXT = {
 def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log) -> dict[str, Any]:
     """Write each wanted ``<regime>/<module>.txt`` under ``tree``; returns the pins that were used.
 
-    A file takes its name only when it is whole. UserError when the environment cannot be made or the generator fails.
+    A file takes its name only when it is whole. Missing when the environment cannot be made, UserError when the
+    generator fails.
     """
     pins = ensure_environment(environment, log)
     usual, counts = _counts(wanted, tree)
@@ -107,7 +109,7 @@ def _usual_count(name: str) -> int:
 
 
 def ensure_environment(environment: Path, log: Log) -> tuple[str, ...]:
-    """Make the virtual environment unless a whole one is there. Returns its pins."""
+    """Make the virtual environment unless a whole one is there. Returns its pins; Missing where they cannot be had."""
     pins = next(pins for lowest, pins in PINS.items() if sys.version_info[:2] >= lowest)
     marker = environment / "complete.json"
     if marker.is_file() and marker.read_text() == json.dumps(pins):
@@ -138,7 +140,7 @@ def _python(environment: Path) -> Path:
 def _command(command: list[str], what: str) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        raise UserError(
+        raise Missing(
             f"the generator's environment cannot be made: {what}: {_last_line(done.stderr or done.stdout)}; "
             "put the official release or its mathematics_dataset-v1.0 tree under the data folder instead."
         )

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ntl.config.leftovers import UNUSED_SECONDS, sweep
 from ntl.data import store
 from ntl.data.files import one_line_errors
 
@@ -42,9 +43,10 @@ def prepare(
     if found is None:
         with one_line_errors("make the data folder", data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
-        with lock(data_dir / f".{dataset.folder_name}.lock", log):
+        with lock(data_dir / f".{dataset.folder_name}.lock", log) as held:
             # Another process may have been first; what it left out, it could not have.
-            found = _complete(dataset, data_dir, log, download=False) or _make(dataset, data_dir, log, download)
+            found = _complete(dataset, data_dir, log, download=False)
+            found = found or _make(dataset, data_dir, log, download=download, held=held)
     store.check_files(found, dataset.fault, digests=verify)
     return found
 
@@ -86,11 +88,11 @@ def _acquire(handle: int, path: Path, log: Callable[[str], None]) -> bool:
     return True
 
 
-def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], download: bool) -> Path:
+def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], *, download: bool, held: bool) -> Path:
     target = data_dir / dataset.folder_name
     prefix = f".{dataset.folder_name}.part-"
-    for left_over in data_dir.glob(f"{prefix}*"):
-        shutil.rmtree(left_over, ignore_errors=True)
+    # Without a lock the folder of a process that is at work may be among them.
+    sweep(data_dir, f"{prefix}*", 0 if held else UNUSED_SECONDS)
     if dataset.origin:
         log(f"{dataset.name}: licence: {dataset.origin.licence}")
     material = dataset.material(data_dir, log, download=download)

@@ -1,7 +1,8 @@
 """From generated text to metrics, on any machine: no torch, no model, only predictions.jsonl."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.evaluation.baselines import constant_baselines as constant_baselines
@@ -18,39 +19,4 @@ if TYPE_CHECKING:
     from ntl.evaluation.textual import text_metrics as text_metrics
     from ntl.evaluation.textual import token_matches as token_matches
 
-_EXPORTS = {
-    "AnswerRule": "rules",
-    "NUMBER_METRICS": "numeric",
-    "RULES": "rules",
-    "Scores": "scores",
-    "TEXT_METRICS": "textual",
-    "constant_baselines": "baselines",
-    "extract_answer": "rules",
-    "number_metrics": "numeric",
-    "read_predictions": "predictions",
-    "score_predictions": "scores",
-    "text_metrics": "textual",
-    "token_matches": "textual",
-    "write_predictions": "predictions",
-}
-__all__ = [
-    "NUMBER_METRICS",
-    "RULES",
-    "TEXT_METRICS",
-    "AnswerRule",
-    "Scores",
-    "constant_baselines",
-    "extract_answer",
-    "number_metrics",
-    "read_predictions",
-    "score_predictions",
-    "text_metrics",
-    "token_matches",
-    "write_predictions",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __all__ = exports(__name__, __file__)

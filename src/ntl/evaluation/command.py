@@ -4,12 +4,12 @@ import argparse
 import json
 import math
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from ntl.config import UserError
 from ntl.evaluation.baselines import CONSTANTS
 from ntl.evaluation.scores import score_predictions
+from ntl.results.find import find_run
 
 PREDICTIONS = "predictions.jsonl"
 _SUFFIXES = ("", "@paper", *(f":{name}" for name in CONSTANTS))
@@ -38,15 +38,10 @@ def find_predictions(run: str, outputs: Path) -> Path:
     """A predictions file, or that of a run folder or of a run id under `outputs`. UserError names the nearest id."""
     if Path(run).is_file():
         return Path(run)
-    for folder in (Path(run), outputs / run):
-        if folder.is_dir():
-            if not (folder / PREDICTIONS).is_file():
-                raise UserError(f"{folder}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
-            return folder / PREDICTIONS
-    ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
-    near = get_close_matches(run, ids, n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {len(ids)} runs under {outputs}/"
-    raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/; {hint}")
+    folder = find_run(run, outputs)
+    if not (folder / PREDICTIONS).is_file():
+        raise UserError(f"{folder}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
+    return folder / PREDICTIONS
 
 
 def plain(value: float) -> float | str | None:

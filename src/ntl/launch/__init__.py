@@ -1,7 +1,8 @@
 """Which runs a table still lacks, and running them: one at a time in each of several worker processes."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.launch.missing import Report as Report
@@ -9,16 +10,4 @@ if TYPE_CHECKING:
     from ntl.launch.plan import Run as Run
     from ntl.launch.table import complete_table as complete_table
 
-_EXPORTS = {
-    "Report": "missing",
-    "Run": "plan",
-    "complete_table": "table",
-    "run_missing": "missing",
-}
-__all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __all__ = exports(__name__, __file__)

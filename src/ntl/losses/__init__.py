@@ -10,57 +10,25 @@ Reductions: "sum" over the positions that count; "mean" divides it by their numb
 denominators, for means over more than one batch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.losses.categorical import cross_entropy, digit_cross_entropy
-    from ntl.losses.cdf import ntl_crps, ntl_was_cdf
-    from ntl.losses.cost import euclidean_cost, squashed_cost
-    from ntl.losses.gaussian import gaussian_cross_entropy, gaussian_target
-    from ntl.losses.lp import ntl_huber, ntl_mae, ntl_mse
-    from ntl.losses.regression import squared_error
-    from ntl.losses.rows import count_labels, count_number_labels
-    from ntl.losses.wasserstein import ntl_was
+    from ntl.losses.categorical import cross_entropy as cross_entropy
+    from ntl.losses.categorical import digit_cross_entropy as digit_cross_entropy
+    from ntl.losses.cdf import ntl_crps as ntl_crps
+    from ntl.losses.cdf import ntl_was_cdf as ntl_was_cdf
+    from ntl.losses.cost import euclidean_cost as euclidean_cost
+    from ntl.losses.cost import squashed_cost as squashed_cost
+    from ntl.losses.gaussian import gaussian_cross_entropy as gaussian_cross_entropy
+    from ntl.losses.gaussian import gaussian_target as gaussian_target
+    from ntl.losses.lp import ntl_huber as ntl_huber
+    from ntl.losses.lp import ntl_mae as ntl_mae
+    from ntl.losses.lp import ntl_mse as ntl_mse
+    from ntl.losses.regression import squared_error as squared_error
+    from ntl.losses.rows import count_labels as count_labels
+    from ntl.losses.rows import count_number_labels as count_number_labels
+    from ntl.losses.wasserstein import ntl_was as ntl_was
 
-__all__ = [
-    "count_labels",
-    "count_number_labels",
-    "cross_entropy",
-    "digit_cross_entropy",
-    "euclidean_cost",
-    "gaussian_cross_entropy",
-    "gaussian_target",
-    "ntl_crps",
-    "ntl_huber",
-    "ntl_mae",
-    "ntl_mse",
-    "ntl_was",
-    "ntl_was_cdf",
-    "squared_error",
-    "squashed_cost",
-]
-
-_MODULES = {
-    "count_labels": "rows",
-    "count_number_labels": "rows",
-    "cross_entropy": "categorical",
-    "digit_cross_entropy": "categorical",
-    "euclidean_cost": "cost",
-    "gaussian_cross_entropy": "gaussian",
-    "gaussian_target": "gaussian",
-    "ntl_crps": "cdf",
-    "ntl_huber": "lp",
-    "ntl_mae": "lp",
-    "ntl_mse": "lp",
-    "ntl_was": "wasserstein",
-    "ntl_was_cdf": "cdf",
-    "squared_error": "regression",
-    "squashed_cost": "cost",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __all__ = exports(__name__, __file__)

@@ -1,7 +1,8 @@
 """Ids in, logits out: what a model config builds."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.models.hub import require as require
@@ -15,22 +16,4 @@ if TYPE_CHECKING:
     from ntl.models.pretrained import fit_vocabulary as fit_vocabulary
     from ntl.models.pretrained import load_pretrained as load_pretrained
 
-_EXPORTS = {
-    "LMHead": "interface",
-    "checkpoint_activations": "pretrained",
-    "checked_lm_head": "interface",
-    "embedding_rows": "pretrained",
-    "fit_vocabulary": "pretrained",
-    "hidden_states": "interface",
-    "lm_head": "interface",
-    "load_pretrained": "pretrained",
-    "require": "hub",
-    "source": "hub",
-}
-__all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __all__ = exports(__name__, __file__)

@@ -55,7 +55,8 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
             state[name.replace(".base_layer.", ".")] = tensor.cpu()
     for name, module in model.named_modules():
         if isinstance(module, LoraLayer):
-            change: Any = module.get_delta_weight("default")
+            layer: Any = module
+            change = layer.get_delta_weight("default")
             state[f"{name}.weight"] = state[f"{name}.weight"] + change.cpu().to(state[f"{name}.weight"].dtype)
     return state
 

@@ -1,35 +1,16 @@
 """What a number is: in text (exact, without torch) and in a vocabulary (token id -> value)."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.numbers.scale import signed_exp, signed_log
-    from ntl.numbers.text import find_numbers, format_number, last_number_paper, parse_number
-    from ntl.numbers.vocabulary import NumberVocabulary
+    from ntl.numbers.scale import signed_exp as signed_exp
+    from ntl.numbers.scale import signed_log as signed_log
+    from ntl.numbers.text import find_numbers as find_numbers
+    from ntl.numbers.text import format_number as format_number
+    from ntl.numbers.text import last_number_paper as last_number_paper
+    from ntl.numbers.text import parse_number as parse_number
+    from ntl.numbers.vocabulary import NumberVocabulary as NumberVocabulary
 
-__all__ = [
-    "NumberVocabulary",
-    "find_numbers",
-    "format_number",
-    "last_number_paper",
-    "parse_number",
-    "signed_exp",
-    "signed_log",
-]
-
-_MODULES = {
-    "NumberVocabulary": "vocabulary",
-    "find_numbers": "text",
-    "format_number": "text",
-    "last_number_paper": "text",
-    "parse_number": "text",
-    "signed_exp": "scale",
-    "signed_log": "scale",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __all__ = exports(__name__, __file__)

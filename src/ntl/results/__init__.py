@@ -1,7 +1,8 @@
 """Run records, and the tables that are computed from them and from nothing else. Never imports torch."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.results.load import load_records as load_records
@@ -23,30 +24,4 @@ if TYPE_CHECKING:
     from ntl.results.table import Table as Table
     from ntl.results.table import build_table as build_table
 
-_EXPORTS = {
-    "RunRecord": "record",
-    "Table": "table",
-    "bootstrap_difference": "statistics",
-    "build_table": "table",
-    "load_records": "load",
-    "missing_runs": "match",
-    "pack_bits": "packing",
-    "pack_errors": "packing",
-    "paired": "statistics",
-    "publish_runs": "publish",
-    "read_record": "record",
-    "summarize": "statistics",
-    "table_runs": "match",
-    "thin_curve": "packing",
-    "unpack_bits": "packing",
-    "unpack_errors": "packing",
-    "write_record": "record",
-    "write_tables": "publish",
-}
-__all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __all__ = exports(__name__, __file__)

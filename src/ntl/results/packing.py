@@ -67,10 +67,11 @@ def pack_errors(errors: Sequence[float | None] | np.ndarray) -> str:
     """``(N,)`` errors (None or NaN: unparsable) as bfloat16, ``"z:N:<low bytes>:<high bytes>"``, both deflated.
 
     bfloat16 keeps the range of float32, which a product of two six-digit factors needs and float16 has not;
-    integers up to 256 are exact, larger errors are within 0.4 %. The high bytes, sign and exponent, repeat; the low
-    bytes hardly do, so that each is packed by its own frequencies.
+    integers up to 256 are exact, larger errors are within 0.4 %, and those beyond 3.39e38 are infinite. The high
+    bytes, sign and exponent, repeat; the low bytes hardly do, so that each is packed by its own frequencies.
     """
-    bits = np.asarray(errors, dtype=np.float32).view(np.uint32)
+    with np.errstate(over="ignore"):
+        bits = np.asarray(errors, dtype=np.float32).view(np.uint32)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
     halves = np.where(np.isnan(bits.view(np.float32)), 0x7FC0, rounded).astype("<u2")
     low, high = (_text(_deflate(plane.tobytes())) for plane in halves.view(np.uint8).reshape(-1, 2).T)

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.results.find import find_run
 from ntl.results.load import RECORD
 from ntl.results.record import read_record, write_record
 from ntl.results.table import Table
@@ -48,23 +48,12 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
     return path
 
 
-def find_run(run: str, outputs: Path) -> Path:
-    """The record of a run named by its id or its folder. UserError with the nearest id where there is none."""
-    for folder in (outputs / run, Path(run)):
-        if (folder / RECORD).is_file():
-            return folder / RECORD
-        if (folder / "config.yaml").is_file():
-            raise UserError(f"{folder} has no {RECORD}: the run has not ended; resume it with the same command")
-    known = sorted(path.parent.name for path in outputs.glob(f"*/{RECORD}"))
-    near = get_close_matches(run, known, n=1, cutoff=0.4)
-    hint = (
-        f"did you mean {near[0]}?"
-        if near
-        else f"{outputs} holds no finished run"
-        if not known
-        else "ls " + str(outputs)
-    )
-    raise UserError(f"no finished run {run!r}: {hint}")
+def find_record(run: str, outputs: Path) -> Path:
+    """The record of a run named by its id or its folder. UserError where there is none."""
+    folder = find_run(run, outputs)
+    if not (folder / RECORD).is_file():
+        raise UserError(f"{folder} has no {RECORD}: the run has not ended; resume it with the same command")
+    return folder / RECORD
 
 
 def publish_runs(
@@ -74,5 +63,5 @@ def publish_runs(
 
     A different record under that id is a UserError: published results are never replaced in silence.
     """
-    records = [read_record(find_run(run, Path(outputs))) for run in runs]
+    records = [read_record(find_record(run, Path(outputs))) for run in runs]
     return [write_record(Path(target) / f"{record.id}.json", record) for record in records]

@@ -51,7 +51,7 @@ def train_tokenizer(
         raise UserError("no text to train a tokenizer on: the texts are empty or white space")
     target = Path(folder).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.part-", dir=target.parent))
     try:
         (work / SENTENCEPIECE).write_bytes(_train(counts, work, kind, vocab_size))
         tokenizer = assemble(read_sentencepiece(work, sentinels=0), kind, str(target))
@@ -138,16 +138,13 @@ def _replace(new: Path, target: Path) -> None:
             return
     if _is_same(new, target):
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+    old = new.with_name("old")
+    os.replace(target, old)
     try:
-        os.replace(target, old)
-        try:
-            os.replace(new, target)
-        except OSError:
-            os.replace(old, target)
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+        os.replace(new, target)
+    except OSError:
+        os.replace(old, target)
+        raise
 
 
 def _is_same(new: Path, target: Path) -> bool:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.config import UserError
 from ntl.config.identity import plain
-from ntl.config.legality import nearest
 from ntl.config.restore import CHANGEABLE, read_config
 from ntl.evaluation.command import PREDICTIONS, print_tables
 from ntl.evaluation.command import plain as plain_number
 from ntl.evaluation.scores import score_predictions
+from ntl.results.find import find_run
 from ntl.training.disk import one_line_when_full
 
 if TYPE_CHECKING:
@@ -41,15 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print_tables(metrics)
     return 0
-
-
-def find_run(run: str, outputs: Path) -> Path:
-    """A run folder, or the folder of a run id under ``outputs``. UserError names the nearest id."""
-    for folder in (Path(run), outputs / run):
-        if folder.is_dir():
-            return folder
-    ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
-    raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{nearest(run, ids)}")
 
 
 def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from ntl.config import Config
+from ntl.config.leftovers import sweep
 from ntl.models import source
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
@@ -39,5 +40,6 @@ def tokenizer_for(
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():
+        sweep(cache_dir, ".*.part-*")
         train_tokenizer(_texts(rows()), folder, kind=kind, vocab_size=config.tokenizer.vocab_size)
     return load_tokenizer(str(folder), kind=kind)
