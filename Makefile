@@ -39,7 +39,7 @@ quickstart: install ## train CE, the control and NTL-WAS on two small tasks and 
 	@$(RUN_PY) scripts/quickstart.py
 
 # loadfile: the tests of a file stay together and in order, so that what they share is made once.
-test: install ## the default tests (2 to 3 minutes on two cores); make test TEST_WORKERS=1 for one process
+test: install ## the default tests (5 minutes of processor time, shared by several processes): make test TEST_WORKERS=2
 	@$(RUN_PY) -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 slow: install ## the tests that train for minutes
