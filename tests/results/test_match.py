@@ -137,9 +137,9 @@ def test_missing_runs(make_record) -> None:
         ("table2", "tiny", 48),
         ("table2", "paper", 48),
         ("table3", "small", 20),
-        ("table5", "tiny", 9),
+        ("table5", "tiny", 27),
         ("table5", "small", 18),
-        ("table5", "paper", 36),
+        ("table5", "paper", 54),
     ],
 )
 def test_number_of_runs(name: str, scale: str, count: int) -> None:

@@ -1,0 +1,121 @@
+"""Every legal pair of choices in some run: model x tokenizer x loss x data set, three steps each, to the record."""
+
+from collections.abc import Iterable
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.composition import choices
+from ntl.config.legality import FAMILIES
+from ntl.results import read_record
+from ntl.training import run
+
+GROUPS = ("model", "tokenizer", "loss", "dataset")
+# Those of the paper's tables; llama_tiny and qwen2_tiny run the same code as granite_tiny.
+MODELS = [name for name in choices("model") if "tiny" in name and name not in ("llama_tiny", "qwen2_tiny")]
+MOST_RUNS = 60
+Choice = tuple[str, str, str, str]
+Pair = tuple[tuple[str, str], tuple[str, str]]
+
+# As little of each data set as its test sets allow.
+FEW_ROWS = {
+    "noisy_numbers": ["dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=8"],
+    "multiplication": ["dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows_per_cell=1"],
+    "arithmetic": [
+        "dataset.train_rows_per_difficulty=64",
+        "dataset.validation_rows_per_difficulty=8",
+        "dataset.test_rows=8",
+    ],
+    "mathematics": ["dataset.rows_per_file=20", "dataset.test_rows_per_file=1"],
+    "gsm8k": ["dataset.test_rows=8"],
+    "rjokes": ["dataset.train_rows=64", "dataset.test_rows=8"],
+    "multirc": [],
+}
+SHORT = [
+    "trainer.max_steps=3",
+    "trainer.warmup_steps=1",
+    "trainer.batch_size=4",
+    "trainer.eval_rows=8",
+    "trainer.save_steps=0",
+    "trainer.logging_steps=1",
+    "decoding.max_new_tokens=4",
+    "tracking=none",
+    "device=cpu",
+]
+
+
+def pairs(choice: Choice) -> set[Pair]:
+    return set(combinations(zip(GROUPS, choice, strict=True), 2))
+
+
+def legal() -> list[Choice]:
+    """All that fit by the one table (``ntl.config.legality``), read off one composed config for each choice."""
+    by_name: dict[str, Any] = {name: compose([f"model={name}"]) for name in MODELS}
+    losses = {name: OmegaConf.load(f"config/loss/{name}.yaml").get("heads", ["lm"]) for name in choices("loss")}
+    answers = {name: compose([f"dataset={name}"]).dataset.answers for name in choices("dataset")}
+    return [
+        choice
+        for choice in product(MODELS, choices("tokenizer"), losses, answers)
+        if choice[1] in FAMILIES[by_name[choice[0]].model.family].tokenizers
+        and by_name[choice[0]].model.head in losses[choice[2]]
+        and answers[choice[3]] in FAMILIES[by_name[choice[0]].model.family].answers
+    ]
+
+
+def covering(candidates: Iterable[Choice], most: int) -> tuple[list[Choice], set[Pair]]:
+    """Greedily: the choice with most pairs that none before it has; pairs of loss and data set only break ties."""
+    remaining, chosen = sorted(candidates), []
+    missing = set().union(*map(pairs, remaining))
+
+    def gain(choice: Choice) -> tuple[int, int]:
+        new = pairs(choice) & missing
+        others = sum(first[0] != "loss" for first, _ in new)
+        return others, len(new) - others
+
+    while missing and len(chosen) < most:
+        best = max(remaining, key=gain)
+        chosen.append(best)
+        missing -= pairs(best)
+    return chosen, missing
+
+
+def test_the_table_is_what_validation_says() -> None:
+    """A sample of all combinations, legal or not: composing raises exactly where the table says no."""
+    allowed = set(legal())
+    every = list(product(MODELS, choices("tokenizer"), choices("loss"), choices("dataset")))
+    for choice in every[::61]:
+        overrides = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
+        if choice in allowed:
+            compose(overrides)
+        else:
+            with pytest.raises(UserError) as caught:
+                compose(overrides)
+            assert "\n" not in str(caught.value)
+
+
+def test_the_covering_set_leaves_out_pairs_of_loss_and_data_set_alone() -> None:
+    """Losses x data sets alone are more than 60 pairs; every other pair is in one of the runs."""
+    chosen, missing = covering(legal(), MOST_RUNS)
+    assert len(chosen) <= MOST_RUNS
+    assert {(first[0], second[0]) for first, second in missing} <= {("loss", "dataset")}
+    assert len(missing) < 25
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_covering_set_runs(data_root: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    chosen, _ = covering(legal(), MOST_RUNS)
+    for choice in chosen:
+        named = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
+        places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"]
+        config = compose([*named, *FEW_ROWS[choice[3]], *SHORT, *places])
+        record = read_record(run(config))
+        assert record.id == run_id(config)
+        assert record.steps == 3
+        assert record.metrics
