@@ -55,6 +55,7 @@ _MODULES = {
     "ntl_mse": "lp",
     "ntl_was": "wasserstein",
     "ntl_was_cdf": "cdf",
+    "squared_error": "regression",
     "squashed_cost": "cost",
 }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ntl.models.hub import require as require
     from ntl.models.hub import source as source
+    from ntl.models.hub import tokenizer_source as tokenizer_source
     from ntl.models.pretrained import embedding_rows as embedding_rows
     from ntl.models.pretrained import fit_vocabulary as fit_vocabulary
     from ntl.models.pretrained import load_pretrained as load_pretrained
@@ -16,6 +17,7 @@ _EXPORTS = {
     "load_pretrained": "pretrained",
     "require": "hub",
     "source": "hub",
+    "tokenizer_source": "hub",
 }
 __all__ = sorted(_EXPORTS)
 
