@@ -5,6 +5,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import Config, UserError, compose
 from ntl.config.composition import CONFIG_DIR, GROUPS, choices, help_text, to_config
+from ntl.config.identity import plain
 from ntl.config.legality import FAMILIES
 
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
@@ -43,6 +44,32 @@ def test_every_recipe_belongs_to_a_scale_and_a_data_set_and_acts(path) -> None:
     for key in ("trainer", "dataset"):
         for name, value in (recipe.get(key) or {}).items():
             assert getattr(getattr(config, key), name) == value
+
+
+@pytest.mark.parametrize("name", choices("experiment"))
+def test_every_experiment_composes_and_acts(name: str, composed) -> None:
+    config = composed(f"experiment={name}")
+    assert isinstance(config, Config)
+    for group, values in OmegaConf.load(CONFIG_DIR / "experiment" / f"{name}.yaml").items():
+        for key, value in (values if group != "defaults" else {}).items():
+            assert plain(getattr(getattr(config, group), key)) == value
+
+
+def test_xval_on_multiplication_is_as_in_the_paper(composed) -> None:
+    config = composed("experiment=xval_multiplication")
+    names = [
+        getattr(config, group).name for group in ("model", "tokenizer", "loss", "objective", "decoding", "dataset")
+    ]
+    assert names == ["xval", "xval", "mse", "masked_number", "masked_number", "multiplication"]
+    dataset, trainer = config.dataset, config.trainer
+    assert (dataset.train_rows, dataset.validation_rows, dataset.test_rows_per_cell) == (780_000, 10_000, 20_000)
+    assert (trainer.lr, trainer.weight_decay, trainer.batch_size, trainer.max_steps) == (1e-4, 0.01, 32, 1_050_000)
+    assert (config.decoding.decimals, config.model.dropout, config.loss.weight) == (2, 0.1, 1.0)
+
+
+def test_an_experiment_yields_to_the_command_line() -> None:
+    config = compose(["experiment=xval_multiplication", "model=xval_tiny", "scale=tiny", "trainer.max_steps=3"])
+    assert (config.model.name, config.scale.name, config.trainer.max_steps) == ("xval_tiny", "tiny", 3)
 
 
 def test_the_command_line_wins_over_scale_recipe_and_model() -> None:

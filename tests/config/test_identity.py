@@ -42,6 +42,14 @@ def test_where_and_how_it_is_watched_is_left_out(override: str, composed) -> Non
     assert run_id(composed(override)) == run_id(composed())
 
 
+@pytest.mark.parametrize("model", ["xval", "xval_tiny"])
+def test_the_paper_s_xval_is_another_run(model: str, composed) -> None:
+    corrected, paper = composed(f"model={model}"), composed(f"model={model}", "paper_compat=true")
+    assert run_id(corrected) != run_id(paper)
+    assert (paper.model.paper_compat, paper.tokenizer.paper_compat) == (True, True)
+    assert (corrected.model.paper_compat, corrected.tokenizer.paper_compat) == (False, False)
+
+
 @pytest.mark.parametrize(
     "override",
     [

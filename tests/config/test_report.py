@@ -89,17 +89,16 @@ def message(*overrides: str) -> str:
 
 def test_an_unknown_key_lists_the_settings_of_the_group_that_was_chosen() -> None:
     assert message("dataset=noisy_numbers", "dataset.rows=1") == (
-        "dataset.rows: no such setting; dataset has name, answers, train_rows, validation_rows, test_rows, "
-        "noise_sd, seed. Did you mean 'test_rows'?"
+        "dataset.rows: no such setting; dataset has name, answers, train_rows, validation_rows, test_rows, noise_sd, "
+        "seed. Did you mean 'test_rows'?"
     )
     assert message("model=t5_tiny", "model.n_embd=3").startswith(
-        "model.n_embd: no such setting; model has name, family, head, hub_id, path, requires, pretrained, dropout, "
-        "lora, d_model,"
+        "model.n_embd: no such setting; model has name, family, head, hub_id, tokenizer_hub_id, path, requires,"
     )
     assert message("loss.number.foo=1") == "loss.number.foo: no such setting; loss.number has options."
     assert message("+dataset.rows=1") == (
-        "+dataset.rows: no such setting; choose one of name, answers, max_digits, extrapolate_digits, "
-        "train_rows, validation_rows, test_rows_per_cell, test_share, seed. Did you mean 'train_rows'?"
+        "+dataset.rows: no such setting; choose one of name, answers, max_digits, extrapolate_digits, train_rows, "
+        "validation_rows, test_rows_per_cell, test_share, seed, exhaustive_digits. Did you mean 'train_rows'?"
     )
 
 

@@ -83,6 +83,11 @@ def test_either_side_gives_the_same_loss(left: bool) -> None:
     torch.testing.assert_close(together, apart, rtol=0, atol=1e-12)
 
 
+def test_a_decoder_never_reads_the_end_of_the_answer() -> None:
+    about = {"longest_question": 5, "longest_answer": 3, "longest_example": 7}
+    assert CausalCollator(PAD).longest_input(about) == 6
+
+
 def test_collator_for_either_family() -> None:
     seq2seq = SimpleNamespace(is_encoder_decoder=True, pad_token_id=0, decoder_start_token_id=0)
     assert token_collator(seq2seq, None) == Seq2SeqCollator(0, 0)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
+from ntl.config import UserError
 from ntl.data import encode_worker
 from ntl.data.encode import settings_for
 from ntl.data.encode_worker import (
@@ -27,9 +29,13 @@ from ntl.data.encode_worker import (
 from ntl.data.files import parse_pairs, read_members
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
+NUMBER = 14  # [NUM], behind the 14 tokens of ``settings``
+READS = {"reader": "ntl.tokenizers.xval.read", "number_token": NUMBER}
+
 
 def settings(**changes: Any) -> Settings:
     backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(["?", *"0123456789+= "])}, unk_token="?"))
+    backend.add_tokens([AddedToken("[NUM]", normalized=False)])
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     backend.enable_padding(length=9)
     backend.enable_truncation(2)
@@ -69,6 +75,60 @@ def test_what_json_escapes() -> None:
     assert encoded.sizes.tolist() == [5, 2, 3, 2]
 
 
+def test_values_stand_beside_the_numbers_and_one_beside_the_rest() -> None:
+    encoded = BlockEncoder(settings(**READS))(block(("1.5 + -20=", "-3"), ("=+", "4 4")))
+    questions = [[NUMBER, 13, 11, 13, NUMBER, 12, 99], [12, 11, 99]]
+    answers = [[NUMBER, 99], [NUMBER, 13, NUMBER, 99]]
+    # Six tokens fit: the first number of the first question is gone, and its value with it.
+    questions[0] = questions[0][1:]
+    assert encoded.tokens.tolist() == [i for q, a in zip(questions, answers, strict=True) for i in q + a]
+    assert encoded.values is not None
+    assert encoded.values.tolist() == [1, 1, 1, -20, 1, 1, -3, 1, 1, 1, 1, 4, 1, 4, 1]
+    assert encoded.values.dtype == np.float64
+    assert encoded.counters[0] == 1
+
+
+def test_the_paper_s_reading_is_another_reader() -> None:
+    reads = READS | {"reader": "ntl.tokenizers.xval.read_paper", "max_length": 9}
+    encoded = BlockEncoder(settings(**reads))(block(("1,2", "-3")))
+    assert encoded.tokens.tolist() == [NUMBER, 13, NUMBER, 99, 0, NUMBER, 99]
+    assert encoded.values is not None
+    assert encoded.values.tolist() == [1, 1, 2, 1, 1, 3, 1]
+
+
+def test_the_token_in_a_text_is_no_number() -> None:
+    encoded = BlockEncoder(settings(**READS | {"max_length": 20}))(block(("[NUM]1", "2")))
+    assert encoded.values is not None
+    places = encoded.tokens == NUMBER
+    assert encoded.values[places].tolist() == [1, 2]
+    assert encoded.values[~places].tolist() == [1] * int((~places).sum())
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("none", "the answer 'none' of '1' has no number, and this model predicts one: take another model"),
+        ("9" * 400, "the number '9{40}' is beyond float64"),
+    ],
+)
+def test_an_answer_without_a_number_is_one_line(answer: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        BlockEncoder(settings(**READS))(block(("0", "1"), ("1", answer)))
+
+
+def test_a_target_stands_beside_the_end_of_the_answer() -> None:
+    encoded = BlockEncoder(settings(keep_target=True))(block(("1+2=", "-1,003.5"), ("=", "2")))
+    assert encoded.values is not None
+    assert encoded.values.tolist() == [1, 1, 1, 1, 1, *[1] * 8, -1003.5, 1, 1, 1, 2]
+    for answer in ("x", "1 2", "", "1e400"):
+        with pytest.raises(UserError, match=r"the answer .* of '=' is no number: take another model"):
+            BlockEncoder(settings(keep_target=True))(block(("=", answer)))
+
+
+def test_without_values_there_are_none() -> None:
+    assert BlockEncoder(settings())(block(("1", "2"))).values is None
+
+
 def test_counters_of_two_parts() -> None:
     assert combine((1, 2, 30, 4, 50), (10, 20, 3, 40, 5)) == (11, 22, 30, 40, 50)
 
@@ -86,19 +146,25 @@ def test_the_program_imports_nothing_slow_and_ends_with_its_input() -> None:
     """A closed input is what a worker sees of a parent that was killed."""
     code = (
         f"import runpy, sys; runpy.run_path({encode_worker.__file__!r}, run_name='__main__'); "
-        "sys.exit(bool({'torch', 'transformers', 'hydra', 'omegaconf'} & set(sys.modules)))"
+        "sys.exit(bool({'torch', 'transformers', 'hydra'} & set(sys.modules)))"
     )
+    reading = settings(**READS)
+    blocks = [block(("1", "2")), b'{"question":"1"}\n', block(("1", "+"))]
     request = io.BytesIO()
-    send(request, settings_bytes(settings()), block(("1", "2")), b'{"question":"1"}\n')
-    done = subprocess.run([sys.executable, "-c", code], input=request.getvalue(), capture_output=True)
+    send(request, settings_bytes(reading), *blocks)
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], input=request.getvalue(), capture_output=True, env=environment)
     assert done.returncode == 0, done.stderr
     answer = io.BytesIO(done.stdout)
-    parts = [receive(answer) for _ in range(7)]
+    parts = [receive(answer) for _ in range(8)]
     assert parts[0] == b""
-    assert np.frombuffer(parts[1] or b"", "<u2").tolist() == [2, 99, 3, 99]
+    assert np.frombuffer(parts[1] or b"", "<u2").tolist() == [NUMBER, 99, NUMBER, 99]
     assert np.frombuffer(parts[2] or b"", np.int64).tolist() == [2, 2]
     assert json.loads(parts[3] or b"") == [0, 0, 2, 2, 4]
-    assert parts[4:] == [b"", b"KeyError: 'answer'", None]
+    assert np.frombuffer(parts[4] or b"", np.float64).tolist() == [1, 1, 2, 1]
+    assert parts[5] == b"KeyError: 'answer'"
+    assert (parts[6] or b"").startswith(b"UserError: the answer '+' of '1' has no number")
+    assert parts[7] is None
 
 
 @pytest.fixture(scope="module", params=["digit", "default"])

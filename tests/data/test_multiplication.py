@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from ntl.data.multiplication import (
     draw_train,
     pairs_in,
     portion,
+    split_every_pair,
     spread,
+    take_both_orders,
     unordered,
 )
 
@@ -177,6 +180,64 @@ def test_training_draws_are_uniform_over_the_pairs_of_a_cell() -> None:
     assert chi_squared < 78 + 4 * (2 * 78) ** 0.5
 
 
+THREE_DIGITS = MultiplicationConfig(
+    exhaustive_digits=3, train_rows=780_000, validation_rows=10_000, test_rows_per_cell=20_000
+)
+
+
+def test_every_pair_of_three_digits_is_in_one_split() -> None:
+    parts = split_every_pair(THREE_DIGITS)
+    assert [part.shape for part in parts] == [(780_000, 2), (10_000, 2), (20_000, 2)]
+    assert all(part.min() == 100 and part.max() == 999 for part in parts)
+    everything = np.concatenate(parts)
+    assert len(np.unique(everything[:, 0] * 1000 + everything[:, 1])) == 810_000
+    train, validation, test = (np.unique(unordered(part)) for part in parts)
+    assert len(np.concatenate([train, validation, test])) == 900 * 901 // 2
+    again = split_every_pair(THREE_DIGITS)
+    assert all(np.array_equal(first, second) for first, second in zip(parts, again, strict=True))
+    other = split_every_pair(replace(THREE_DIGITS, seed=1))
+    assert not np.array_equal(np.sort(unordered(other[2])), np.sort(unordered(parts[2])))
+
+
+def test_every_pair_as_a_data_set(tmp_path: Path) -> None:
+    config = MultiplicationConfig(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=11)
+    dataset = Multiplication(config)
+    assert (dataset.splits, dataset.test_splits) == (("train", "validation", "test"), ("test",))
+    dataset.prepare(tmp_path)
+    drawn = {split: operands(dataset, split, tmp_path) for split in dataset.splits}
+    assert {split: len(pairs) for split, pairs in drawn.items()} == {"train": 60, "validation": 10, "test": 11}
+    assert sorted(pair for pairs in drawn.values() for pair in pairs) == [
+        (a, b) for a in range(1, 10) for b in range(1, 10)
+    ]
+    assert dataset.group(dataset.rows("test", tmp_path)[0]["id"]) == "1x1"
+    assert drawn["train"] != sorted(drawn["train"])
+
+
+PAIRS = np.array([[1, 2], [3, 3], [1, 3], [4, 4]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "taken", "left"),
+    [
+        (0, [], [(1, 2), (3, 3), (1, 3), (4, 4)]),
+        (1, [(3, 3)], [(1, 2), (1, 3), (4, 4)]),
+        (2, [(1, 2), (2, 1)], [(3, 3), (1, 3), (4, 4)]),
+        (4, [(1, 2), (2, 1), (3, 3), (4, 4)], [(1, 3)]),
+        (6, [(1, 2), (1, 3), (2, 1), (3, 1), (3, 3), (4, 4)], []),
+    ],
+)
+def test_both_orders_of_a_pair(rows: int, taken: list[tuple[int, int]], left: list[tuple[int, int]]) -> None:
+    chosen, rest = take_both_orders(PAIRS, rows)
+    assert sorted(map(tuple, chosen.tolist())) == taken
+    assert list(map(tuple, rest.tolist())) == left
+
+
+def test_one_order_of_a_pair_where_no_square_is_left() -> None:
+    chosen, rest = take_both_orders(np.array([[1, 2], [1, 3]]), 3)
+    assert chosen.tolist() == [[1, 2], [1, 3], [2, 1]]
+    assert rest.tolist() == []
+
+
 @pytest.mark.parametrize(
     ("total", "caps", "counts"),
     [
@@ -201,6 +262,10 @@ def test_spread(total: int, caps: list[int], counts: list[int]) -> None:
         (
             MultiplicationConfig(max_digits=1, validation_rows=9),
             "dataset.validation_rows=9: these cells hold at most 8",
+        ),
+        (
+            MultiplicationConfig(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=12),
+            "dataset.exhaustive_digits=1: there are 81 pairs, and train_rows, .* ask for 82; lower train_rows",
         ),
     ],
 )

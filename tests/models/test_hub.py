@@ -5,14 +5,22 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.model import T5Config
-from ntl.models import require, source
+from ntl.config.model import T5Config, XValConfig
+from ntl.models import require, source, tokenizer_source
 
 
 def test_source_prefers_the_path() -> None:
     assert source(T5Config(name="t5_small", hub_id="a/b")) == "a/b"
     assert source(T5Config(name="t5_small", hub_id="a/b", path="c/d")) == "c/d"
     assert source(T5Config(name="t5_tiny")) == ""
+
+
+def test_a_tokenizer_may_be_published_without_weights() -> None:
+    config = XValConfig(name="xval", tokenizer_hub_id="a/b")
+    assert (source(config), tokenizer_source(config)) == ("", "a/b")
+    config.path = "c/d"
+    assert (source(config), tokenizer_source(config)) == ("c/d", "c/d")
+    assert tokenizer_source(T5Config(name="t5_small", hub_id="a/b")) == "a/b"
 
 
 def test_a_folder_needs_a_config(tmp_path: Path) -> None:

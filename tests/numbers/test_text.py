@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ntl.numbers import find_numbers, format_number, last_number_paper, parse_number
-from ntl.numbers.text import MAX_EXPONENT
+from ntl.numbers.text import MAX_EXPONENT, number_spans
 
 ANY_TEXT = st.one_of(st.text(), st.text(alphabet="0123456789+-−.,eE \n\tx(%²٣１\u00a0"))
 
@@ -103,6 +103,28 @@ def test_values_are_exact():
 )
 def test_numbers_in_a_text(text: str, values: list[str]):
     assert find_numbers(text) == [Decimal(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("x = -1,234.50!", {"-1,234.50": "-1234.5"}),
+        ("1,2.5e1, \N{MINUS SIGN}3", {"1": "1", "2.5e1": "25", "\N{MINUS SIGN}3": "-3"}),
+        ("5-3 .5 1e999999999", {"5": "5", "3": "3", ".5": "0.5"}),
+    ],
+)
+def test_where_the_numbers_stand(text: str, spans: dict[str, str]):
+    assert {text[start:end]: value for start, end, value in number_spans(text)} == {
+        part: Decimal(value) for part, value in spans.items()
+    }
+
+
+@given(ANY_TEXT)
+def test_spans_are_in_order_and_hold_nothing_but_the_number(text: str):
+    spans = number_spans(text)
+    assert [value for _, _, value in spans] == find_numbers(text)
+    assert sorted(place for span in spans for place in span[:2]) == [place for span in spans for place in span[:2]]
+    assert all(parse_number(text[start:end]) == value for start, end, value in spans)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,17 @@ def test_questions_and_answers_are_read_up_to_a_number_of_rows(tmp_path: Path) -
     letters = {piece.lstrip("▁") for piece in vocab}
     assert {"a", "b"} <= letters
     assert "c" not in letters
+
+
+def test_paper_compat_is_another_reading_by_the_same_tokenizer(tmp_path: Path) -> None:
+    config = compose(["dataset=multiplication", "model=xval_tiny"])
+    corrected: Any = tokenizer_for(config, lambda: ROWS, "key", tmp_path)
+    config = compose(["dataset=multiplication", "model=xval_tiny", "paper_compat=true"])
+    paper: Any = tokenizer_for(config, _never, "key", tmp_path)
+    assert (corrected.paper_compat, paper.paper_compat) == (False, True)
+    assert corrected("-12")["number_values"] == [-12, 1]
+    assert paper("-12")["number_values"][-2:] == [12, 1]
+    assert corrected.get_vocab() == paper.get_vocab()
 
 
 def test_a_named_folder_wins_over_the_models(tmp_path: Path) -> None:

@@ -66,7 +66,11 @@ class MathematicsConfig(DatasetConfig):
 
 @dataclass
 class MultiplicationConfig(DatasetConfig):
-    """``What is A times B?`` for operands of 1 to ``max_digits`` digits; tests go one digit further."""
+    """``What is A times B?`` for operands of 1 to ``max_digits`` digits; tests go one digit further.
+
+    ``exhaustive_digits`` n, where it is not 0, is another set: every ordered pair of n-digit operands once, of which
+    ``train_rows``, ``validation_rows`` and ``test_rows_per_cell`` are taken.
+    """
 
     _target_: str = "ntl.data.multiplication.Multiplication"
     name: str = "multiplication"
@@ -77,6 +81,7 @@ class MultiplicationConfig(DatasetConfig):
     test_rows_per_cell: int = _count(500)
     test_share: float = field(default=0.2, metadata={"above": 0, "max": 0.3})
     seed: int = 0
+    exhaustive_digits: int = field(default=0, metadata={"min": 0, "max": 3})
 
 
 def _limit() -> int:

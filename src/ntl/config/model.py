@@ -28,9 +28,10 @@ class ModelConfig:
     """What every model has.
 
     ``family`` decides which tokenizers and data sets fit, ``head`` which losses, objectives and decodings
-    (``ntl.config.legality``). ``hub_id`` is the published checkpoint, empty for a stand-in that has none. ``path``, a
-    local folder or ``owner/name``, takes its place. ``pretrained=false`` builds the architecture from this config with
-    random weights. ``requires`` says in words what the model needs.
+    (``ntl.config.legality``). ``hub_id`` is the published checkpoint, empty for a model that has none;
+    ``tokenizer_hub_id`` that of the tokenizer alone. ``path``, a local folder or ``owner/name``, takes their place.
+    ``pretrained=false`` builds the architecture from this config with random weights. ``requires`` says in words what
+    the model needs.
     """
 
     _target_: str = MISSING
@@ -38,6 +39,7 @@ class ModelConfig:
     family: str = MISSING
     head: str = "lm"
     hub_id: str = ""
+    tokenizer_hub_id: str = ""
     path: str = ""
     requires: str = ""
     pretrained: bool = True

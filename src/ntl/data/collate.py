@@ -3,7 +3,7 @@
 Shapes: B batch, S question length, T answer length with its end token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,10 @@ class CausalCollator:
             "input_ids": pad(questions, self.pad_token_id, left=True),
             "attention_mask": mask([len(question) for question in questions], left=True),
         }
+
+    def longest_input(self, about: Mapping[str, int]) -> int:
+        """Tokens of the longest input of a split, of which ``about`` is ``EncodedDataset.about``."""
+        return about["longest_example"] - 1
 
 
 def token_collator(model_config: Any, tokenizer: Any) -> Seq2SeqCollator | CausalCollator:

@@ -169,7 +169,12 @@ class _Worker:
     def __init__(self, settings: Settings) -> None:
         # A session of its own: Ctrl-C is for the process that waits for the result.
         command = [sys.executable, "-P", encode_worker.__file__]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        # The package that this process imported, wherever a new one would find another.
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
+        )
         self.stdin, self.stdout = cast("tuple[IO[bytes], IO[bytes]]", (self.process.stdin, self.process.stdout))
         self.settings = settings
         self.dtype = np.dtype(settings.dtype)

@@ -106,6 +106,10 @@ class BlockEncoder:
             if settings.has_values:
                 values += self._values(question, question_values[index])[-limit:]
                 values += self._values(answer, answer_values[index])
+                if settings.number_token >= 0 and settings.number_token not in answer:
+                    raise UserError(
+                        f"{_quoted(rows[index])} has no number, and this model predicts one: take another model"
+                    )
                 if settings.keep_target:
                     values[-1] = target_of(rows[index])
             if len(question) > limit:
@@ -166,10 +170,12 @@ def target_of(row: dict[str, Any]) -> float:
     number = parse_number(row["answer"])
     value = math.inf if number is None else float(number)
     if not math.isfinite(value):
-        raise UserError(
-            f"the answer {row['answer'][:60]!r} of {row['question'][:60]!r} is no number: take another model"
-        )
+        raise UserError(f"{_quoted(row)} is no number: take another model")
     return value
+
+
+def _quoted(row: dict[str, Any]) -> str:
+    return f"the answer {row['answer'][:60]!r} of {row['question'][:60]!r}"
 
 
 def splits_into_words(tokenizer: dict[str, Any]) -> bool:

@@ -8,6 +8,9 @@ with a three-digit A and a two-digit B. Every rule on sizes and overlap here is 
 - train: the cell uniform over all, then A and B uniform, with replacement, among what is left;
 - the unordered pair {A, B} of a row occurs in one of train, validation and test only. As both orders of a pair are held
   out, up to 3 x ``test_share`` of a small cell is not trained on.
+
+With ``exhaustive_digits`` (the paper's comparison with xVal: all 810,000 pairs of three digits) every ordered pair is
+in one split, and both orders of {A, B} are in the same, which the original's random split did not see to.
 """
 
 import re
@@ -27,15 +30,26 @@ QUESTION = re.compile(r"What is ([1-9][0-9]*) times ([1-9][0-9]*)\?")
 
 
 class Multiplication(TextDataset):
-    """``interpolate`` has the training cells, ``extrapolate`` those with a factor of ``extrapolate_digits``."""
+    """``interpolate`` has the training cells, ``extrapolate`` those with a factor of ``extrapolate_digits``.
 
-    splits = ("train", "validation", "interpolate", "extrapolate")
-    test_splits = ("interpolate", "extrapolate")
+    The exhaustive set has one ``test``.
+    """
+
     config: MultiplicationConfig
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return ("train", "validation", *self.test_splits)
+
+    @property
+    def test_splits(self) -> tuple[str, ...]:
+        return ("test",) if self.config.exhaustive_digits else ("interpolate", "extrapolate")
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Test before validation before train, each from its own stream: train sizes leave the test as it is."""
         config = self.config
+        if config.exhaustive_digits:
+            return self._every_pair(log)
         inner, outer = cells(config)
         log(f"multiplication: computing {config.train_rows} training rows, {len(inner)} + {len(outer)} test cells")
         streams = [np.random.default_rng([config.seed, stream]) for stream in range(4)]
@@ -56,6 +70,14 @@ class Multiplication(TextDataset):
         held_out = np.union1d(held_out, unordered(validation))
         train = draw_train(streams[3], config.max_digits, config.train_rows, held_out)
         splits = {"train": train, "validation": validation, "interpolate": interpolate, "extrapolate": extrapolate}
+        return Material({split: examples(split, pairs) for split, pairs in splits.items()})
+
+    def _every_pair(self, log: Log) -> Material:
+        config = self.config
+        rows = (config.train_rows, config.validation_rows, config.test_rows_per_cell)
+        log(f"multiplication: every pair of {config.exhaustive_digits}-digit operands, {rows} rows")
+        train, validation, test = split_every_pair(config)
+        splits = {"train": train, "validation": validation, "test": test}
         return Material({split: examples(split, pairs) for split, pairs in splits.items()})
 
     def fault(self, question: str, answer: str) -> str | None:
@@ -140,6 +162,41 @@ def draw_train(rng: np.random.Generator, max_digits: int, rows: int, held_out: n
         pairs[again] = draw(rng, digits[again])
         again = again[np.isin(unordered(pairs[again]), held_out)]
     return pairs
+
+
+def split_every_pair(config: MultiplicationConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Training, validation and test operands (rows, 2) of the exhaustive set, in random order, without replacement."""
+    first = 10 ** (config.exhaustive_digits - 1)
+    wanted = {"train": config.train_rows, "validation": config.validation_rows, "test": config.test_rows_per_cell}
+    total = pairs_in((config.exhaustive_digits, config.exhaustive_digits))
+    if sum(wanted.values()) > total:
+        raise UserError(
+            f"dataset.exhaustive_digits={config.exhaustive_digits}: there are {total} pairs, and train_rows, "
+            f"validation_rows and test_rows_per_cell ask for {sum(wanted.values())}; lower train_rows."
+        )
+    rng = np.random.default_rng([config.seed, 4])
+    left = rng.permutation(np.stack(np.triu_indices(9 * first), axis=1) + first)
+    chosen = {}
+    for split in ("test", "validation", "train"):
+        chosen[split], left = take_both_orders(left, wanted[split])
+    train, validation, test = (rng.permutation(chosen[split]) for split in wanted)
+    return train, validation, test
+
+
+def take_both_orders(unordered_pairs: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """``rows`` ordered pairs of the first of ``unordered_pairs`` (n, 2), and the unordered pairs that are left.
+
+    A square fills a last single place; where none is left, one order of a pair does.
+    """
+    is_square = unordered_pairs[:, 0] == unordered_pairs[:, 1]
+    filled = np.cumsum(2 - is_square)
+    count = int(np.searchsorted(filled, rows, side="right"))
+    taken, left = unordered_pairs[:count], unordered_pairs[count:]
+    if rows > (filled[count - 1] if count else 0) and len(left):
+        place = int(is_square[count:].argmax())
+        taken, left = np.append(taken, left[place : place + 1], axis=0), np.delete(left, place, axis=0)
+    swapped = taken[taken[:, 0] != taken[:, 1]][:, ::-1]
+    return np.concatenate([taken, swapped])[:rows], left
 
 
 def examples(split: str, pairs: np.ndarray) -> Iterator[Example]:

@@ -4,7 +4,7 @@ Shapes: B batch, S sequence length.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,10 @@ class RegressionCollator:
             "input_ids": pad(questions, self.pad_token_id),
             "attention_mask": mask([len(question) for question in questions]),
         }
+
+    def longest_input(self, about: Mapping[str, int]) -> int:
+        """Tokens of the longest input of a split, of which ``about`` is ``EncodedDataset.about``."""
+        return about["longest_question"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,10 @@ class MaskedNumberCollator:
             "number_values": pad(values, 1, dtype=np.float32),
             "number_positions": torch.tensor(positions),
         }
+
+    def longest_input(self, about: Mapping[str, int]) -> int:
+        """Tokens of the longest input of a split, the answer's end token included."""
+        return about["longest_example"]
 
     def _last_number(self, ids: np.ndarray) -> int:
         return int(np.flatnonzero(ids == self.number_token_id)[-1])

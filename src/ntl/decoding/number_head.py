@@ -47,17 +47,22 @@ def read_masks(
 ) -> list[Answer]:
     """The number head at the mask, off the scale sign(x) ln(1 + |x|), to ``config.decimals`` decimals.
 
-    What of the answer stands around its number was in the input and is in the prediction: nothing by default, a minus
-    with the sign rule of the original (``ntl.tokenizers.xval``).
+    What of the answer stands around its last number was in the input and is in the prediction: nothing where an answer
+    is one number, its minus with the sign rule of the original (``ntl.tokenizers.xval``).
     """
+    number_token_id = tokenizer.number_token_id
+
+    def answer(example: Example, value: float) -> Answer:
+        ids = example["answer_ids"]
+        known = example["answer_values"][ids == number_token_id][:-1].tolist()
+        predicted = write_value(value, config.decimals)
+        numerals = [*(format_number(Decimal(repr(number))) for number in known), predicted]
+        return Answer(tokenizer.write(ids.tolist(), numerals) if predicted else "", [])
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
         scaled_B = model(**inputs).numbers.double()
         values = (scaled_B.sign() * scaled_B.abs().expm1()).tolist()
-        return [
-            Answer(tokenizer.write(example["answer_ids"].tolist(), [write_value(value, config.decimals)]), [])
-            for example, value in zip(batch, values, strict=True)
-        ]
+        return [answer(example, value) for example, value in zip(batch, values, strict=True)]
 
     return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)
 

@@ -7,6 +7,7 @@ from ntl.config.lazy import exports
 if TYPE_CHECKING:
     from ntl.models.hub import require as require
     from ntl.models.hub import source as source
+    from ntl.models.hub import tokenizer_source as tokenizer_source
     from ntl.models.interface import LMHead as LMHead
     from ntl.models.interface import checked_lm_head as checked_lm_head
     from ntl.models.interface import hidden_states as hidden_states

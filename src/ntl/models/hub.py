@@ -7,8 +7,13 @@ from ntl.config.network import unreachable
 
 
 def source(config: ModelConfig) -> str:
-    """The folder or hub id of the weights and of the tokenizer; empty for a stand-in that has none."""
+    """The folder or hub id of the weights; empty for a model that has none."""
     return config.path or config.hub_id
+
+
+def tokenizer_source(config: ModelConfig) -> str:
+    """The folder or hub id of the tokenizer, which may be published where no weights are; empty for a stand-in."""
+    return source(config) or config.tokenizer_hub_id
 
 
 def require(name: str) -> None:

@@ -43,8 +43,22 @@ def find_numbers(text: str) -> list[Decimal]:
     "5-3" and "x-3" hold 3, "5 - 3" holds 3, "= -3" and "5 -3" hold -3. Digits whose commas are no proper thousands
     groups are a list: "1,2,3" holds three numbers, "1,234" one.
     """
-    values = (_decimal(numeral) for match in _NUMBER.finditer(_fold(text)) for numeral in _numerals(match))
-    return [value for value in values if value is not None]
+    return [value for _, _, value in number_spans(text)]
+
+
+def number_spans(text: str) -> list[tuple[int, int, Decimal]]:
+    """Where each number of ``find_numbers`` begins and ends, with its value; the commas of a list lie between."""
+    spans = []
+    for match in _NUMBER.finditer(_fold(text)):
+        numerals = _numerals(match)
+        widths = map(len, numerals) if len(numerals) > 1 else [len(match.group())]
+        end = match.start() - 1
+        for numeral, width in zip(numerals, widths, strict=True):
+            start, end = end + 1, end + 1 + width
+            value = _decimal(numeral)
+            if value is not None:
+                spans.append((start, end, value))
+    return spans
 
 
 def last_number_paper(text: str) -> float | None:

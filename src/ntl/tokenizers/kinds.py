@@ -14,20 +14,27 @@ class Kind:
 
     A kind that writes numbers in tokens of its own names the class of its tokenizers, a subclass of
     ``PreTrainedTokenizerFast`` (dotted name: it is imported when one is made), with the class attributes ``TOKENS``,
-    added behind the vocabulary where they are not in it, and ``ROLES``, such as a mask token.
+    added behind the vocabulary where they are not in it, and ``ROLES``, such as a mask token. With ``paper_rule`` it
+    reads numbers otherwise where it is made with ``paper_compat=True``, and remembers it.
     """
 
     pre_tokenizer: Callable[[Step | None], Step | None]
     needs_digits: bool = False
     tokenizer_class: str = "transformers.PreTrainedTokenizerFast"
     writes_numbers: bool = False
+    paper_rule: bool = False
 
 
 KINDS = {
     "default": Kind(merge_digits),
     "digit": Kind(isolate_digits, needs_digits=True),
     "rt": Kind(merge_digits, tokenizer_class="ntl.tokenizers.rt.RTTokenizer", writes_numbers=True),
-    "xval": Kind(merge_digits, tokenizer_class="ntl.tokenizers.xval.XValTokenizer", writes_numbers=True),
+    "xval": Kind(
+        merge_digits,
+        tokenizer_class="ntl.tokenizers.xval_tokenizer.XValTokenizer",
+        writes_numbers=True,
+        paper_rule=True,
+    ),
 }
 
 

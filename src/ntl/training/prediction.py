@@ -35,9 +35,9 @@ def check_lengths(session: "Session") -> None:
     generated = dict.fromkeys(dataset.test_splits, max_new_tokens(session) if session.model.can_generate() else 0)
     for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = session.encoded(split).about
-        question, whole = about["longest_question"], about["longest_example"]
-        # The last token of an answer is predicted and never read.
-        needed = max(whole, question + generated.get(split, 0)) - 1
+        question = about["longest_question"]
+        # The last token that is generated is never read.
+        needed = max(session.collator.longest_input(about), question + generated.get(split, 0) - 1)
         if needed > positions:
             raise UserError(
                 f"model={session.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "

@@ -42,7 +42,7 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         return record_path
     if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
         require(source(config.model))
-    if config.model.hub_id and config.scale.name == "tiny":
+    if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
         say(PUBLISHED_AT_TINY.format(name=config.model.name))
     with _only_one(folder):
         if record_path.is_file():  # written by the process that had the folder until now

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ntl.config import Config
 from ntl.config.leftovers import sweep
-from ntl.models import source
+from ntl.models import tokenizer_source
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
 # Enough text for a few hundred pieces; more would only cost time.
@@ -33,13 +33,13 @@ def tokenizer_for(
         data_key: The content of those rows.
         cache_dir: Where trained tokenizers are kept.
     """
-    kind = config.tokenizer.kind
-    name = config.tokenizer.path or source(config.model)
+    kind, paper_compat = config.tokenizer.kind, config.tokenizer.paper_compat
+    name = config.tokenizer.path or tokenizer_source(config.model)
     if name:
-        return load_tokenizer(name, kind=kind)
+        return load_tokenizer(name, kind=kind, paper_compat=paper_compat)
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():
         sweep(cache_dir, ".*.part-*")
         train_tokenizer(_texts(rows()), folder, kind=kind, vocab_size=config.tokenizer.vocab_size)
-    return load_tokenizer(str(folder), kind=kind)
+    return load_tokenizer(str(folder), kind=kind, paper_compat=paper_compat)

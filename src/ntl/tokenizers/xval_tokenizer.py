@@ -1,0 +1,104 @@
+"""The tokenizer of xVal, for a person to call; ``ntl.data`` tokenizes by its parts."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from typing import Any, ClassVar
+
+from transformers import BatchEncoding, PreTrainedTokenizerFast
+
+from ntl.tokenizers.xval import NUMBER, read, read_paper
+
+_NUMBER = re.compile(re.escape(NUMBER))
+_SIGN = re.compile(r"([+-]) (?=[0-9.])")
+
+
+class XValTokenizer(PreTrainedTokenizerFast):
+    """Any tokenizer with one more token, ``[NUM]``: every number of a text becomes it.
+
+    ``tokenizer("2 + 2.5")`` also returns ``number_values``: the number at a ``[NUM]``, in the text's unit, and 1
+    elsewhere, on padding too. The model reads them as sign(x) ln(1 + |x|), which is the collator's work
+    (``ntl.data.number_collate``). ``paper_compat`` reads numbers as the original does (``ntl.tokenizers.xval``).
+
+    Text comes back as T5 leaves it: what stood between a number and its neighbours, a space or nothing, is lost.
+    """
+
+    TOKENS: ClassVar[tuple[str, ...]] = (NUMBER,)
+    ROLES: ClassVar[dict[str, str]] = {"mask_token": "<extra_id_0>"}
+    model_input_names: ClassVar[list[str]] = ["input_ids", "attention_mask", "number_values"]
+
+    # No __init__: a class that has one is built anew on loading, from its vocabulary, and not from tokenizer.json.
+    @property
+    def paper_compat(self) -> bool:
+        """What it was made, or saved, with."""
+        return bool(self.init_kwargs.get("paper_compat", False))
+
+    @property
+    def reader(self) -> str:
+        """The dotted name of the function that reads the numbers of a text."""
+        function = read_paper if self.paper_compat else read
+        return f"{function.__module__}.{function.__qualname__}"
+
+    @property
+    def number_token_id(self) -> int:
+        """The id of ``[NUM]``: 32100 behind T5's vocabulary."""
+        return self.get_vocab()[NUMBER]
+
+    def write(self, ids: Sequence[int], numerals: Sequence[str]) -> str:
+        """The text of ids with a numeral for each ``[NUM]``, special tokens left out.
+
+        What stands beside a number is set off by a space, but for a sign that the reading left in the text. ValueError
+        where numerals and numbers are not as many.
+        """
+        number = self.number_token_id
+        if (count := list(ids).count(number)) != len(numerals):
+            raise ValueError(f"{len(numerals)} numerals for {count} numbers")
+        remaining = iter(numerals)
+        parts: list[str] = []
+        for is_number, group in groupby(ids, key=number.__eq__):
+            run = list(group)
+            parts += islice(remaining, len(run)) if is_number else [self._words(run)]
+        text = " ".join(part for part in parts if part)
+        return _SIGN.sub(r"\1", text) if self.paper_compat else text
+
+    def _words(self, ids: list[int]) -> str:
+        return str(self.decode(ids, skip_special_tokens=True)).strip()
+
+    def _encode_plus(
+        self, text: Any, text_pair: Any = None, *, is_split_into_words: bool = False, **kwargs: Any
+    ) -> BatchEncoding:
+        if is_split_into_words:
+            raise ValueError("xVal reads the numbers of whole texts: join the words first")
+        tensors = kwargs.pop("return_tensors", None)
+        single = isinstance(text, str)
+        firsts = [self._read(each) for each in ([text] if single else text)]
+        seconds = [self._read(each) for each in _listed(text_pair)]
+        written = [each for each, _ in firsts], [each for each, _ in seconds]
+        pair = None if text_pair is None else written[1][0] if single else written[1]
+        batch = super()._encode_plus(written[0][0] if single else written[0], pair, **kwargs)
+        values = [[numbers for _, numbers in side] for side in (firsts, seconds)]
+        rows = list(self._values(batch, values))
+        unbatched = single and "overflow_to_sample_mapping" not in batch
+        batch["number_values"] = rows[0] if unbatched else rows
+        return batch.convert_to_tensors(tensors, prepend_batch_axis=unbatched)
+
+    def _read(self, text: str) -> tuple[str, dict[int, float]]:
+        """The text with ``[NUM]`` for its numbers, and their values by where that stands."""
+        written, values = (read_paper if self.paper_compat else read)(text)
+        places = [match.start() for match in _NUMBER.finditer(written)]
+        return written, dict(zip(places, values, strict=True))
+
+    def _values(self, batch: BatchEncoding, values: list[list[dict[int, float]]]) -> Iterator[list[float]]:
+        encodings = batch.encodings or []
+        samples = batch.get("overflow_to_sample_mapping", range(len(encodings)))
+        number = self.number_token_id
+        for sample, encoding in zip(samples, encodings, strict=True):
+            # By place, as truncation may have cut off either end; only text is of a side, 0 or 1.
+            yield [
+                values[side][sample][start] if side is not None and token == number else 1.0
+                for token, side, (start, _) in zip(encoding.ids, encoding.sequence_ids, encoding.offsets, strict=True)
+            ]
+
+
+def _listed(text: Any) -> list[str]:
+    return [] if text is None else [text] if isinstance(text, str) else list(text)

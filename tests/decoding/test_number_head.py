@@ -1,0 +1,117 @@
+"""Answers of number heads, from stand-ins whose outputs are known."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ntl.config.decoding import NumberHeadConfig
+from ntl.decoding.number_head import read_masks, read_sequences, write_value
+
+NUM, SLASH, END = 9, 5, 1
+
+
+class _Model(torch.nn.Module):
+    """Says what ``outputs`` has for the first token of a question."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, outputs: list[float], head: str, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.outputs = torch.tensor(outputs, dtype=dtype)
+        self.head = head
+
+    def forward(self, input_ids: torch.Tensor, **inputs: Any) -> SimpleNamespace:
+        assert not self.training
+        values = self.outputs[input_ids[:, 0]]
+        if self.head == "regression":
+            assert inputs == {"use_cache": False}
+            return SimpleNamespace(logits=values[:, None])
+        assert inputs == {}
+        return SimpleNamespace(numbers=values)
+
+
+class _Tokenizer:
+    number_token_id = NUM
+
+    def write(self, ids: list[int], numerals: list[str]) -> str:
+        remaining = iter(numerals)
+        names = {NUM: None, SLASH: "/", END: ""}
+        return "".join(names[token] if token != NUM else next(remaining) for token in ids)  # pyright: ignore
+
+
+def _collate(examples: list[Any]) -> dict[str, torch.Tensor]:
+    return {"input_ids": torch.tensor([[int(example["question_ids"][0])] for example in examples])}
+
+
+def _examples(answers: list[list[tuple[int, float]]]) -> list[dict[str, np.ndarray]]:
+    # Questions of different lengths, so that the order of the batches is not that of the answers.
+    return [
+        {
+            "question_ids": np.array([index] * (1 + index % 3)),
+            "answer_ids": np.array([token for token, _ in answer]),
+            "answer_values": np.array([value for _, value in answer]),
+        }
+        for index, answer in enumerate(answers)
+    ]
+
+
+def _texts(read: Any, model: _Model, examples: Any, decimals: int) -> list[str]:
+    config = NumberHeadConfig(_target_="", name="x", head=model.head, decimals=decimals, batch_size=2)
+    model.train()
+    answers = read(config, model=model, tokenizer=_Tokenizer(), examples=examples, collate=_collate, max_new_tokens=7)
+    assert model.training
+    assert all(answer.token_ids == [] for answer in answers)
+    return [answer.text for answer in answers]
+
+
+def test_a_regression_s_output_in_its_own_unit() -> None:
+    model = _Model([3.0, -0.125, 1e6, 0.0, -1e-9, math.nan, math.inf], "regression", torch.float64)
+    examples = _examples([[(END, 1.0)]] * 7)
+    assert _texts(read_sequences, model, examples, 12) == ["3", "-0.125", "1000000", "0", "-0.000000001", "", ""]
+    assert _texts(read_sequences, model, examples, 2) == ["3", "-0.12", "1000000", "0", "0", "", ""]
+
+
+def test_a_masked_number_comes_off_its_scale_and_is_rounded() -> None:
+    values = [0, 1, -7, 2.5, 123456, -0.004, -0.006]
+    outputs = [math.copysign(math.log1p(abs(value)), value) for value in values]
+    model = _Model([*outputs, 800.0, math.nan], "masked_number", torch.float64)
+    examples = _examples([[(NUM, 99.0), (END, 1.0)]] * 9)
+    expected = ["0", "1", "-7", "2.5", "123456", "0", "-0.01", "", ""]
+    assert _texts(read_masks, model, examples, 2) == expected
+
+
+def test_half_precision_is_left_before_the_exponential() -> None:
+    """exp(12) is beyond float16."""
+    (text,) = _texts(read_masks, _Model([12.0], "masked_number", torch.float16), _examples([[(NUM, 1.0)]]), 0)
+    assert text == str(round(math.expm1(12)))
+
+
+def test_other_numbers_of_the_answer_are_written_as_they_are() -> None:
+    answers = [
+        [(NUM, -0.1), (SLASH, 1.0), (NUM, 7.0), (END, 1.0)],
+        [(NUM, 1e21), (SLASH, 1.0), (NUM, 7.0), (END, 1.0)],
+        [(NUM, 2.0), (SLASH, 1.0), (NUM, 7.0), (END, 1.0)],
+    ]
+    model = _Model([math.log(4), math.log(4), math.nan], "masked_number", torch.float64)
+    assert _texts(read_masks, model, _examples(answers), 2) == ["-0.1/3", "1000000000000000000000/3", ""]
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [
+        (2.675, 2, "2.67"),  # float64 has 2.67499...
+        (0.125, 2, "0.12"),
+        (0.375, 2, "0.38"),
+        (-0.001, 2, "0"),
+        (5.0, 0, "5"),
+        (1e22, 2, "10000000000000000000000"),
+        (math.nan, 2, ""),
+        (-math.inf, 2, ""),
+    ],
+)
+def test_a_value_as_text(value: float, decimals: int, text: str) -> None:
+    assert write_value(value, decimals) == text

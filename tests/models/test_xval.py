@@ -1,0 +1,211 @@
+"""xVal's encoder against torch's own layers, its heads, its padding, and its weights on disk."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel
+
+from ntl.config import UserError
+from ntl.config.model import XValConfig
+from ntl.models.estimate import estimate
+from ntl.models.xval import XValBlock, XValForMaskedNumber, XValModelConfig, build
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 20,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 10,
+}
+
+
+def _model(**changes: Any) -> XValForMaskedNumber:
+    torch.manual_seed(3)
+    return XValForMaskedNumber(XValModelConfig(**{**SHAPE, "dropout": 0.0, **changes}))
+
+
+def _batch(lengths: tuple[int, ...] = (7, 4, 2), dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+    torch.manual_seed(5)
+    size, width = len(lengths), max(lengths)
+    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
+    return {
+        "input_ids": torch.randint(20, (size, width)) * mask,
+        "attention_mask": mask.long(),
+        "number_values": torch.where(mask, torch.randn(size, width, dtype=dtype), 1.0),
+        "number_positions": torch.tensor(lengths) - 2,
+    }
+
+
+def test_the_paper_s_size() -> None:
+    with torch.device("meta"):
+        model = XValForMaskedNumber(XValModelConfig())
+    assert sum(parameter.numel() for parameter in model.parameters()) == 213_440_257
+    assert not model.can_generate()
+    assert not model.config.is_encoder_decoder
+    assert model.config.max_position_embeddings == 512
+
+
+def test_the_config_of_the_paper_s_name_has_that_size() -> None:
+    from ntl.config import compose
+
+    result = estimate(compose(["model=xval"]))
+    assert (result["parameters"], result["embedding_rows"], result["note"]) == (213_440_257, 32_101, "")
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_block_is_torch_s_pre_norm_layer(training: bool) -> None:
+    block = XValBlock(XValModelConfig(**SHAPE, dropout=0.0)).double()
+    layer = nn.TransformerEncoderLayer(
+        16, 4, 24, dropout=0.0, activation="gelu", batch_first=True, norm_first=True, dtype=torch.float64
+    )
+    names = {
+        "norm1": "attention_norm",
+        "self_attn.in_proj_": "attention_in.",
+        "self_attn.out_proj": "attention_out",
+        "norm2": "feed_norm",
+        "linear1": "feed_in",
+        "linear2": "feed_out",
+    }
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter)
+    state = {}
+    for name, tensor in layer.state_dict().items():
+        theirs, ours = next(pair for pair in names.items() if name.startswith(pair[0]))
+        state[name.replace(theirs, ours)] = tensor
+    block.load_state_dict(state)
+    hidden, mask = torch.randn(3, 7, 16, dtype=torch.float64), _batch()["attention_mask"].bool()
+    expected = layer.train(training)(hidden, src_key_padding_mask=~mask)
+    actual = block.train(training)(hidden, mask[:, None, None, :])
+    torch.testing.assert_close(actual[mask], expected[mask], rtol=0, atol=1e-12)
+
+
+def test_the_input_is_token_times_value_plus_position() -> None:
+    model = _model(num_hidden_layers=0)
+    ids, values = torch.tensor([[4, 7, 7]]), torch.tensor([[1.0, -2.5, 0.0]])
+    tokens, positions = model.token_embedding.weight, model.position_embedding.weight
+    expected = torch.stack([tokens[4] + positions[0], -2.5 * tokens[7] + positions[1], positions[2]])
+    torch.testing.assert_close(model.encode(ids, values)[0], expected)
+
+
+def test_heads_at_the_mask_are_heads_everywhere_and_gathered() -> None:
+    model, batch = _model().double().eval(), _batch()
+    output = model(**batch)
+    hidden = model.encode(*(batch[name] for name in ("input_ids", "number_values", "attention_mask")))
+    rows = torch.arange(3)
+    places = batch["number_positions"]
+    assert (output.logits.shape, output.numbers.shape) == ((3, 20), (3,))
+    torch.testing.assert_close(output.logits, model.token_head(hidden)[rows, places], rtol=0, atol=1e-13)
+    torch.testing.assert_close(output.numbers, model.number_head(hidden)[rows, places, 0], rtol=0, atol=1e-13)
+
+
+def _difference_of_padding(model: Any, dtype: torch.dtype) -> float:
+    batch = _batch(dtype=dtype)
+    together, difference = model(**batch), 0.0
+    for row, length in enumerate((7, 4, 2)):
+        alone = {name: tensor[row : row + 1] for name, tensor in batch.items()}
+        alone |= {name: alone[name][:, :length] for name in ("input_ids", "attention_mask", "number_values")}
+        output = model(**alone)
+        difference = max(difference, float((output.numbers - together.numbers[row]).abs().max()))
+        difference = max(difference, float((output.logits - together.logits[row]).abs().max()))
+    return difference
+
+
+@torch.no_grad()
+def test_padding_changes_nothing_unless_the_paper_s_fault_is_asked_for() -> None:
+    assert _difference_of_padding(_model().double().eval(), torch.float64) < 1e-13
+    assert _difference_of_padding(_model().eval(), torch.float32) < 1e-6
+    paper = _model(paper_compat=True).double().eval()
+    assert _difference_of_padding(paper, torch.float64) > 1e-3
+    batch = _batch()
+    everything = batch | {"attention_mask": torch.ones_like(batch["attention_mask"])}
+    torch.testing.assert_close(paper(**batch).numbers, _model().double().eval()(**everything).numbers)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_bfloat16(autocast: bool) -> None:
+    batch = _batch(dtype=torch.float32)
+    exact = _model().eval()(**batch).numbers
+    if autocast:
+        with torch.autocast("cpu", torch.bfloat16):
+            output = _model().eval()(**batch)
+    else:
+        output = _model().bfloat16().eval()(**batch)
+    assert output.numbers.dtype == torch.bfloat16
+    torch.testing.assert_close(output.numbers.float(), exact, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning")  # its newer name is not in 5.17
+def test_gradient_checkpointing_gives_the_same_gradients() -> None:
+    def gradients(checkpointing: bool) -> dict[str, torch.Tensor | None]:
+        model = _model().double().train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+            assert all(block.gradient_checkpointing for block in model.blocks)
+        output = model(**_batch())
+        (output.logits.logsumexp(-1).sum() + output.numbers.square().sum()).backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    plain, checkpointed = gradients(False), gradients(True)
+    assert all(gradient is not None for gradient in plain.values())
+    for name, gradient in plain.items():
+        torch.testing.assert_close(checkpointed[name], gradient, msg=name)
+
+
+def test_the_first_weights_are_torch_s() -> None:
+    torch.manual_seed(1)
+    model = XValForMaskedNumber(XValModelConfig(**{**SHAPE, "vocab_size": 3000, "hidden_size": 64})).requires_grad_(
+        False
+    )
+    block = model.blocks[0]
+    assert float(model.token_embedding.weight.std()) == pytest.approx(1, abs=0.02)
+    assert float(block.attention_in.weight.abs().max()) == pytest.approx((6 / (64 + 192)) ** 0.5, rel=0.01)
+    assert float(block.feed_in.weight.abs().max()) == pytest.approx(64**-0.5, rel=0.01)
+    assert float(block.attention_out.weight.abs().max()) == pytest.approx(64**-0.5, rel=0.01)
+    assert not block.attention_in.bias.any()
+    assert not block.attention_out.bias.any()
+    assert not torch.equal(model.blocks[0].feed_in.weight, model.blocks[1].feed_in.weight)
+
+
+def test_weights_come_back_from_a_folder(tmp_path: Path, tokenizer) -> None:
+    model = _model(paper_compat=True)
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").is_file()
+    assert isinstance(AutoConfig.from_pretrained(tmp_path), XValModelConfig)
+    built = build(
+        XValConfig(name="xval_tiny", pretrained=True, path=str(tmp_path), dropout=0.3, paper_compat=False),
+        tokenizer=tokenizer,
+    )
+    for loaded in (AutoModel.from_pretrained(tmp_path), built):
+        assert isinstance(loaded, XValForMaskedNumber)
+        assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
+    assert (built.config.paper_compat, built.blocks[0].dropout.p, built.config.num_hidden_layers) == (False, 0.3, 2)
+
+
+def test_a_folder_of_another_model_is_one_line(tmp_path: Path, tokenizer) -> None:
+    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    BertModel(config).save_pretrained(tmp_path)
+    with pytest.raises(
+        UserError, match=r"lacks .* weights that xval models have.* give a checkpoint of this architecture"
+    ):
+        build(XValConfig(name="xval", pretrained=True, path=str(tmp_path)), tokenizer=tokenizer)
+
+
+def test_the_vocabulary_is_at_least_the_tokenizer_s(tokenizer, tmp_path: Path) -> None:
+    shape = {"d_model": 16, "d_ff": 8, "num_layers": 1, "num_heads": 2, "max_positions": 8}
+    for configured, rows in ((0, len(tokenizer)), (40, 40)):
+        model = build(XValConfig(name="xval_tiny", vocab_size=configured, **shape), tokenizer=tokenizer)
+        assert model.token_embedding.weight.shape == (rows, 16)
+        assert model.token_head[-1].weight.shape == (rows, 8)
+        assert (model.config.pad_token_id, model.config.eos_token_id) == (0, 1)
+    _model(vocab_size=4).save_pretrained(tmp_path)
+    grown = build(XValConfig(name="xval", pretrained=True, path=str(tmp_path)), tokenizer=tokenizer)
+    assert grown.get_input_embeddings().weight.shape[0] == grown.token_head[-1].weight.shape[0] == len(tokenizer)
+
+
+def test_heads_that_do_not_divide_the_width(tokenizer) -> None:
+    with pytest.raises(UserError, match=r"model.d_model=64: must be a multiple of model.num_heads=3"):
+        build(XValConfig(name="xval_tiny", d_model=64, num_heads=3), tokenizer=tokenizer)

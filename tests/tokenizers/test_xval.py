@@ -1,0 +1,71 @@
+"""Numbers of a text as [NUM] and values, by hand and against the grammar."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.config import UserError
+from ntl.numbers import find_numbers
+from ntl.tokenizers.xval import NUMBER, read, read_paper
+
+ANY_TEXT = st.one_of(st.text(), st.text(alphabet="0123456789+-,.e [NUM]x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "values"),
+    [
+        ("2 + 2.5", "[NUM] + [NUM]", [2, 2.5]),
+        ("-5", "[NUM]", [-5]),
+        ("5-3 = 2", "[NUM]-[NUM] = [NUM]", [5, 3, 2]),
+        ("- 5", "- [NUM]", [5]),
+        ("x = -1,234.5!", "x = [NUM]!", [-1234.5]),
+        ("1, 2,3", "[NUM], [NUM],[NUM]", [1, 2, 3]),
+        ("(-3/2)*x", "([NUM]/[NUM])*x", [-3, 2]),
+        ("0.1", "[NUM]", [0.1]),
+        ("123456789012345678901", "[NUM]", [123456789012345678901.0]),
+        ("a [NUM] of 1", "a [ NUM ] of [NUM]", [1]),
+        ("", "", []),
+    ],
+)
+def test_a_sign_belongs_to_its_number(text: str, written: str, values: list[float]) -> None:
+    assert read(text) == (written, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "values"),
+    [
+        ("2 + 2.5", "[NUM] + [NUM]", [2, 2.5]),
+        ("-5", "-[NUM]", [5]),
+        ("- 5", "- [NUM]", [5]),
+        ("1,234.5", "[NUM] [NUM]", [1, 234.5]),
+        ("1, 2, 3", "[NUM] [NUM] [NUM]", [1, 2, 3]),
+        ("1 , 2", "[NUM] , [NUM]", [1, 2]),
+        ("1e-05 .5 7.", "[NUM]e-[NUM] .[NUM] [NUM].", [1, 5, 5, 7]),
+        ("007", "[NUM]", [7]),
+        ("a [NUM] of 1", "a [ NUM ] of [NUM]", [1]),
+    ],
+)
+def test_the_paper_s_rule_with_its_faults(text: str, written: str, values: list[float]) -> None:
+    assert read_paper(text) == (written, values)
+
+
+@given(ANY_TEXT)
+def test_as_many_values_as_tokens_whatever_the_text(text: str) -> None:
+    for function in (read, read_paper):
+        written, values = function(text)
+        assert written.count(NUMBER) == len(values)
+    assert read(text)[1] == [float(value) for value in find_numbers(text)]
+
+
+@pytest.mark.parametrize("function", [read, read_paper])
+def test_a_number_beyond_float64_is_one_line(function) -> None:
+    with pytest.raises(UserError, match=r"the number '9{40}' is beyond float64"):
+        function("x " + "9" * 400)
+
+
+def test_it_imports_neither_torch_nor_transformers() -> None:
+    code = "import sys, ntl.tokenizers.xval; sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0

@@ -1,0 +1,76 @@
+"""Both terms at the mask, by hand; sums, counts, gradients."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ntl.config import UserError, compose
+from ntl.config.loss import LossConfig
+from ntl.models.xval import XValForMaskedNumber, XValModelConfig
+from ntl.training.objectives.masked_number import MaskedNumber
+from ntl.training.objectives.parts import Parts
+from ntl.training.objectives.terms import LossTerms
+
+
+class _Model(torch.nn.Module):
+    config = SimpleNamespace(name="its own")
+
+    def __init__(self, logits: torch.Tensor, numbers: torch.Tensor) -> None:
+        super().__init__()
+        self.logits, self.numbers = torch.nn.Parameter(logits), torch.nn.Parameter(numbers)
+
+    def forward(self, input_ids: torch.Tensor, number_values: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.logits, numbers=self.numbers)
+
+
+def _objective(model: Any, loss: LossConfig | None = None) -> MaskedNumber:
+    config = compose(["model=xval_tiny"])
+    assert config.loss.weight == 1.0
+    return MaskedNumber(config.objective, model=model, terms=LossTerms.from_config(loss or config.loss, None))
+
+
+INPUTS = {"input_ids": torch.zeros(2, 3).long(), "number_values": torch.ones(2, 3)}
+
+
+def test_by_hand() -> None:
+    model = _Model(torch.tensor([[0.0, 0, 0, 0], [0, 0, 100, 0]]), torch.tensor([1.5, -2]))
+    objective = _objective(model)
+    batch = {"labels": torch.tensor([1, 2]), "number_labels": torch.tensor([1.0, 1]), **INPUTS}
+    rows = torch.stack(objective.eval()(**batch), dim=1)
+    expected = torch.tensor([[torch.tensor(4.0).log(), 1, 0.25, 1, 0], [0, 1, 9, 1, 0]])
+    torch.testing.assert_close(rows, expected)
+    total = objective.train()(**batch)
+    assert isinstance(total, Parts)
+    torch.testing.assert_close(torch.stack(total), expected.sum(0))
+    assert all(part.shape == () for part in total)
+    assert objective.count(batch["labels"]).tolist() == [2, 2]
+    assert objective.config is model.config
+    (total.ce_sum + total.ntl_sum).backward()
+    torch.testing.assert_close(model.numbers.grad, torch.tensor([1.0, -6.0]))
+    assert model.logits.grad is not None
+
+
+def test_a_loss_without_a_number_term_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"loss.number: this objective trains a number head"):
+        _objective(_Model(torch.zeros(1, 2), torch.zeros(1)), compose(["loss=ce"]).loss)
+
+
+def test_the_model_is_the_real_one() -> None:
+    shape = {"vocab_size": 9, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    torch.manual_seed(0)
+    model = XValForMaskedNumber(XValModelConfig(**shape, num_attention_heads=2, dropout=0.0)).double()
+    inputs = {
+        "input_ids": torch.tensor([[3, 4, 5], [3, 5, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+        "number_values": torch.tensor([[2.0, 1, 1], [-1, 1, 1]], dtype=torch.float64),
+        "number_positions": torch.tensor([2, 1]),
+    }
+    labels = {"labels": torch.tensor([3, 3]), "number_labels": torch.tensor([0.5, -2.0], dtype=torch.float64)}
+    parts = _objective(model).eval()(**labels, **inputs)
+    output = model(**inputs)
+    torch.testing.assert_close(
+        parts.ce_sum, torch.nn.functional.cross_entropy(output.logits, labels["labels"], reduction="none")
+    )
+    torch.testing.assert_close(parts.ntl_sum, (output.numbers - labels["number_labels"]) ** 2)
