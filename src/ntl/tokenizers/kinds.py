@@ -26,7 +26,7 @@ class Kind:
 KINDS = {
     "default": Kind(merge_digits),
     "digit": Kind(isolate_digits, needs_digits=True),
-    "rt": Kind(merge_digits, tokenizer_class="ntl.tokenizers.rt.RTTokenizer", writes_numbers=True),
+    "rt": Kind(merge_digits, tokenizer_class="ntl.tokenizers.rt_tokenizer.RTTokenizer", writes_numbers=True),
     "xval": Kind(merge_digits, tokenizer_class="ntl.tokenizers.xval.XValTokenizer", writes_numbers=True),
 }
 

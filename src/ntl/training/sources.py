@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -32,6 +33,15 @@ def tokenizer_for(
         data_key: The content of those rows.
         cache_dir: Where trained tokenizers are kept.
     """
+    tokenizer = _load_or_train(config, rows, data_key, cache_dir)
+    if hasattr(tokenizer, "configure"):
+        tokenizer.configure(config.tokenizer)
+    return tokenizer
+
+
+def _load_or_train(
+    config: Config, rows: Callable[[], Sequence[Mapping[str, str]]], data_key: str, cache_dir: Path
+) -> Any:
     kind = config.tokenizer.kind
     name = config.tokenizer.path or source(config.model)
     if name:
