@@ -18,6 +18,7 @@ PUBLISHED = {
     "gpt2_medium": (354_823_168, 50_257),
     "gpt2_large": (774_030_080, 50_257),
     "gpt2_xl": (1_557_611_200, 50_257),
+    "rt": (223_127_808, 32_420),  # t5_base with 292 rows more
 }
 
 
@@ -51,8 +52,16 @@ def test_a_stand_in_has_the_rows_of_its_tokenizer_at_most(name: str, count, rows
     assert f"tokenizer.vocab_size={rows}" in result["note"]
 
 
+def test_number_tokens_come_on_top() -> None:
+    result = estimate(compose(["model=rt_tiny", "tokenizer.vocab_size=100"]))
+    assert (result["parameters"], result["embedding_rows"]) == (t5_tiny(420), 420)
+    assert (
+        result["note"] == "with tokenizer.vocab_size=100 rows and 320 of number tokens, the most its tokenizer may need"
+    )
+
+
 def test_every_choice_has_a_size() -> None:
-    assert set(choices("model")) == {*PUBLISHED, "gpt2_tiny", "t5_tiny"}
+    assert set(choices("model")) == {*PUBLISHED, "gpt2_tiny", "t5_tiny", "rt_tiny"}
 
 
 def test_bytes_by_hand() -> None:
