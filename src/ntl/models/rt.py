@@ -68,8 +68,7 @@ class NumberEmbedding(nn.Embedding):
             init.copy_(getattr(self, name), buffer)
 
     def _buffers_of(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
-        # By id: the order in a config that was stored is another.
-        tokens = dict(sorted((config.number_tokens or {}).items(), key=lambda item: item[1]))
+        tokens = config.number_tokens or {}
         places = [parsed for token in tokens if (parsed := parse_place_token(token))]
         encodings_KD = encode_numbers(
             places, self.embedding_dim, log_scale=config.log_scale, max_value=config.max_value
