@@ -21,6 +21,7 @@ from ntl.data.encode_worker import (
     BlockEncoder,
     Settings,
     combine,
+    locate_reader,
     receive,
     send,
     settings_bytes,
@@ -165,6 +166,33 @@ def test_the_program_imports_nothing_slow_and_ends_with_its_input() -> None:
     assert parts[5] == b"KeyError: 'answer'"
     assert (parts[6] or b"").startswith(b"UserError: the answer '+' of '1' has no number")
     assert parts[7] is None
+
+
+def test_a_reader_and_its_highest_place() -> None:
+    assert locate_reader("ntl.tokenizers.rt.read")("a 12")[0] == "a _1_1_ _2_0_"
+    with pytest.raises(UserError, match=r"set tokenizer\.max_place=22"):
+        locate_reader("ntl.tokenizers.rt.read:21")("1" * 23)
+    assert locate_reader("ntl.tokenizers.rt.read:22")("1" * 23)[0].startswith("_1_22_")
+
+
+def test_numbers_in_tokens_of_their_own(tmp_path: Path) -> None:
+    texts = ["What is -12.5 times (3/2)?", "x=1,234.5 and 007", "0.0000000000005 <pad> 1e5"]
+    tokenizer = train_tokenizer(texts, tmp_path / "rt", kind="rt")
+    encoder = BlockEncoder(settings_for(tokenizer, decoder_only=False, max_length=64))
+    encoded = encoder(block(*((text, text) for text in texts)))
+    expected = [ids for ids in tokenizer(texts).input_ids for _ in range(2)]
+    assert encoded.tokens.tolist() == [token for ids in expected for token in ids]
+    assert encoded.values is None
+    with pytest.raises(UserError, match="has 21 digits before its point"):
+        encoder(block(("1" * 21, "2")))
+
+
+def test_the_reader_s_program_imports_neither_torch_nor_transformers() -> None:
+    code = (
+        "import sys; from ntl.data.encode_worker import locate_reader; locate_reader('ntl.tokenizers.rt.read')('1'); "
+        "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(encode_worker.__file__).parents[2]).returncode == 0
 
 
 @pytest.fixture(scope="module", params=["digit", "default"])

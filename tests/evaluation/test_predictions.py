@@ -52,6 +52,15 @@ def test_token_counts_are_kept(tmp_path):
     assert read_predictions(tmp_path / "p.jsonl")[1] == rows
 
 
+def test_malformed_numbers_are_counted(tmp_path):
+    rows = [ROWS[0] | {"malformed": 0}, ROWS[1] | {"malformed": 3}]
+    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
+    assert read_predictions(tmp_path / "p.jsonl")[1] == rows
+    for wrong in (-1, 0.5, True, "1", None):
+        path = write_lines(tmp_path / "q.jsonl", {"header": HEADER}, ROWS[0] | {"malformed": wrong})
+        assert fault(path) == "FILE:2: 'malformed' must be a whole number, 0 or more"
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "predictions.jsonl"
     write_predictions(path, HEADER, ROWS)

@@ -46,6 +46,16 @@ def path(tmp_path):
     return tmp_path / "predictions.jsonl"
 
 
+@pytest.mark.parametrize("metrics", ["number", "text"])
+def test_the_share_of_predictions_with_malformed_numbers(tmp_path, metrics):
+    rows = [{**row("test", key, "10", "10"), "malformed": count} for key, count in enumerate((0, 2, 0, 1))]
+    rows += [row("validation", 0, "10", "10"), {**row("validation", 1, "10", "10"), "malformed": 1}]
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": metrics}, rows)
+    found = score_predictions(tmp_path / "p.jsonl").metrics
+    assert found["test/malformed"] == 0.5
+    assert "validation/malformed" not in found
+
+
 def test_metrics_of_both_rules(path):
     metrics = score_predictions(path).metrics
     for split in ("interpolate", "extrapolate"):

@@ -58,6 +58,14 @@ def test_a_stand_in_has_the_rows_of_its_tokenizer_at_most(name: str, count, rows
     assert f"tokenizer.vocab_size={rows}" in result["note"]
 
 
+def test_number_tokens_come_on_top() -> None:
+    result = estimate(compose(["model=rt_tiny", "tokenizer.vocab_size=100"]))
+    assert (result["parameters"], result["embedding_rows"]) == (t5_tiny(420), 420)
+    assert (
+        result["note"] == "with tokenizer.vocab_size=100 rows and 320 of number tokens, the most its tokenizer may need"
+    )
+
+
 def test_every_choice_has_a_size() -> None:
     assert {name for name in choices("model") if "tiny" not in name} == set(PUBLISHED)
     for name in choices("model"):

@@ -60,6 +60,16 @@ def test_every_example_with_what_is_known_of_it(small, calls, tmp_path: Path) ->
     assert len(call["examples"]) == 30
 
 
+def test_malformed_numbers_where_the_tokenizer_counts_them(small, calls, tmp_path: Path, monkeypatch) -> None:
+    session = _session(small())
+    monkeypatch.setattr(session.tokenizer, "count_malformed", lambda ids: len(ids) - 1, raising=False)
+    scores = decode_splits(session, ["test"], tmp_path / "predictions.jsonl")
+    lines = read_predictions(tmp_path / "predictions.jsonl")[1]
+    digits = [len(row["answer"]) for row in session.rows("test")]
+    assert [line["malformed"] >= count - 1 for line, count in zip(lines, digits, strict=True)] == [True] * 30
+    assert scores.metrics["test/malformed"] == sum(line["malformed"] > 0 for line in lines) / 30
+
+
 def test_constants_are_those_of_the_training_targets(small, calls, tmp_path: Path) -> None:
     session = _session(small())
     decode_splits(session, ["validation"], tmp_path / "predictions.jsonl")

@@ -84,8 +84,7 @@ def test_from_the_cache_to_a_checkpoint_that_anyone_can_load(name: str, tmp_path
     done = subprocess.run(
         [sys.executable, "train.py", f"model={name}", *data, *steps, *places],
         cwd=ROOT,
-        env=os.environ
-        | {"HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT / "src")},
+        env=os.environ | cache,
         capture_output=True,
         text=True,
     )

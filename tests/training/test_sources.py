@@ -54,6 +54,12 @@ def test_other_text_or_settings_train_another(key: str, override: str, tmp_path:
     assert asked == [1]
 
 
+def test_a_tokenizer_takes_its_places_from_the_config(tmp_path: Path) -> None:
+    plain = tokenizer_for(compose(["dataset=multiplication", "model=rt_tiny"]), lambda: ROWS, "key", tmp_path)
+    more = compose(["dataset=multiplication", "model=rt_tiny", "tokenizer.max_place=21"])
+    assert len(tokenizer_for(more, _never, "key", tmp_path)) == len(plain) + 20
+
+
 def test_the_seed_trains_no_other(tmp_path: Path) -> None:
     tokenizer_for(compose(["dataset=multiplication"]), lambda: ROWS, "key", tmp_path)
     tokenizer_for(compose(["dataset=multiplication", "seed=2", "loss=ce"]), _never, "key", tmp_path)

@@ -11,7 +11,8 @@ class TokenizerConfig:
 
     ``path``, a local folder or ``owner/name``, replaces the model's own tokenizer files. A model without published
     files gets one trained on the prepared text, of at most ``vocab_size`` pieces. ``paper_compat`` leaves the sign of a
-    number in the text, as the original's xVal does; it has a meaning for ``kind=xval`` alone.
+    number in the text, as the original's xVal does; it has a meaning for ``kind=xval`` alone. ``max_place`` is the
+    highest decimal place of a number token (paper: 19, for numbers of 20 digits); ``kind=rt`` alone has these.
     """
 
     name: str = MISSING
@@ -20,3 +21,5 @@ class TokenizerConfig:
     path: str = ""
     vocab_size: int = field(default=256, metadata={"min": 32})
     paper_compat: bool = False
+    # Above 37 a value is infinite in float32.
+    max_place: int = field(default=19, metadata={"min": 19, "max": 37})

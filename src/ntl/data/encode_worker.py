@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from typing import IO, Any
@@ -160,9 +161,11 @@ class BlockEncoder:
 
 
 def locate_reader(name: str) -> Reader:
-    """The function at a dotted name, without the config room's slower way to it."""
-    module, _, function = name.rpartition(".")
-    return getattr(import_module(module), function)
+    """The function at a dotted name, without the config room's slower way to it; ``name:N`` sets its ``max_place``."""
+    path, _, number = name.partition(":")
+    module, _, function = path.rpartition(".")
+    found = getattr(import_module(module), function)
+    return partial(found, max_place=int(number)) if number else found
 
 
 def target_of(row: dict[str, Any]) -> float:

@@ -4,7 +4,8 @@
 {"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth"
 
 A row of a text data set may carry the integers "tokens_correct" and "tokens_total": how many of the answer's tokens,
-end token included and padding not, stand at the same place in what was generated.
+end token included and padding not, stand at the same place in what was generated. Where a tokenizer writes numbers in
+tokens of its own, the integer "malformed" counts the faults of a prediction's numbers.
 """
 
 import json
@@ -20,6 +21,7 @@ _HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "bas
 _REQUIRED = ("split", "id", "answer", "prediction")
 _OPTIONAL = ("group", "truth")
 _TOKENS = ("tokens_correct", "tokens_total")
+_MALFORMED = "malformed"
 _METRICS = ("number", "text")
 FIRST_ROW_LINE = 2
 
@@ -114,3 +116,5 @@ def _check_row(row: dict[str, Any], where: str) -> None:
     whole = len(counts) == 2 and all(type(count) is int for count in counts) and 0 <= counts[0] <= counts[1] > 0
     if counts and not whole:
         raise UserError(f"{where}: {' and '.join(map(repr, _TOKENS))} must be whole numbers, 0 <= correct <= total > 0")
+    if type(row.get(_MALFORMED, 0)) is not int or row.get(_MALFORMED, 0) < 0:
+        raise UserError(f"{where}: {_MALFORMED!r} must be a whole number, 0 or more")

@@ -32,7 +32,8 @@ class Scores:
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
         "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
         "<split>/marked", the share of predictions read off behind "####", where the answers have that mark; for texts
-        "<split>/token_accuracy" where every row counts its tokens.
+        "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of predictions with a
+        malformed number, where every row counts these.
     groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`digests.sample_errors`); numbers only.
@@ -92,6 +93,8 @@ def score_predictions(path: str | Path) -> Scores:
     )
     for split in _by_split(path, rows):
         scores.ids_sha256[split.name] = hash_ids(split.column("id"))
+        if all("malformed" in row for row in split.rows):
+            scores.metrics[f"{split.name}/malformed"] = fmean(row["malformed"] > 0 for row in split.rows)
         score(split, header, scores)
     return scores
 

@@ -48,13 +48,15 @@ def estimate(config: Config) -> dict[str, Any]:
     with torch.device("meta"):
         model = build(replace(config.model, pretrained=False), tokenizer=vocabulary)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    note = "" if published else f"with tokenizer.vocab_size={vocabulary.size} rows, the most its tokenizer may need"
+    rows = embedding_rows(model)
+    of_numbers = f" and {rows - vocabulary.size} of number tokens" if rows > vocabulary.size else ""
+    most = f"with tokenizer.vocab_size={vocabulary.size} rows{of_numbers}, the most its tokenizer may need"
     return {
         "model": config.model.name,
         "parameters": parameters,
-        "embedding_rows": embedding_rows(model),
+        "embedding_rows": rows,
         "bytes": {name: parameters * each for name, each in BYTES.items()},
-        "note": note,
+        "note": "" if published else most,
     }
 
 

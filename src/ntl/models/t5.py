@@ -18,14 +18,16 @@ def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
     return fit_vocabulary(model, tokenizer)
 
 
-def t5_config(config: T5Config, tokenizer: Any, **settings: Any) -> transformers.T5Config:
-    """transformers' config of these shapes; ``settings`` are further ones."""
+def t5_config(
+    config: T5Config, tokenizer: Any, *, made_by: Any = transformers.T5Config, **settings: Any
+) -> transformers.T5Config:
+    """transformers' config of these shapes, of the class ``made_by``; ``settings`` are further ones of it."""
     tokens: dict[str, Any] = {
         "decoder_start_token_id": tokenizer.pad_token_id,
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
-    return transformers.T5Config(
+    return made_by(
         vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
         d_model=config.d_model,
         d_kv=config.d_kv,

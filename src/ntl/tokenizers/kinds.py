@@ -13,27 +13,32 @@ class Kind:
     """``pre_tokenizer`` edits that entry of tokenizer.json.
 
     A kind that writes numbers in tokens of its own names the class of its tokenizers, a subclass of
-    ``PreTrainedTokenizerFast`` (dotted name: it is imported when one is made), with the class attributes ``TOKENS``,
-    added behind the vocabulary where they are not in it, and ``ROLES``, such as a mask token. With ``paper_rule`` it
-    reads numbers otherwise where it is made with ``paper_compat=True``, and remembers it.
+    ``PreTrainedTokenizerFast`` (dotted name: it is imported when one is made), with a class method ``added_tokens``:
+    those behind the vocabulary where they are not in it. It may have ``ROLES``, such as a mask token. ``options`` are
+    settings of ``ntl.config.TokenizerConfig`` that such a tokenizer is made with and remembers when it is saved.
     """
 
     pre_tokenizer: Callable[[Step | None], Step | None]
     needs_digits: bool = False
     tokenizer_class: str = "transformers.PreTrainedTokenizerFast"
     writes_numbers: bool = False
-    paper_rule: bool = False
+    options: tuple[str, ...] = ()
 
 
 KINDS = {
     "default": Kind(merge_digits),
     "digit": Kind(isolate_digits, needs_digits=True),
-    "rt": Kind(merge_digits, tokenizer_class="ntl.tokenizers.rt.RTTokenizer", writes_numbers=True),
+    "rt": Kind(
+        merge_digits,
+        tokenizer_class="ntl.tokenizers.rt_tokenizer.RTTokenizer",
+        writes_numbers=True,
+        options=("max_place",),
+    ),
     "xval": Kind(
         merge_digits,
         tokenizer_class="ntl.tokenizers.xval_tokenizer.XValTokenizer",
         writes_numbers=True,
-        paper_rule=True,
+        options=("paper_compat",),
     ),
 }
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -18,16 +19,15 @@ PAD_TOKEN = "<|pad|>"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-def load_tokenizer(
-    source: str | Path, kind: str = "digit", *, paper_compat: bool | None = None
-) -> PreTrainedTokenizerFast:
+def load_tokenizer(source: str | Path, kind: str = "digit", **options: Any) -> PreTrainedTokenizerFast:
     """A tokenizer with a pad and an end token, whose whole behaviour is in its tokenizer.json.
 
     ``source``: a local folder (a saved tokenizer, or only spiece.model, or only vocab.json and merges.txt) or a hub
     id ``owner/name``. ``kind``: ``"default"``, the stock segmentation, or ``"digit"``, the same with each ASCII digit
     a token of its own, isolated behind the word-start mark; ``"rt"`` and ``"xval"`` write numbers in tokens of their
     own (``ntl.tokenizers.rt``, ``ntl.tokenizers.xval``). The kind holds whatever the folder was saved with.
-    ``paper_compat`` is for ``"xval"`` alone; None is what the folder was saved with.
+    ``options``: ``max_place`` of ``"rt"``, the highest place that its tokens write, and ``paper_compat`` of ``"xval"``,
+    to read numbers as the original does; by default what the folder was saved with.
 
     Ids of the stock vocabulary never change. A tokenizer without a pad token, or with one that is also its end
     token, gets ``<|pad|>`` behind its last id (GPT-2: 50257). What is appended to a text is as in the source:
@@ -38,17 +38,15 @@ def load_tokenizer(
     check_kind(kind)
     folder = Path(source).expanduser()
     if folder.is_dir():
-        return assemble(read_stock(folder), kind, str(source), paper_compat)
+        return assemble(read_stock(folder), kind, str(source), **options)
     if folder.exists():
         raise UserError(f"{folder} is a file: give the folder that holds the tokenizer's files")
     if not _HUB_ID.fullmatch(str(source)):
         raise UserError(f"tokenizer {str(source)!r} is neither a folder nor a hub id owner/name")
-    return assemble(read_stock(cached_or_downloaded(str(source))), kind, str(source), paper_compat)
+    return assemble(read_stock(cached_or_downloaded(str(source))), kind, str(source), **options)
 
 
-def assemble(
-    stock: PreTrainedTokenizerFast, kind: str, source: str, paper_compat: bool | None = None
-) -> PreTrainedTokenizerFast:
+def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: Any) -> PreTrainedTokenizerFast:
     """Wrap the stock tokenizer's backend anew: a model's own class would rebuild its pre-tokenizer on reload."""
     chosen = check_kind(kind)
     state = backend_state(stock)
@@ -70,19 +68,18 @@ def assemble(
     roles = {"bos_token": stock.bos_token, "eos_token": end, "unk_token": _unknown_of(state["model"]), "pad_token": pad}
     roles |= getattr(made_by, "ROLES", {})
     named = {str(token) for token in roles.values()}
-    remembered = {}
-    if chosen.paper_rule:
-        before = bool(stock.init_kwargs.get("paper_compat", False))
-        remembered["paper_compat"] = before if paper_compat is None else paper_compat
+    saved = {name: stock.init_kwargs[name] for name in chosen.options if name in stock.init_kwargs}
+    settings = saved | {name: value for name, value in options.items() if name in chosen.options}
     backend = Tokenizer.from_str(json.dumps(state))
-    backend.add_tokens([AddedToken(token, normalized=False) for token in getattr(made_by, "TOKENS", ())])
+    if chosen.writes_numbers:
+        backend.add_tokens([AddedToken(token, normalized=False) for token in made_by.added_tokens(**settings)])
     return made_by(
         tokenizer_object=backend,
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
         # True would delete the space before "." and "'s" in decode, so that text no longer comes back as it was.
         clean_up_tokenization_spaces=False,
         **{role: token for role, token in roles.items() if token is not None},
-        **remembered,
+        **settings,
     )
 
 

@@ -23,9 +23,13 @@ class XValTokenizer(PreTrainedTokenizerFast):
     Text comes back as T5 leaves it: what stood between a number and its neighbours, a space or nothing, is lost.
     """
 
-    TOKENS: ClassVar[tuple[str, ...]] = (NUMBER,)
     ROLES: ClassVar[dict[str, str]] = {"mask_token": "<extra_id_0>"}
     model_input_names: ClassVar[list[str]] = ["input_ids", "attention_mask", "number_values"]
+
+    @classmethod
+    def added_tokens(cls, **_: Any) -> tuple[str, ...]:
+        """``[NUM]``."""
+        return (NUMBER,)
 
     # No __init__: a class that has one is built anew on loading, from its vocabulary, and not from tokenizer.json.
     @property

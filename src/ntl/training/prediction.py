@@ -50,6 +50,7 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
     """Decode every example of the splits, write the predictions file, and score it from what was written."""
     config = session.config.decoding
     rows: list[dict[str, Any]] = []
+    count_malformed: Any = getattr(session.tokenizer, "count_malformed", None)
     for split in splits:
         texts, examples = session.rows(split), session.encoded(split)
         predictions = locate(config._target_)(
@@ -65,6 +66,8 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
             line: dict[str, Any] = _line(session, split, row, prediction.text)
             if session.dataset.metrics == "text":
                 line |= _token_counts(prediction.token_ids, examples[index]["answer_ids"])
+            if count_malformed is not None:
+                line["malformed"] = count_malformed(prediction.token_ids)
             rows.append(line)
         session.say(f"decoded {split}: {len(texts):,} examples")
     baselines = {}

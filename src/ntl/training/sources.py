@@ -12,6 +12,7 @@ from ntl.config import Config
 from ntl.config.leftovers import sweep
 from ntl.models import tokenizer_source
 from ntl.tokenizers import load_tokenizer, train_tokenizer
+from ntl.tokenizers.kinds import KINDS
 
 # Enough text for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
@@ -33,13 +34,14 @@ def tokenizer_for(
         data_key: The content of those rows.
         cache_dir: Where trained tokenizers are kept.
     """
-    kind, paper_compat = config.tokenizer.kind, config.tokenizer.paper_compat
+    kind = config.tokenizer.kind
+    options = {name: getattr(config.tokenizer, name) for name in KINDS[kind].options}
     name = config.tokenizer.path or tokenizer_source(config.model)
     if name:
-        return load_tokenizer(name, kind=kind, paper_compat=paper_compat)
+        return load_tokenizer(name, kind=kind, **options)
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():
         sweep(cache_dir, ".*.part-*")
         train_tokenizer(_texts(rows()), folder, kind=kind, vocab_size=config.tokenizer.vocab_size)
-    return load_tokenizer(str(folder), kind=kind, paper_compat=paper_compat)
+    return load_tokenizer(str(folder), kind=kind, **options)

@@ -46,7 +46,8 @@ def _load_whole(model: Any, folder: Path) -> None:
         safetensors.torch.load_model(model, folder / WEIGHTS)
     except RuntimeError:
         # Some architectures, as mixtures of experts, are saved under the names of their published checkpoints.
-        saved, info = type(model).from_pretrained(folder, output_loading_info=True, dtype=model.dtype)
+        options = {"config": model.config, "dtype": model.dtype, "output_loading_info": True}
+        saved, info = type(model).from_pretrained(folder, **options)
         if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
             raise
         model.load_state_dict(saved.state_dict())

@@ -1,0 +1,154 @@
+"""The Regression Transformer as the paper has it: T5 whose embedding adds frozen encodings to its number tokens.
+
+Shapes: V vocabulary, K number tokens, D hidden size.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, T5ForConditionalGeneration
+from transformers import initialization as init
+
+from ntl.config import UserError
+from ntl.config.model import RTConfig
+from ntl.models.pretrained import fit_vocabulary, load_pretrained
+from ntl.models.t5 import t5_config
+from ntl.numbers.places import find_place_tokens, parse_place_token, place_token, place_tokens
+
+
+def encode_numbers(
+    places: Sequence[tuple[int, int]], width: int, *, log_scale: bool = True, max_value: float = 3e9
+) -> Tensor:
+    """Encodings (K, D) float32 of the values x = d x 10^e of digits and places (d, e); D is ``width``.
+
+    E_i = x / (i + 1) and E_{i+1} = -x / (i + 1) for even i. With ``log_scale``
+    sign(E) log10(|E| + 1) / (log10(max_value) / 10), else E / (max_value / 10). Computed in float64, the logarithm
+    without the sum, so that no value underflows; the original's float32 loses those below some 1e-7.
+    """
+    # On the CPU also where the model is built on the meta device.
+    values = torch.tensor([digit * 10.0**place for digit, place in places], dtype=torch.float64, device="cpu")
+    columns = torch.arange(width, device="cpu")
+    divisors = (columns - columns % 2 + 1) * (1 - 2 * (columns % 2))
+    encodings_KD = values[:, None] / divisors
+    if log_scale:
+        encodings_KD = encodings_KD.sign() * encodings_KD.abs().log1p() * (10 / math.log(max_value))
+    else:
+        encodings_KD = encodings_KD * (10 / max_value)
+    return encodings_KD.float()
+
+
+class NumberEmbedding(nn.Embedding):
+    """Embedding (V, D), learned, plus the encoding of number tokens, frozen. A head tied to ``weight`` has no encoding.
+
+    The encodings are no weights of a checkpoint: they follow from the config.
+    """
+
+    encodings: Tensor
+    index: Tensor
+
+    def __init__(self, weight: Any, config: "RTNetworkConfig") -> None:
+        with torch.device("meta"):
+            super().__init__(weight.shape[0], weight.shape[1])
+        self.weight = weight
+        self.set_numbers(config)
+
+    def set_numbers(self, config: "RTNetworkConfig") -> None:
+        """Take the number tokens of the config: ``encodings`` (K + 1, D), the first 0, and ``index`` (V,) into it."""
+        for name, buffer in self._buffers_of(config).items():
+            dtype = self.weight.dtype if buffer.is_floating_point() else None
+            self.register_buffer(name, buffer.to(self.weight.device, dtype), persistent=False)
+
+    def reset_numbers(self, config: "RTNetworkConfig") -> None:
+        """Fill the buffers again, which ``from_pretrained`` leaves uninitialized."""
+        for name, buffer in self._buffers_of(config).items():
+            init.copy_(getattr(self, name), buffer)
+
+    def _buffers_of(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
+        tokens = config.number_tokens or {}
+        places = [parsed for token in tokens if (parsed := parse_place_token(token))]
+        encodings_KD = encode_numbers(
+            places, self.embedding_dim, log_scale=config.log_scale, max_value=config.max_value
+        )
+        index_V = torch.zeros(self.num_embeddings, dtype=torch.int64, device="cpu")
+        index_V[list(tokens.values())] = torch.arange(1, len(tokens) + 1, device="cpu")
+        return {"encodings": nn.functional.pad(encodings_KD, (0, 0, 1, 0)), "index": index_V}
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., D) of token ids (...)."""
+        return super().forward(input) + nn.functional.embedding(self.index[input], self.encodings)
+
+
+class RTNetworkConfig(transformers.T5Config):
+    """T5's config and the encodings': ``number_tokens`` is the tokens ``_d_e_`` with their ids."""
+
+    model_type = "ntl_rt"
+
+    number_tokens: dict[str, int] | None = None
+    log_scale: bool = True
+    max_value: float = 3e9
+
+
+class RTForConditionalGeneration(T5ForConditionalGeneration):
+    """T5 whose encoder and decoder share a ``NumberEmbedding``; its head is tied to the learned part."""
+
+    config_class = RTNetworkConfig
+    config: RTNetworkConfig
+
+    def __init__(self, config: RTNetworkConfig) -> None:
+        super().__init__(config)
+        self.set_input_embeddings(NumberEmbedding(self.shared.weight, config))
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, NumberEmbedding):
+            module.reset_numbers(self.config)
+
+    def resize_token_embeddings(self, *args: Any, **options: Any) -> nn.Embedding:
+        """As of any model of transformers; the encodings follow."""
+        embedding: Any = super().resize_token_embeddings(*args, **options)
+        embedding.set_numbers(self.config)
+        return embedding
+
+    def set_number_tokens(self, tokens: dict[str, int]) -> None:
+        """Give these tokens their encodings, and no others; every id has a row already."""
+        self.config.number_tokens = tokens
+        embedding: Any = self.get_input_embeddings()
+        embedding.set_numbers(self.config)
+
+
+AutoConfig.register(RTNetworkConfig.model_type, RTNetworkConfig)
+AutoModelForSeq2SeqLM.register(RTNetworkConfig, RTForConditionalGeneration)
+
+
+def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """T5 with an encoding for every token ``_d_e_`` of ``tokenizer``.
+
+    ``pretrained`` weights are those of a T5, whose rows all stay, or of a model built here. For a tokenizer without
+    such tokens, which is none but a size alone (``ntl.models.estimate``), the paper's stand behind it.
+    """
+    if config.log_scale and config.max_value <= 1:
+        raise UserError(
+            f"model.max_value={config.max_value} model.log_scale=true: must be above 1, as its logarithm divides."
+        )
+    tokens = _number_tokens(tokenizer)
+    settings = {"log_scale": config.log_scale, "max_value": config.max_value}
+    if config.pretrained:
+        model: Any = load_pretrained(config, RTForConditionalGeneration, dropout_rate=config.dropout, **settings)
+    else:
+        network: Any = t5_config(config, tokenizer, made_by=RTNetworkConfig, **settings)
+        network.vocab_size = max(network.vocab_size, *(token_id + 1 for token_id in tokens.values()))
+        model = RTForConditionalGeneration(network)
+    fit_vocabulary(model, tokenizer)
+    model.set_number_tokens(tokens)
+    return model
+
+
+def _number_tokens(tokenizer: Any) -> dict[str, int]:
+    found = find_place_tokens(getattr(tokenizer, "get_vocab", dict)())
+    if not found:
+        return {token: len(tokenizer) + index for index, token in enumerate(place_tokens())}
+    return {place_token(*place): token_id for token_id, place in found.items()}

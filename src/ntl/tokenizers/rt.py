@@ -1,0 +1,145 @@
+"""Numbers in text to tokens ``_d_e_`` and back, as the Regression Transformer writes them; without torch.
+
+A number is ``[0-9]+(\\.[0-9]+)?`` in ASCII. Its sign stays text, and a comma ends it: "-1,234.5" holds 1 and 234.5. It
+is rounded half up to 12 decimals; zeros that change no value have no token, so that "007.50" is ``_7_0_ _5_-1_``.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from functools import lru_cache
+from itertools import pairwise
+
+from ntl.config.errors import UserError
+from ntl.numbers.places import MAX_PLACE, MIN_PLACE, parse_place_token, place_token
+from ntl.numbers.text import format_number
+
+_WORD_START = "▁"
+_SIGNS = ("-", "+", "−")
+# Behind one of these, a variable of one letter among them, a sign is that of a sum or a difference.
+_OPERAND = re.compile(r"(?:[0-9)\]}%]|(?<!\w)[A-Za-z])\Z")
+_REMEMBERED_NUMBERS = 1 << 16
+# What an error shows of a text.
+_SHOWN = 60
+
+
+class _TooLarge(Exception):
+    """This whole part of a number has a place above the highest token's."""
+
+
+def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
+    """The text with each number as its tokens, with a space between them; and no values beside them.
+
+    Tokens that the text has already, and T5's sentinels, stay as they are.
+
+    Raises:
+        UserError: A number has more than ``max_place`` + 1 digits before its point.
+    """
+
+    def written(match: re.Match[str]) -> str:
+        return match[0] if match[1] is None else _tokens(match[1], max_place)
+
+    try:
+        return _pattern(max_place).sub(written, text), []
+    except _TooLarge as error:
+        whole = str(error)
+        raise UserError(
+            f"{_short(text)!r}: {_short(whole)} has {len(whole)} digits before its point, and the tokens write "
+            f"{max_place + 1}; set tokenizer.max_place={len(whole) - 1}, or take a model that reads digits"
+        ) from None
+
+
+def write(tokens: Sequence[str], text_of: Callable[[list[str]], str] | None = None) -> str:
+    """The text of tokens, what ``read`` made of it undone up to spaces.
+
+    Tokens of falling places are one number, whatever is missing between them; a place that is not below the one before
+    it begins the next number. Around a number stand spaces: "(3/2)" comes back as "( 3 / 2 )". A sign touches the
+    number behind it unless an operand stands before it: "= -12", "5 - 3". Two numbers side by side are two spaces
+    apart, so that they are not taken for groups of one.
+
+    Args:
+        text_of: The text of tokens that are no numbers; by default word-start marks become spaces.
+    """
+    written, after_number = "", False
+    for piece in _pieces(tokens):
+        if piece.places:
+            gap = "  " if after_number else " " * (bool(written) and not _is_sign(written))
+            written += gap + _numeral(piece.places)
+        else:
+            gap = " " * (after_number and piece.words[0].startswith(_WORD_START))
+            written += gap + (text_of or _join)(piece.words)
+        after_number = bool(piece.places)
+    return written
+
+
+def count_malformed(tokens: Iterable[str]) -> int:
+    """Faults of the numbers among the tokens: one for each that ends above place 0, one for each place left out."""
+    places = [[place for _, place in piece.places] for piece in _pieces(tokens) if piece.places]
+    ends = sum(number[-1] > 0 for number in places)
+    return ends + sum(high - low > 1 for number in places for high, low in pairwise(number))
+
+
+@lru_cache
+def _pattern(max_place: int) -> re.Pattern[str]:
+    places = "|".join(map(str, range(MIN_PLACE, max_place + 1)))
+    return re.compile(rf"<extra_id_[0-9]+>|_[0-9]_(?:{places})_|([0-9]+(?:\.[0-9]+)?)")
+
+
+@lru_cache(_REMEMBERED_NUMBERS)
+def _tokens(numeral: str, max_place: int) -> str:
+    whole, _, fraction = _rounded(numeral).partition(".")
+    whole = whole.lstrip("0") or "0"
+    if len(whole) > max_place + 1:
+        raise _TooLarge(whole)
+    digits = whole + fraction.rstrip("0")
+    return " ".join(place_token(digit, len(whole) - 1 - index) for index, digit in enumerate(digits))
+
+
+def _rounded(numeral: str) -> str:
+    if len(numeral.partition(".")[2]) <= -MIN_PLACE:
+        return numeral
+    with localcontext(prec=len(numeral) + 1):
+        return format(Decimal(numeral).quantize(Decimal(f"1E{MIN_PLACE}"), ROUND_HALF_UP), "f")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+@dataclass
+class _Piece:
+    """One number, as digits and places, or the tokens between two."""
+
+    places: list[tuple[int, int]] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+
+def _pieces(tokens: Iterable[str]) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for token in tokens:
+        last, parsed = (pieces[-1] if pieces else _Piece()), parse_place_token(token)
+        if parsed is None:
+            if not last.words:
+                pieces.append(last := _Piece())
+            last.words.append(token)
+        else:
+            if not last.places or parsed[1] >= last.places[-1][1]:
+                pieces.append(last := _Piece())
+            last.places.append(parsed)
+    return pieces
+
+
+def _numeral(places: list[tuple[int, int]]) -> str:
+    lowest = places[-1][1]
+    value = sum(digit * 10 ** (place - lowest) for digit, place in places)
+    return format_number(Decimal(f"{value}E{lowest}"))
+
+
+def _is_sign(written: str) -> bool:
+    """Whether a number behind this text is signed by its last character."""
+    return written.endswith(_SIGNS) and not _OPERAND.search(written[:-1].rstrip())
+
+
+def _join(words: list[str]) -> str:
+    return "".join(words).replace(_WORD_START, " ").removeprefix(" ")

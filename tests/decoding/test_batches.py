@@ -1,0 +1,65 @@
+"""Answers in the order of the examples, whatever the order they are read in."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ntl.config import DecodingConfig
+from ntl.decoding.batches import Answer, Example, in_batches
+
+LENGTHS = [2, 5, 1, 5, 3]
+
+
+class Model(torch.nn.Module):
+    device = torch.device("cpu")
+
+
+def run(batch_size: int, model: torch.nn.Module | None = None) -> SimpleNamespace:
+    seen = SimpleNamespace(batches=[], done=[], answers=[], model=model or Model())
+
+    def read(batch: Sequence[Example], inputs: object) -> list[Answer]:
+        assert not seen.model.training
+        assert torch.is_inference_mode_enabled()
+        seen.batches.append([len(example["question_ids"]) for example in batch])
+        return [Answer(example["id"], []) for example in batch]
+
+    examples = [{"id": str(index), "question_ids": [7] * length} for index, length in enumerate(LENGTHS)]
+    seen.answers = in_batches(
+        DecodingConfig(name="x", batch_size=batch_size),
+        model=seen.model,
+        examples=examples,
+        collate=lambda batch: {"input_ids": torch.zeros(len(batch), 1)},
+        progress=seen.done.append,
+        read=read,
+    )
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("size", "batches", "done"),
+    [(2, [[5, 5], [3, 2], [1]], [2, 4, 5]), (5, [[5, 5, 3, 2, 1]], [5]), (99, [[5, 5, 3, 2, 1]], [5])],
+)
+def test_long_ones_first_and_answers_in_order(size: int, batches: list[list[int]], done: list[int]) -> None:
+    seen = run(size)
+    assert seen.batches == batches
+    assert seen.done == done
+    assert [answer.text for answer in seen.answers] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was(training: bool) -> None:
+    assert run(2, Model().train(training)).model.training is training
+
+
+def test_a_reader_that_loses_an_answer_is_an_error() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        in_batches(
+            DecodingConfig(name="x"),
+            model=Model(),
+            examples=[{"question_ids": [1]}, {"question_ids": [1]}],
+            collate=lambda batch: {},
+            progress=lambda done: None,
+            read=lambda batch, inputs: [],
+        )

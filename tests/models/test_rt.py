@@ -1,0 +1,236 @@
+"""The Regression Transformer: encodings by hand, what is trained and what is kept, its checkpoints."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers import AddedToken
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
+
+from ntl.config import UserError, compose
+from ntl.config.model import RTConfig
+from ntl.models.rt import RTForConditionalGeneration, build, encode_numbers
+from ntl.numbers.places import find_place_tokens, parse_place_token, place_tokens
+
+TINY = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+IDS = torch.tensor([[3, 4, 1]])
+
+
+def _tiny(**changes: Any) -> RTConfig:
+    return RTConfig(name="rt_tiny", **{"pretrained": False, "dropout": 0.0, **TINY, **changes})
+
+
+def _with_places(tokenizer: PreTrainedTokenizerFast, *tokens: str) -> PreTrainedTokenizerFast:
+    vocab = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+    vocab.add_tokens([AddedToken(token, normalized=False) for token in tokens])
+    return vocab
+
+
+@pytest.fixture(scope="module")
+def rt(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """16 tokens of text, then the 320."""
+    return _with_places(tokenizer, *place_tokens())
+
+
+@pytest.fixture
+def model(rt: PreTrainedTokenizerFast) -> Any:
+    torch.manual_seed(0)
+    return build(_tiny(), tokenizer=rt).eval()
+
+
+def _logits(model: Any, ids: torch.Tensor = IDS) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=ids, decoder_input_ids=ids).logits
+
+
+def _encoding(model: Any, token_id: int) -> torch.Tensor:
+    embedding = model.get_input_embeddings()
+    with torch.no_grad():
+        return embedding(torch.tensor(token_id)) - embedding.weight[token_id]
+
+
+@pytest.mark.parametrize(
+    ("place", "width", "settings", "expected"),
+    [
+        ((8, -1), 6, {"log_scale": False, "max_value": 1.0}, [8, -8, 2.6667, -2.6667, 1.6, -1.6]),
+        ((5, 2), 4, {"log_scale": False}, [1.66667e-6, -1.66667e-6, 5.55556e-7, -5.55556e-7]),
+        ((5, 2), 6, {}, [2.848795, -2.848795, 2.347176, -2.347176, 2.114905, -2.114905]),
+        ((9, 19), 4, {}, [21.0552, -21.0552, 20.5517, -20.5517]),
+        ((0, 7), 3, {}, [0, 0, 0]),
+    ],
+)
+def test_encodings_by_hand(place: tuple[int, int], width: int, settings: dict[str, Any], expected: list[float]) -> None:
+    found = encode_numbers([place], width, **settings)[0]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float32), rtol=2e-5, atol=0)
+
+
+@pytest.mark.parametrize("log_scale", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_value_underflows(log_scale: bool, dtype: torch.dtype) -> None:
+    places = [parsed for token in place_tokens(-12, 37) if (parsed := parse_place_token(token))]
+    encodings = encode_numbers(places, 768, log_scale=log_scale).to(dtype)
+    nonzero = torch.tensor([digit != 0 for digit, _ in places])
+    assert int(nonzero[:320].sum()) == 288
+    assert (encodings != 0).all(dim=1).equal(nonzero)
+    assert encodings.isfinite().all()
+    assert (encodings[nonzero, ::2] > 0).all()
+
+
+def test_small_values_are_as_exact_as_large_ones() -> None:
+    """log10(1 + x) is x / ln 10 there."""
+    found = encode_numbers([(3, -12)], 2)[0, 0].item()
+    assert found == pytest.approx(3e-12 * 10 / 21.82187, rel=1e-6)
+
+
+def test_an_embedding_is_learned_part_plus_encoding(model: Any, rt: PreTrainedTokenizerFast) -> None:
+    for token, expected in (("_5_2_", encode_numbers([(5, 2)], 16)[0]), ("_0_5_", torch.zeros(16))):
+        torch.testing.assert_close(_encoding(model, rt.get_vocab()[token]), expected, rtol=0, atol=1e-6)
+    assert all(not _encoding(model, token_id).any() for token_id in range(16))
+    assert model.lm_head.weight is model.get_input_embeddings().weight
+    assert model.encoder.embed_tokens is model.decoder.embed_tokens is model.get_input_embeddings()
+
+
+def test_a_t5_with_the_sums_as_its_rows_and_the_learned_part_as_its_head_is_the_same(model: Any) -> None:
+    reference = transformers.T5ForConditionalGeneration(transformers.T5Config(**_t5_shapes(model))).eval()
+    state = model.state_dict()
+    embedding = model.get_input_embeddings()
+    with torch.no_grad():
+        rows = embedding(torch.arange(embedding.num_embeddings))
+    reference.lm_head.weight = torch.nn.Parameter(state["lm_head.weight"].clone())
+    for stack in (reference.encoder, reference.decoder):
+        stack.embed_tokens = torch.nn.Embedding.from_pretrained(rows)
+    own = {name: tensor for name, tensor in state.items() if "embed_tokens" not in name and "shared" not in name}
+    assert reference.load_state_dict(own, strict=False).unexpected_keys == []
+    ids = torch.tensor([[250, 30, 5, 1], [16, 335, 7, 1]])
+    torch.testing.assert_close(_logits(model, ids), _logits(reference, ids), rtol=0, atol=0)
+
+
+def _t5_shapes(model: Any) -> dict[str, Any]:
+    return {name: getattr(model.config, name) for name in ("vocab_size", *TINY)} | {"dropout_rate": 0.0}
+
+
+def test_the_learned_part_is_trained_and_the_encoding_is_not(model: Any) -> None:
+    model.train()
+    before = model.get_input_embeddings().encodings.clone()
+    assert not any("encodings" in name or "index" in name for name, _ in model.named_parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    ids = torch.tensor([[100, 200, 1]])
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert model.get_input_embeddings().weight.grad[100].any()
+    optimizer.step()
+    assert model.get_input_embeddings().encodings.equal(before)
+    assert model.lm_head.weight is model.get_input_embeddings().weight
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing")
+def test_gradient_checkpointing_changes_no_gradient(model: Any) -> None:
+    model.double()
+    ids, grads = torch.tensor([[100, 200, 1]]), []
+    for enable in (model.gradient_checkpointing_disable, model.gradient_checkpointing_enable):
+        enable()
+        model.train().zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        grads.append([parameter.grad.clone() for parameter in model.parameters()])
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_saved_and_loaded_by_every_way(model: Any, rt: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert sum(tensor.numel() for tensor in stored.values()) == model.num_parameters()
+    assert not any("encodings" in name or "index" in name for name in stored)
+    ids = torch.tensor([[250, 30, 5, 1]])
+    for again in (
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path),
+        build(_tiny(pretrained=True, path=str(tmp_path)), tokenizer=rt),
+    ):
+        assert type(again) is RTForConditionalGeneration
+        torch.testing.assert_close(_logits(again.eval(), ids), _logits(model, ids), rtol=0, atol=0)
+        assert again.lm_head.weight is again.get_input_embeddings().weight
+        assert again.config.decoder_start_token_id == rt.pad_token_id
+    half: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert half.get_input_embeddings().encodings.dtype == torch.bfloat16
+    torch.testing.assert_close(_logits(half.eval(), ids).float(), _logits(model, ids), rtol=0.1, atol=0.3)
+
+
+def test_moved_and_cast(model: Any) -> None:
+    embedding = model.bfloat16().get_input_embeddings()
+    assert embedding(IDS).dtype == embedding.encodings.dtype == torch.bfloat16
+    assert _logits(model).isfinite().all()
+    model.to("meta")
+    assert embedding.encodings.device.type == embedding.index.device.type == "meta"
+
+
+def test_growing_the_vocabulary(model: Any, rt: PreTrainedTokenizerFast) -> None:
+    before, token_id = _logits(model, torch.tensor([[250, 5, 1]])), rt.get_vocab()["_7_19_"]
+    rows = model.get_input_embeddings().num_embeddings
+    weight = model.get_input_embeddings().weight.detach().clone()
+    model.resize_token_embeddings(rows + 3, mean_resizing=False)
+    embedding = model.get_input_embeddings()
+    assert embedding.weight[:rows].equal(weight)
+    torch.testing.assert_close(_logits(model, torch.tensor([[250, 5, 1]]))[..., :rows], before, rtol=0, atol=1e-6)
+    assert not _encoding(model, rows + 2).any()
+    torch.testing.assert_close(_encoding(model, token_id), encode_numbers([(7, 19)], 16)[0], rtol=0, atol=1e-5)
+
+
+def test_more_places_than_the_checkpoint_has(model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    more = _with_places(tokenizer, *place_tokens(-12, 21))
+    again: Any = build(_tiny(pretrained=True, path=str(tmp_path)), tokenizer=more)
+    assert again.get_input_embeddings().weight[:336].equal(model.get_input_embeddings().weight)
+    expected = encode_numbers([(9, 21)], 16)[0]
+    torch.testing.assert_close(_encoding(again, more.get_vocab()["_9_21_"]), expected, rtol=0, atol=1e-5)
+
+
+def test_every_row_of_a_t5_stays(rt: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    """More rows than its tokenizer has tokens, as T5's 32,128 for 32,100."""
+    torch.manual_seed(1)
+    t5: Any = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=20, dropout_rate=0.1, decoder_start_token_id=0, **TINY)
+    )
+    t5.save_pretrained(tmp_path / "t5")
+    model: Any = build(_tiny(pretrained=True, path=str(tmp_path / "t5"), log_scale=False), tokenizer=rt)
+    embedding = model.get_input_embeddings()
+    assert embedding.weight.shape == (336, 16)
+    assert embedding.weight[:20].equal(t5.shared.weight)
+    assert 0.8 < embedding.weight[20:].std() < 1.2  # as T5 makes rows
+    state = model.state_dict()
+    assert all(state[name].equal(tensor) for name, tensor in t5.state_dict().items() if "block" in name)
+    expected = encode_numbers([(9, 19)], 16, log_scale=False)[0]
+    torch.testing.assert_close(_encoding(model, 335), expected, rtol=1e-6, atol=0)
+    model.save_pretrained(tmp_path / "rt")
+    again: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "rt")
+    assert (type(again), again.config.model_type) == (RTForConditionalGeneration, "ntl_rt")
+    torch.testing.assert_close(_logits(again.eval()), _logits(model.eval()), rtol=0, atol=0)
+
+
+def test_another_architecture_in_the_folder_is_refused(rt: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    gpt2 = transformers.GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2)
+    transformers.GPT2LMHeadModel(gpt2).save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(UserError) as caught:
+        build(_tiny(pretrained=True, path=str(tmp_path / "gpt2")), tokenizer=rt)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_log_scale_of_one_is_refused(rt: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(UserError, match=r"model\.max_value=1\.0 model\.log_scale=true: must be above 1"):
+        build(_tiny(max_value=1.0), tokenizer=rt)
+
+
+def test_published_shapes_without_memory(rt: PreTrainedTokenizerFast) -> None:
+    config = compose(["model=rt", "model.pretrained=false"]).model
+    with torch.device("meta"):
+        model: Any = build(config, tokenizer=rt)  # pyright: ignore[reportArgumentType]
+    assert model.num_parameters() == 222_903_552 + (32_420 - 32_128) * 768
+    assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {"meta"}
+
+
+def test_the_tokens_are_read_off_the_tokenizer(rt: PreTrainedTokenizerFast, model: Any) -> None:
+    found = {token_id: parse_place_token(token) for token, token_id in model.config.number_tokens.items()}
+    assert found == find_place_tokens(rt.get_vocab())

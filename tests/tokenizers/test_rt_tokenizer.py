@@ -1,0 +1,125 @@
+"""The tokenizer of the Regression Transformer as a user calls it, from tiny files and from T5's."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from ntl.config import UserError
+from ntl.evaluation import extract_answer
+from ntl.tokenizers import load_tokenizer, tokenizer_fingerprint, train_tokenizer
+
+
+@pytest.fixture
+def rt(tmp_path: Path) -> Any:
+    return train_tokenizer(["12 cats and dogs", "What is 12 times 34.5?"] * 20, tmp_path / "trained", kind="rt")
+
+
+@pytest.fixture(scope="module")
+def t5_rt(data_root: Path) -> Any:
+    return load_tokenizer(data_root / "tokenizers" / "t5", "rt")
+
+
+@pytest.mark.data
+def test_ids_behind_t5s(t5_rt: Any, t5_default: PreTrainedTokenizerFast) -> None:
+    assert len(t5_rt) == 32420
+    assert t5_rt.convert_tokens_to_ids(["_0_-12_", "_9_-12_", "_0_-11_", "_9_19_"]) == [32100, 32109, 32110, 32419]
+    vocab = t5_rt.get_vocab()
+    assert all(vocab[token] == token_id for token, token_id in t5_default.get_vocab().items())
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("text", "tokens", "written"),
+    [
+        ("3.5 apples", ["_3_0_", "_5_-1_", "▁apples"], "3.5 apples"),
+        ("-15.67", ["▁", "-", "_1_1_", "_5_0_", "_6_-1_", "_7_-2_"], "-15.67"),
+        ("(3/2)", ["▁(", "_3_0_", "▁", "/", "_2_0_", "▁", ")"], "( 3 / 2 )"),
+        ("1,234.5", ["_1_0_", "▁", ",", "_2_2_", "_3_1_", "_4_0_", "_5_-1_"], "1 , 234.5"),
+        ("1e5", ["_1_0_", "▁", "e", "_5_0_"], "1 e 5"),
+        ("<extra_id_0> 7", ["<extra_id_0>", "_7_0_"], "7"),
+        ("is -12", ["▁is", "▁", "-", "_1_1_", "_2_0_"], "is -12"),
+    ],
+)
+def test_tokens_of_t5(t5_rt: Any, text: str, tokens: list[str], written: str) -> None:
+    ids = t5_rt(text).input_ids
+    assert t5_rt.convert_ids_to_tokens(ids) == [*tokens, "</s>"]
+    assert t5_rt.decode(ids, skip_special_tokens=True) == written
+
+
+def test_all_ways_to_call_it(rt: Any) -> None:
+    ids = rt.convert_tokens_to_ids(["_1_1_", "_2_0_", "▁cats", "</s>"])
+    three = [*rt.convert_tokens_to_ids(["_3_0_", "</s>"])]
+    assert rt("12 cats").input_ids == rt.encode("12 cats") == ids
+    assert rt.tokenize("12 cats") == ["_1_1_", "_2_0_", "▁cats"]
+    assert rt(["12 cats", "3"]).input_ids == [ids, three]
+    assert rt(("12 cats", "3")).input_ids == [ids, three]
+    assert rt(["12", "cats"], is_split_into_words=True).input_ids == ids
+    assert rt("12 cats", "3").input_ids == ids + three
+    assert rt(text_target="3").input_ids == three
+    padded = rt(["12 cats", "3"], padding=True, return_tensors="pt")
+    assert padded.input_ids.tolist() == [ids, [*three, rt.pad_token_id, rt.pad_token_id]]
+    assert rt.decode(ids) == "12 cats</s>"
+    assert rt.decode(padded.input_ids, skip_special_tokens=True) == ["12 cats", "3"]
+    assert rt.batch_decode([ids, three], skip_special_tokens=True) == ["12 cats", "3"]
+    assert rt.decode(ids[0], skip_special_tokens=True) == "10"
+    assert rt.decode([*three, 10_000], skip_special_tokens=True) == "3"
+    assert rt("").input_ids == [rt.eos_token_id]
+    assert rt("12 cats").input_ids == ids
+
+
+def test_malformed_numbers_are_counted(rt: Any) -> None:
+    ids = rt.convert_tokens_to_ids(["_1_1_", "▁cats", "_5_2_", "_5_0_", "<pad>", "_7_-1_", "</s>"])
+    assert rt.count_malformed(ids) == 2
+    assert rt.count_malformed(rt("12 cats 0.05").input_ids) == 0
+
+
+def test_saved_and_loaded(rt: Any, tmp_path: Path) -> None:
+    rt.save_pretrained(tmp_path / "saved")
+    again: Any = load_tokenizer(tmp_path / "saved", "rt")
+    assert tokenizer_fingerprint(again) == tokenizer_fingerprint(rt)
+    assert again.special_tokens_map == rt.special_tokens_map
+    assert again("-12.5 cats").input_ids == rt("-12.5 cats").input_ids
+    assert again.decode(rt("-12.5 cats").input_ids, skip_special_tokens=True) == "-12.5 cats"
+
+
+def test_a_trained_one_has_no_digits_in_its_other_tokens(rt: Any) -> None:
+    assert rt.decode(rt("What is 12 times 34.5?").input_ids, skip_special_tokens=True) == "What is 12 times 34.5 ?"
+    others = [token for token in rt.get_vocab() if len(token) > 1 and not token.startswith("_")]
+    assert "▁times" in others
+    assert not any(char.isdigit() for token in others for char in token)
+
+
+def test_more_places(rt: Any, tmp_path: Path) -> None:
+    assert (rt.max_place, rt.reader) == (19, "ntl.tokenizers.rt.read")
+    with pytest.raises(UserError, match=r"tokenizer\.max_place=21"):
+        rt("1" * 22)
+    rt.save_pretrained(tmp_path / "saved")
+    more = load_tokenizer(tmp_path / "saved", "rt", max_place=21)
+    assert len(more) == len(rt) + 20
+    assert rt.get_vocab().items() < more.get_vocab().items()
+    more.save_pretrained(tmp_path / "more")
+    for tokenizer in (more, load_tokenizer(tmp_path / "more", "rt")):
+        assert (tokenizer.max_place, tokenizer.reader) == (21, "ntl.tokenizers.rt.read:21")
+        assert tokenizer.decode(tokenizer("1" * 22).input_ids, skip_special_tokens=True) == "1" * 22
+
+
+@pytest.mark.data
+def test_real_answers_are_read_off_as_they_were(t5_rt: Any, data_root: Path) -> None:
+    with gzip.open(next((data_root / "mathematics_dataset" / "v1.0_sample").glob("*val*.gz")), "rt") as file:
+        answers = file.read().split("\n")[1::2]
+    assert sum(answer.startswith("-") for answer in answers) > 500
+    for answer, ids in zip(answers, t5_rt(answers).input_ids, strict=True):
+        assert t5_rt.decode(ids, skip_special_tokens=True) == answer
+
+
+@pytest.mark.data
+def test_real_solutions_keep_their_answer_but_for_thousands_commas(t5_rt: Any, data_root: Path) -> None:
+    lines = (data_root / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = [json.loads(line)["answer"] for line in lines]
+    written = [t5_rt.decode(ids, skip_special_tokens=True) for ids in t5_rt(answers).input_ids]
+    changed = [a for a, b in zip(answers, written, strict=True) if extract_answer(a) != extract_answer(b)]
+    assert changed == [answer for answer in answers if "," in answer.partition("####")[2]]
