@@ -1,13 +1,16 @@
 """Ranges and combinations that types cannot hold."""
 
+import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, validate
+from ntl.config.composition import choices
 from ntl.config.data import DatasetConfig
-from ntl.config.legality import nearest, setting_names
+from ntl.config.legality import FAMILIES, nearest, setting_names
 
 
 @pytest.mark.parametrize(
@@ -69,3 +72,19 @@ def test_every_limit_is_one_that_is_checked(composed) -> None:
         value = getattr(config, group.name)
         if hasattr(value, "__dataclass_fields__"):
             assert all(set(field.metadata) <= known for field in fields(value))
+
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_has_the_table_of_families(composed) -> None:
+    """One line for each family, with all of its models and tokenizers."""
+    models = {name: composed(f"model={name}").model for name in choices("model")}
+    rows = dict(re.findall(r"^\| `(\w+)` \|(.+)\|$", README, re.M))
+    assert set(rows) == set(FAMILIES)
+    for name, family in FAMILIES.items():
+        named, tokenizers, predicts, losses = [cell.strip() for cell in rows[name].split("|")]
+        assert set(named.split(", ")) == {model for model, config in models.items() if config.family == name}
+        assert tokenizers == ", ".join(family.tokenizers)
+        assert losses == ("all but mse" if family.head == "lm" else "mse")
+        assert ("that are a number" in predicts) == (family.answers == ("number",))
