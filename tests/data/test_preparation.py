@@ -81,8 +81,14 @@ def test_the_manifest_says_what_was_done(small: NoisyNumbers, data_dir: Path) ->
 
     manifest = json.loads((small.prepare(data_dir) / "manifest.json").read_text())
     assert manifest["config"] == {
-        "name": "noisy_numbers", "train_rows": 30, "validation_rows": 10, "test_rows": 20, "noise_sd": 6.0, "seed": 0,
-    }  # fmt: skip
+        "name": "noisy_numbers",
+        "answers": "number",
+        "train_rows": 30,
+        "validation_rows": 10,
+        "test_rows": 20,
+        "noise_sd": 6.0,
+        "seed": 0,
+    }
     assert manifest["source"] == {"kind": "computed from the config"}
     assert manifest["made_with"]["numpy"] == numpy.__version__
     assert {split: entry["rows"] for split, entry in manifest["splits"].items()} == {
