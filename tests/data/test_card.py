@@ -156,6 +156,7 @@ def test_the_smallest_data_set_of_the_project(small: NoisyNumbers, data_dir: Pat
     assert list(described.splits) == ["train", "validation", "test"]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["gsm8k", "multirc"])
 def test_the_published_cards_are_those_of_the_real_files(name: str, data_root: Path, tmp_path: Path) -> None:

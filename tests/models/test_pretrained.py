@@ -53,6 +53,16 @@ def test_broken_weights_are_one_line(checkpoint: Path) -> None:
     assert str(checkpoint) in str(caught.value)
 
 
+def test_pickled_weights_are_never_read(checkpoint: Path) -> None:
+    """Unpickling can run code; safetensors cannot."""
+    model = GPT2LMHeadModel.from_pretrained(checkpoint)
+    (checkpoint / "model.safetensors").unlink()
+    torch.save(model.state_dict(), checkpoint / "pytorch_model.bin")
+    with pytest.raises(UserError, match="safetensors") as caught:
+        load_pretrained(_config(checkpoint), AutoModelForCausalLM)
+    assert "\n" not in str(caught.value)
+
+
 def test_missing_weights_are_named_not_made_up(checkpoint: Path) -> None:
     from safetensors.torch import load_file, save_file
 

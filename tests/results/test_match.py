@@ -147,7 +147,7 @@ def test_number_of_runs(name: str, scale: str, count: int) -> None:
 
 
 # All at scale=tiny; the larger scales add one override, and composing costs a tenth of a second a run.
-LARGER = [("table3", "small"), ("table3", "paper"), ("table5", "paper")]
+LARGER = [("table3", "small"), ("table3", "paper"), pytest.param("table5", "paper", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("name", "scale"), [*((name, "tiny") for name in table_names()), *LARGER])
