@@ -115,6 +115,14 @@ def test_any_other_difference_is_named() -> None:
     assert remarks(config(record("ce", 1), "trainer", bf16=False), more)[0] == UNFAIR.format("trainer.bf16, trainer.lr")
 
 
+def test_what_a_head_brings_along_may_differ_between_heads_alone() -> None:
+    greedy, beam = record("ce", 1), record("was", 1)
+    greedy.config["decoding"], beam.config["decoding"] = {"num_beams": 1}, {"num_beams": 4}
+    assert remarks(greedy, beam)[0] == UNFAIR.format("decoding.num_beams")
+    greedy.config["model"], beam.config["model"] = {"head": "lm"}, {"head": "regression"}
+    assert remarks(greedy, beam)[0] == UNFAIR.format("model.head")
+
+
 def test_seeds_of_one_row_differ_in_nothing_not_even_in_what_rows_vary() -> None:
     assert remarks(record("ce", 1), config(record("ce", 2), "loss", weight=0.5))[0] == UNFAIR.format("loss.weight")
 

@@ -8,6 +8,10 @@ from ntl.results.match import PLACES, RowPlan, leaves, row_name
 from ntl.results.record import RunRecord
 
 Records = Sequence[Mapping[int, RunRecord]]
+# A setting, and among which runs it should be one: those of a seed where the seed draws the data, those of one kind of
+# head for what a model brings along with its head.
+Kind = tuple[str, int | None, str]
+BROUGHT = ("objective", "decoding")
 
 
 def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
@@ -60,23 +64,24 @@ def _settings(plans: Sequence[RowPlan], records: Records) -> str:
     runs = [plan for plan in plans if plan.overrides]
     # What the rows are there to vary: a key, or a whole group, that they pin to different values.
     varied = {key for plan in runs for key in plan.pins if len({repr(other.pins.get(key)) for other in runs}) > 1}
-    across: dict[tuple[str, int | None], set[str]] = {}
+    across: dict[Kind, set[str]] = {}
     differing: set[str] = set()
     for have in records:
-        within: dict[tuple[str, int | None], set[str]] = {}
+        within: dict[Kind, set[str]] = {}
         for record in have.values():
             for key, value in leaves(record.config).items():
                 if key.split(".")[0] not in PLACES:
                     # The run's seed may draw the data too; then rows are alike where they are alike seed by seed.
                     drawn = record.seed if key.endswith(".seed") else None
-                    within.setdefault((key, drawn), set()).add(json.dumps(value))
-        for (key, drawn), values in within.items():
+                    head = record.config.get("model", {}).get("head", "lm") if key.split(".")[0] in BROUGHT else ""
+                    within.setdefault((key, drawn, head), set()).add(json.dumps(value))
+        for (key, drawn, head), values in within.items():
             # A row may differ from the others in what it pins, and its seeds among themselves in nothing.
             if len(values) > 1:
                 differing.add(key)
             elif key not in varied and key.split(".")[0] not in varied:
-                across.setdefault((key, drawn), set()).update(values)
-    differing.update(key for (key, _), values in across.items() if len(values) > 1)
+                across.setdefault((key, drawn, head), set()).update(values)
+    differing.update(key for (key, _, _), values in across.items() if len(values) > 1)
     if not differing:
         return ""
     return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}."
