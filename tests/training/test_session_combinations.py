@@ -106,7 +106,7 @@ def test_the_covering_set_leaves_out_pairs_of_loss_and_data_set_alone() -> None:
     chosen, missing = covering(legal(), MOST_RUNS)
     assert len(chosen) == MOST_RUNS
     assert {(first[0], second[0]) for first, second in missing} <= {("loss", "dataset")}
-    assert len(missing) <= 25
+    assert len(missing) <= 35
 
 
 @pytest.mark.slow
