@@ -36,7 +36,7 @@ FEW_ROWS = {
     ],
     "mathematics": ["dataset.rows_per_file=20", "dataset.test_rows_per_file=1"],
     "gsm8k": ["dataset.test_rows=8"],
-    "rjokes": ["dataset.train_rows=64", "dataset.test_rows=8"],
+    "rjokes": ["dataset.allow_dev_training=true", "dataset.train_rows=64", "dataset.test_rows=8"],
     "multirc": [],
 }
 SHORT = [
