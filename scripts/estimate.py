@@ -3,7 +3,7 @@
 import sys
 
 from ntl.config.report import report
-from ntl.models.estimate import main
+from ntl.training.estimate import main
 
 if __name__ == "__main__":
     sys.exit(report(main))

@@ -118,7 +118,17 @@ def test_numbers_of_the_paper(table: str, label: str, metric: str) -> None:
     assert rows[label].paper[metric] == PAPER[table, label, metric]
 
 
-COUNTS = {"table1": 36, "table2": 66, "table3": 24, "table4": 6, "table5": 24, "table6": 10, "table7": 8, "table8": 6, "table9": 4}
+COUNTS = {
+    "table1": 36,
+    "table2": 66,
+    "table3": 24,
+    "table4": 6,
+    "table5": 24,
+    "table6": 10,
+    "table7": 8,
+    "table8": 6,
+    "table9": 4,
+}
 
 
 @pytest.mark.parametrize(("table", "count"), [*COUNTS.items(), ("quickstart", 0)])

@@ -1,6 +1,7 @@
 """GPT-2 from a config and from a folder."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,9 +46,28 @@ def test_the_faster_activation_is_the_published_one(tokenizer: PreTrainedTokeniz
         torch.testing.assert_close(model(ids).logits, published.eval()(ids).logits, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("stored", "used"), [("gelu_new", "gelu_pytorch_tanh"), ("relu", "relu")])
+def test_a_checkpoint_gets_the_faster_activation_for_its_own(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, stored: str, used: str
+) -> None:
+    torch.manual_seed(0)
+    shape = {"vocab_size": 16, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16}
+    stock = GPT2LMHeadModel(HFGPT2Config(**shape, activation_function=stored))
+    stock.save_pretrained(tmp_path / "stock")
+    model: Any = build(_tiny(pretrained=True, path=str(tmp_path / "stock")), tokenizer=tokenizer)
+    assert model.config.activation_function == used
+    kinds = {type(block.mlp.act).__name__ for block in model.transformer.h}
+    assert kinds == {"GELUTanh" if used == "gelu_pytorch_tanh" else "ReLU"}
+    ids = torch.arange(10)[None]
+    with torch.no_grad():
+        expected = stock.double().eval()(ids).logits
+        torch.testing.assert_close(model.double().eval()(ids).logits, expected, rtol=0, atol=1e-12)
+
+
 def test_the_pad_token_takes_a_new_row(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
-    stock = GPT2LMHeadModel(HFGPT2Config(vocab_size=15, n_embd=8, n_layer=1, n_head=2, n_positions=16)).eval()
+    shape = {"vocab_size": 15, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+    stock = GPT2LMHeadModel(HFGPT2Config(**shape, activation_function="gelu_pytorch_tanh")).eval()
     stock.save_pretrained(tmp_path / "stock")
     model = build(_tiny(pretrained=True, path=str(tmp_path / "stock")), tokenizer=tokenizer).eval()
     ids = torch.arange(10)[None]

@@ -1,6 +1,6 @@
 """A model of every family learns 32 examples by heart: loss to near zero, and each answer decoded as it is.
 
-The Regression Transformer's and xVal's tests of this are in test_session_rt.py and test_session_xval.py.
+The tests of the Regression Transformer and of xVal are in tests/models/test_rt_overfit.py and test_session_xval.py.
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ from transformers import (
 )
 
 from ntl.config.model import GPT2RegressionConfig, T5RegressionConfig
-from ntl.models.gpt2 import gpt2_config, gpt2_dropout
+from ntl.models.gpt2 import fuse_activation, gpt2_config, gpt2_dropout
 from ntl.models.pretrained import fit_vocabulary, load_pretrained
 from ntl.models.t5 import t5_config
 
@@ -40,6 +40,7 @@ def build_gpt2(config: GPT2RegressionConfig, *, tokenizer: Any) -> PreTrainedMod
     if config.pretrained:
         settings = {**gpt2_dropout(config), **ONE_OUTPUT}
         model = load_pretrained(config, AutoModelForSequenceClassification, new_weights="score.", **settings)
+        model = fuse_activation(model)
     else:
         model = GPT2ForSequenceClassification(gpt2_config(config, tokenizer, **ONE_OUTPUT))
     return fit_vocabulary(model, tokenizer)

@@ -128,7 +128,7 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
     """T5 with an encoding for every token ``_d_e_`` of ``tokenizer``.
 
     ``pretrained`` weights are those of a T5, whose rows all stay, or of a model built here. For a tokenizer without
-    such tokens, which is none but a size alone (``ntl.models.estimate``), the paper's stand behind it.
+    such tokens, which is none but a size alone (``ntl.training.estimate``), the paper's stand behind it.
     """
     if config.log_scale and config.max_value <= 1:
         raise UserError(
