@@ -1,0 +1,9 @@
+"""The losses of the paper's Figures 1b and 2 as two small CSV files: python scripts/loss_curves.py."""
+
+import sys
+
+from ntl.config.report import report
+from ntl.losses.curves import main
+
+if __name__ == "__main__":
+    sys.exit(report(main))

@@ -1,0 +1,67 @@
+"""The losses as numbers to draw: what the paper's Figures 1b and 2 show, computed by the functions that train."""
+
+import argparse
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ntl.losses.categorical import cross_entropy
+from ntl.losses.lp import ntl_mse
+from ntl.losses.wasserstein import ntl_was
+from ntl.numbers import NumberVocabulary
+
+FUNCTIONS = {"ce": cross_entropy, "ntl_mse": ntl_mse, "ntl_was": ntl_was}
+LABEL = 4
+FOLDER = Path(__file__).resolve().parents[3] / "results" / "figures"
+Row = dict[str, float]
+
+
+def _losses(logits: Tensor, labels: Tensor, vocab: NumberVocabulary) -> dict[str, Tensor]:
+    return {name: loss(logits, labels, vocab, reduction="none") for name, loss in FUNCTIONS.items()}
+
+
+def _rows(columns: dict[str, Tensor]) -> list[Row]:
+    # Six digits: what is drawn shows three, and a processor that adds in another order gives the same file.
+    digits = {name: [float(f"{value:.6g}") + 0.0 for value in column.tolist()] for name, column in columns.items()}
+    return [dict(zip(digits, values, strict=True)) for values in zip(*digits.values(), strict=True)]
+
+
+def by_digit() -> list[Row]:
+    """Figure 1b: a logit of 5 on one digit and 0.01 on the nine others, the label being 4; a row a digit."""
+    logits = torch.full((10, 10), 0.01, dtype=torch.float64).fill_diagonal_(5.0)
+    labels = torch.full((10,), LABEL)
+    vocab = NumberVocabulary.from_values(range(10))
+    return _rows({"predicted": torch.arange(10), **_losses(logits, labels, vocab)})
+
+
+def by_mass(steps: int = 50) -> list[Row]:
+    """Figure 2: the probabilities of 3, 4 and 5 in steps of ``1 / steps``, the label being 4; a row a distribution.
+
+    ``ce_original`` is what the authors' notebook draws, the cross-entropy of softmax(5 p): it takes probabilities for
+    logits, is finite where the label has no mass, and not 0 where it has all.
+    """
+    grid = [(a, b) for a in range(steps + 1) for b in range(steps + 1 - a)]
+    p3, p5 = (torch.tensor(side, dtype=torch.float64) / steps for side in zip(*grid, strict=True))
+    probabilities = torch.stack([p3, (1 - p3 - p5).clamp(min=0), p5], dim=-1)
+    # Rounding must not leave a mass of 1e-17 where there is none.
+    probabilities = torch.where(probabilities < 1e-9, 0.0, probabilities)
+    labels = torch.ones(len(grid), dtype=torch.long)
+    vocab = NumberVocabulary.from_values([3, 4, 5])
+    original = cross_entropy(5 * probabilities, labels, reduction="none")
+    return _rows({"p3": p3, "p5": p5, **_losses(probabilities.log(), labels, vocab), "ce_original": original})
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write both tables, which `make figures` draws without torch."""
+    parser = argparse.ArgumentParser(prog="loss_curves.py", description=__doc__)
+    parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR")
+    folder = parser.parse_args(argv).out
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in {"losses_by_digit": by_digit(), "losses_by_mass": by_mass()}.items():
+        with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)

@@ -1,0 +1,83 @@
+"""Figures 1b and 2, the losses themselves, from the CSV files of ``scripts/loss_curves.py``.
+
+The losses are torch functions, and this room works without torch: what they give is committed as numbers, which a test
+holds against the functions, so that `make figures` takes seconds and gives the same bytes on every processor.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.colors import Normalize
+
+from ntl.results.figures.style import COLOURS, COLUMN, MARKERS, PAGE, RASTER, Drawing, panels
+from ntl.results.figures.tables import read_rows
+
+LABEL = 4
+Rows = list[dict[str, str]]
+
+
+def draw_by_digit(folder: Path) -> Drawing:
+    """Figure 1b from ``losses_by_digit.csv``."""
+    rows = read_rows(folder / "losses_by_digit.csv")
+    digits = _floats(rows, "predicted")
+    figure, (axes,) = panels(COLUMN, 2.3, 1)
+    shown = {"ce": (1.0, "CE"), "ntl_mse": (0.5, "NTL-MSE × 0.5"), "ntl_was": (1.0, "NTL-WAS")}
+    for loss, (factor, label) in shown.items():
+        options = {"color": COLOURS[loss], "marker": MARKERS[loss], "markersize": 4, "linewidth": 1.2}
+        axes.plot(digits, factor * _floats(rows, loss), label=label, **options)
+    axes.set_xticks(digits)
+    axes.set_ylim(bottom=-0.3)
+    axes.set_xlabel(f"predicted digit (the label is {LABEL})")
+    axes.set_ylabel("loss")
+    axes.grid(axis="y")
+    axes.legend(loc="upper center", ncols=1)
+    return Drawing(
+        "figure1b",
+        "Figure 1b: loss against the predicted digit",
+        figure,
+        "One logit is 5, the nine others are 0.01; the label is 4. CE (nats) is the same for every wrong digit. "
+        "NTL-MSE is in squared value units and drawn at half its size, as in the paper, NTL-WAS in value units: both "
+        "grow with the distance.",
+    )
+
+
+def draw_by_mass(folder: Path) -> Drawing:
+    """Figure 2 from ``losses_by_mass.csv``."""
+    rows = read_rows(folder / "losses_by_mass.csv")
+    sides = {"ce": "CE (nats)", "ntl_mse": "NTL-MSE (squared units)", "ntl_was": "NTL-WAS (units)"}
+    figure, axes = panels(PAGE, 2.1, len(sides), sharey=True)
+    for each, (loss, title) in zip(axes, sides.items(), strict=True):
+        # CE has no largest value: where p(4) < 0.02 its colour is the last one.
+        top = 4.0 if loss == "ce" else 1.0
+        image = each.imshow(_grid(rows, loss), extent=(0, 1, 0, 1), norm=Normalize(0, top), **RASTER)
+        bar = figure.colorbar(image, ax=each, fraction=0.045, pad=0.03, extend="max" if loss == "ce" else "neither")
+        bar.set_ticks([0, 2, 4] if loss == "ce" else [0, 0.5, 1])
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        each.set_title(title)
+        each.set_xlabel("p(3)")
+        each.set_xticks([0, 0.5, 1])
+        each.set_yticks([0, 0.5, 1])
+    axes[0].set_ylabel("p(5)")
+    return Drawing(
+        "figure2",
+        "Figure 2: the losses over the mass on 3 and on 5, the label being 4",
+        figure,
+        "p(4) = 1 − p(3) − p(5); where that is negative there is no distribution. The colours of CE end at 4 nats. "
+        "NTL-MSE is 0 along the whole diagonal p(3) = p(5), NTL-WAS at the label alone. The CE panel differs from the "
+        "paper's on purpose: the authors' notebook draws CE(softmax(5p)), probabilities taken for logits, which is at "
+        "most 5.01 where p(4) = 0, while −log p(4) is infinite there, and 0.013 in place of 0 where p(4) = 1.",
+    )
+
+
+def _floats(rows: Rows, name: str) -> np.ndarray:
+    return np.array([float(row[name]) for row in rows])
+
+
+def _grid(rows: Rows, name: str) -> np.ndarray:
+    """(S, S): the column at row p(5), column p(3); NaN, which is not drawn, where p(4) would be negative."""
+    p3, p5 = _floats(rows, "p3"), _floats(rows, "p5")
+    steps = round(1 / p3[p3 > 0].min())
+    grid = np.full((steps + 1, steps + 1), np.nan)
+    # An infinite cell would not be drawn either: it is beyond the last colour as well as any large number.
+    grid[np.rint(p5 * steps).astype(int), np.rint(p3 * steps).astype(int)] = np.minimum(_floats(rows, name), 1e9)
+    return grid

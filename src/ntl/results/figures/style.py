@@ -1,0 +1,87 @@
+"""How every figure looks, and how it is written: legible at the paper's column width, and the same bytes each time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
+# Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
+LOSSES = {"ce": "CE", "ce_digits": "CE + digit CE\n(control)", "ntl_was": "NTL-WAS", "ntl_crps": "NTL-CRPS"}
+COLOURS = {"ce": "#000000", "ce_digits": "#56B4E9", "ntl_was": "#D55E00", "ntl_crps": "#009E73", "ntl_mse": "#0072B2"}
+MARKERS = {"ce": "o", "ce_digits": "s", "ntl_was": "D", "ntl_crps": "^", "ntl_mse": "v"}
+
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "sans-serif",  # DejaVu Sans, which matplotlib brings: the same letters on every machine
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#E5E5E5",
+    "savefig.dpi": 160,
+    "svg.hashsalt": "ntl",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # publishers refuse matplotlib's default, Type 3
+    "pdf.compression": 0,  # compressed bytes differ between versions of zlib
+}
+# For imshow: first row below, and cells as they are; resampled ones would be megabytes of a PDF.
+RASTER: dict[str, Any] = {"origin": "lower", "interpolation": "none", "cmap": "viridis_r"}
+
+# Nothing of when, or by which version, a file was written.
+_METADATA = {
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, the name of its files, and what stands under it."""
+
+    name: str
+    title: str
+    figure: Figure
+    caption: str
+    formats: tuple[str, ...] = ("pdf", "png")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Everything that is drawn, or written, in this block looks alike, whatever the user's own settings are."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def panels(width: float, height: float, columns: int, rows: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of ``width`` × ``height`` inches, and its panels row by row."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+
+
+def write(drawing: Drawing, folder: Path) -> list[Path]:
+    """The drawing in each of its formats, in the ``style`` it was drawn in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{drawing.name}.{kind}" for kind in drawing.formats]
+    for path in paths:
+        drawing.figure.savefig(path, metadata=_METADATA[path.suffix[1:]])
+    return paths
+
+
+def seeds_text(counts: list[int]) -> str:
+    """ "4 seeds", or "4 to 6 seeds" where the rows differ."""
+    low, high = min(counts), max(counts)
+    return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"

@@ -1,0 +1,272 @@
+"""``scripts/benchmark_losses.py``: time and memory of each loss against cross-entropy, as in the paper's Figure 3.
+
+Every loss is the whole of what is minimised, base + weight × number term, on the same random logits. A share of the
+labels are number tokens, as named; the original draws labels from the whole vocabulary, hardly ever a number. What is
+compared takes turns, and ratios are taken within a turn, so that what slows the machine slows both.
+
+Shapes: B batch, T length, V vocabulary.
+"""
+
+import argparse
+import csv
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from ntl.config import UserError, compose
+from ntl.config.composition import CONFIG_DIR
+from ntl.config.objective import NextTokenConfig
+from ntl.numbers import NumberVocabulary
+from ntl.training.objectives.next_token import NextToken
+from ntl.training.objectives.terms import LossTerms
+
+BASELINE = "ce"
+Call = Callable[[], Any]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Logits (batch, length, vocab) of ``dtype``, and the share of their labels that are digits."""
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    batch: int = 16
+    length: int = 64
+    vocab: int = 32_128
+    share: float = 0.8
+
+
+def token_losses() -> list[str]:
+    """The names of config/loss that read a language-model head, cross-entropy first."""
+    names = []
+    for path in (CONFIG_DIR / "loss").glob("*.yaml"):
+        config: Any = OmegaConf.load(path)
+        if "lm" in config.get("heads", ["lm"]):
+            names.append(path.stem)
+    return sorted(names, key=lambda name: (name != BASELINE, name))
+
+
+def number_vocabulary(size: int) -> NumberVocabulary:
+    """Ten digits, spread over ``size`` token ids."""
+    values = torch.full((size,), math.nan)
+    values[torch.arange(10) * (size // 10) + size // 20] = torch.arange(10.0)
+    return NumberVocabulary.from_values(values)
+
+
+def draw_labels(setting: Setting, vocab: NumberVocabulary) -> Tensor:
+    """(B, T): exactly the share of digits, rounded, at random places; text tokens everywhere else."""
+    total = setting.batch * setting.length
+    text = torch.arange(setting.vocab)[vocab.values.isnan()]
+    labels = text[torch.randint(len(text), (total,))]
+    places = torch.randperm(total)[: round(setting.share * total)]
+    labels[places] = vocab.token_ids[torch.randint(len(vocab.token_ids), (len(places),))]
+    return labels.reshape(setting.batch, setting.length)
+
+
+def loss_calls(setting: Setting, terms: Mapping[str, LossTerms], part: str) -> dict[str, Call]:
+    """loss -> what is timed: ``forward``, ``forward+backward``, or ``number term``, the forward of that term alone."""
+    vocab = number_vocabulary(setting.vocab)
+    labels = draw_labels(setting, vocab).to(setting.device)
+    logits = torch.randn(*labels.shape, setting.vocab, dtype=getattr(torch, setting.dtype)).to(setting.device)
+    logits.requires_grad_()
+    vocab = vocab.to(setting.device)
+
+    def whole(one: LossTerms) -> Tensor:
+        loss = one.base(logits, labels, vocab)
+        return loss if one.number is None else loss + one.weight * one.number(logits, labels, vocab)
+
+    def backward(one: LossTerms) -> None:
+        whole(one).backward()
+        logits.grad = None
+
+    def number(one: LossTerms) -> Tensor:
+        return (one.number or one.base)(logits, labels, vocab)
+
+    function = {"forward": whole, "forward+backward": backward, "number term": number}[part]
+    chosen = {name: one for name, one in terms.items() if part != "number term" or one.number or name == BASELINE}
+    return {name: lambda one=one: function(one) for name, one in chosen.items()}
+
+
+def step_calls(setting: Setting, terms: Mapping[str, LossTerms]) -> dict[str, Call]:
+    """loss -> one optimizer step of a GPT-2 of two layers of width 64, whose head has ``setting.vocab`` tokens."""
+    vocab = number_vocabulary(setting.vocab).to(setting.device)
+    labels = draw_labels(setting, number_vocabulary(setting.vocab)).to(setting.device)
+    shape = GPT2Config(
+        vocab_size=setting.vocab,
+        n_positions=setting.length,
+        n_embd=64,
+        n_layer=2,
+        n_head=2,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
+    network: Any = GPT2LMHeadModel(shape)
+    network.to(setting.device)
+    optimizer = torch.optim.AdamW(network.parameters())
+    inputs, mask = labels.roll(1, dims=1), torch.ones_like(labels)
+
+    def call(one: LossTerms) -> Call:
+        objective = NextToken(NextTokenConfig(), model=network, terms=one, number_vocab=vocab).train()
+
+        def step() -> None:
+            parts = objective(inputs, mask, labels)
+            ntl = one.weight * parts.ntl_sum / parts.ntl_count.clamp(min=1)
+            (parts.ce_sum / parts.ce_count + ntl).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    return {name: call(one) for name, one in terms.items()}
+
+
+def seconds(call: Call, device: str) -> float:
+    """Of one call: by the clock on a GPU, idle before and after; else processor time, all threads together, in which
+    other work on the machine does not count.
+    """
+    if device == "cpu":
+        started = time.process_time()
+        call()
+        return time.process_time() - started
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def peak_bytes(call: Call, device: str) -> int:
+    """The most that one call holds at a time, beyond what was there before."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        call()
+    results: Any = recorded.profiler
+    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def measure(calls: Mapping[str, Call], device: str, rounds: int) -> Iterator[Row]:
+    """A row a call: median seconds, the ratio to ``BASELINE`` of the same turn with its quartiles, peak memory."""
+    for call in calls.values():  # the first call pays for kernels and caches
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            times[name].append(seconds(calls[name], device))
+    for name, call in calls.items():
+        ratios = [one / other for one, other in zip(times[name], times[BASELINE], strict=True)]
+        low, middle, high = quantiles(ratios, n=4, method="inclusive")
+        yield {
+            "loss": name,
+            "seconds": median(times[name]),
+            "ratio": middle,
+            "ratio_low": low,
+            "ratio_high": high,
+            "peak_mib": peak_bytes(call, device) / 2**20,
+        }
+
+
+def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> list[Row]:
+    """Every part of every loss at one setting. UserError for a device or a loss that is not there."""
+    if setting.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
+    if rounds < 2:
+        raise UserError(f"--rounds {rounds}: the spread needs at least 2")
+    if setting.vocab < 20:
+        raise UserError(f"--vocab {setting.vocab}: ten of the tokens are digits; give at least 20")
+    if not 0 <= setting.share <= 1:
+        raise UserError(f"--shares {setting.share}: a share is between 0 and 1")
+    known = token_losses()
+    if unknown := [name for name in losses if name not in known]:
+        raise UserError(f"--losses {unknown[0]}: choose from {', '.join(known)}")
+    torch.manual_seed(0)
+    vocab = number_vocabulary(setting.vocab).to(setting.device)
+    names = [BASELINE, *(name for name in losses if name != BASELINE)]
+    terms = {name: LossTerms.from_config(compose([f"loss={name}"]).loss, vocab) for name in names}
+    parts = {part: loss_calls(setting, terms, part) for part in ("forward", "forward+backward", "number term")}
+    parts["training step"] = step_calls(setting, terms)
+    common = {**asdict(setting), "threads": torch.get_num_threads() if setting.device == "cpu" else None}
+    return [
+        {**common, "part": part, "rounds": rounds, **{key: _short(value) for key, value in row.items()}}
+        for part, calls in parts.items()
+        for row in measure(calls, setting.device, rounds)
+    ]
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def remark() -> str:
+    """What was measured with which versions."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
+    device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"Python {platform.python_version()}, {packages}{device}; ratios to CE of the same turn, with quartiles"
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """The rows under a line of versions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        stream.write(f"# {remark()}\n")
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print a line, or with ``--json`` an object, for each loss and part; ``--out`` writes the CSV of Figure 3."""
+    default = Setting()
+    parser = argparse.ArgumentParser(prog="benchmark_losses.py", description=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=default.device)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default=default.dtype)
+    parser.add_argument("--batch", type=int, default=default.batch)
+    parser.add_argument("--length", type=int, default=default.length)
+    parser.add_argument("--vocab", type=int, default=default.vocab)
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.1], help="of number labels")
+    parser.add_argument("--losses", nargs="+", default=token_losses(), metavar="LOSS", help="default: all")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="write a CSV here")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(argv)
+    rows: list[Row] = []
+    for share in chosen.shares:
+        setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab, share)
+        rows += benchmark(setting, chosen.losses, chosen.rounds)
+    if chosen.out:
+        write_csv(chosen.out, rows)
+    if chosen.json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        print(
+            f"share {row['share']:<4g} {row['part']:<17} {row['loss']:<12} {1000 * row['seconds']:9.3f} ms  "
+            f"{row['ratio']:6.3f} x CE  {row['peak_mib']:8.1f} MiB"
+        )

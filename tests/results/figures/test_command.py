@@ -1,0 +1,47 @@
+"""`make figures`: what it draws, without torch, and the page that shows it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from ntl.results.figures.command import RESULTS, draw_all, page
+from ntl.results.figures.style import Drawing
+from ntl.results.load import load_records
+
+ROOT = RESULTS.parent
+
+
+def test_figures_of_the_published_records() -> None:
+    names = [drawing.name for drawing in draw_all(load_records([RESULTS / "runs"]), RESULTS)]
+    records = ["figureA1", "figureA2", "figureA4", "training_curves", "tiny_losses"]
+    assert names == ["figure1b", "figure2", "figure3", *records]
+
+
+def test_without_records_the_figures_of_the_losses_are_left_and_torch_is_not_needed(tmp_path: Path) -> None:
+    words = ["make_figures.py", "--records", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
+    code = (
+        "import runpy, sys; sys.modules['torch'] = sys.modules['transformers'] = None; "
+        f"sys.argv = {words!r}; runpy.run_path({str(ROOT / 'scripts' / 'make_figures.py')!r}, run_name='__main__')"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"README.md"} | {f"figure{n}.{kind}" for n in ("1b", "2", "3") for kind in ("pdf", "png")}
+    # Whether the bytes are the committed ones is for .ci/run, which has the pinned matplotlib.
+    assert written <= {path.name for path in (RESULTS / "figures").iterdir()}
+
+
+def test_the_page_shows_each_figure_with_its_caption() -> None:
+    text = page([Drawing("a", "A title", Figure(), "A caption.", ("pdf", "svg"))])
+    assert "## A title\n\n![A title](a.png)\n\nA caption. [pdf](a.pdf) [svg](a.svg)\n" in text
+    assert "Figure 4 of the paper" in text
+
+
+def test_committed_images_are_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in (RESULTS / "figures").glob("*.png")}
+    assert sizes
+    assert {name: size for name, size in sizes.items() if size > 150_000} == {}

@@ -1,0 +1,55 @@
+"""Figures A1 and A2: groups of records by hand."""
+
+import numpy as np
+
+from ntl.results.figures.groups import draw_modules, draw_pairs, group_values, pair_grid
+
+
+def test_values_of_groups_a_seed(tiny_record) -> None:
+    records = {
+        1: tiny_record("ce", 1, groups={"test": {"a": {"mape": 1.0}, "b": {"mape": None}}}),
+        2: tiny_record("ce", 2, groups={"test": {"a": {"mape": 3.0}}, "other": {"a": {"mape": 9.0}}}),
+    }
+    assert group_values(records, "test", "mape") == {"a": [1.0, 3.0]}
+
+
+def test_the_grid_has_the_median_over_seeds_first_factor_down(tiny_record) -> None:
+    def record(seed: int, value: float):
+        inside = {"1x1": {"mape": value}, "2x1": {"mape": 20.0}}
+        return tiny_record("ce", seed, groups={"interpolate": inside, "extrapolate": {"1x3": {"mape": 50.0}}})
+
+    grid = pair_grid({seed: record(seed, value) for seed, value in enumerate([8.0, 10.0, 1e9])}, "mape")
+    nan = np.nan
+    np.testing.assert_array_equal(grid, [[10, nan, 50], [20, nan, nan], [nan, nan, nan]])
+    assert pair_grid({}, "mape").shape == (0, 0)
+
+
+def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record) -> None:
+    groups = {"interpolate": {"1x1": {"mape": 8.2}, "2x2": {"mape": 12.0}}, "extrapolate": {"3x3": {"mape": 5e6}}}
+    drawing = draw_pairs([tiny_record(loss, 1, "multiplication", groups=groups) for loss in ("ce", "ntl_was")])
+    assert drawing is not None
+    first = drawing.figure.axes[0]
+    assert [text.get_text() for text in first.texts] == ["8", "12", ">999"]
+    (frame,) = first.patches
+    assert (frame.get_width(), frame.get_height()) == (2, 2)  # type: ignore[attr-defined]
+    assert "1 seed a loss" in drawing.caption
+    assert draw_pairs([]) is None
+    assert draw_pairs([tiny_record("ce", 1, "multiplication")]) is None
+
+
+def test_modules_by_split_with_the_range_over_seeds(tiny_record) -> None:
+    def record(loss: str, seed: int, accuracy: float):
+        inside = {"numbers__round": {"accuracy": accuracy}, "algebra__linear": {"accuracy": 0.0}}
+        groups = {"interpolate": inside, "extrapolate": {"numbers__round_big": {"accuracy": 0.1}}}
+        return tiny_record(loss, seed, "mathematics", groups=groups)
+
+    drawing = draw_modules([record("ce", 1, 0.2), record("ce", 2, 0.4), record("ntl_was", 1, 0.5)])
+    assert drawing is not None
+    inside, outside = drawing.figure.axes
+    assert [label.get_text() for label in inside.get_yticklabels()] == ["algebra: linear", "numbers: round"]
+    np.testing.assert_allclose(np.asarray(inside.lines[0].get_xdata()), [0, 30])
+    np.testing.assert_allclose(inside.collections[0].get_segments()[1][:, 0], [20, 40])  # type: ignore[attr-defined]
+    np.testing.assert_allclose(np.asarray(inside.lines[1].get_xdata()), [0, 50])
+    assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
+    assert "1 to 2 seeds a loss" in drawing.caption
+    assert draw_modules([]) is None

@@ -1,0 +1,54 @@
+"""The looks of all figures, and that the same figure is the same file."""
+
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, panels, seeds_text, style, write
+
+
+def drawing(value: float = 1.0) -> Drawing:
+    figure, (left, right) = panels(3.25, 2.0, 2)
+    left.plot([0, value], label="a")
+    right.imshow([[0, value]])
+    figure.legend()
+    return Drawing("a", "Title", figure, "Caption.", ("pdf", "png", "svg"))
+
+
+def test_the_same_figure_is_the_same_file_whatever_the_user_has_set(tmp_path: Path, monkeypatch) -> None:
+    with style():
+        first = [path.read_bytes() for path in write(drawing(), tmp_path / "first")]
+    # matplotlib writes the time of this variable, or of the clock, unless it is told not to.
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 30, "pdf.compression": 6}), style():
+        assert [path.read_bytes() for path in write(drawing(), tmp_path / "again")] == first
+        other = [path.read_bytes() for path in write(drawing(2.0), tmp_path / "other")]
+        assert matplotlib.rcParams["font.size"] == 8
+    assert all(one != another for one, another in zip(first, other, strict=True))
+    for written in first:
+        assert b"matplotlib.org" not in written
+        assert b"Date" not in written
+
+
+def test_type_3_fonts_are_in_no_pdf(tmp_path: Path) -> None:
+    with style():
+        path, *_ = write(drawing(), tmp_path)
+    assert b"/Subtype /Type3" not in path.read_bytes()
+
+
+def test_the_user_keeps_their_settings() -> None:
+    before = dict(matplotlib.rcParams)
+    with style():
+        pass
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_every_loss_has_a_colour_and_a_marker_of_its_own() -> None:
+    assert COLOURS.keys() == MARKERS.keys() > LOSSES.keys()
+    assert len(set(COLOURS.values())) == len(set(MARKERS.values())) == len(COLOURS)
+
+
+@pytest.mark.parametrize(("counts", "text"), [([1], "1 seed"), ([4, 4], "4 seeds"), ([6, 4, 5], "4 to 6 seeds")])
+def test_how_seeds_are_counted(counts: list[int], text: str) -> None:
+    assert seeds_text(counts) == text
