@@ -27,11 +27,11 @@ ROWS = [
 ]
 
 
-def _tokenizer(byte_level: bool = False) -> PreTrainedTokenizerFast:
+def _tokenizer() -> PreTrainedTokenizerFast:
     vocab = {token: index for index, token in enumerate(["<pad>", "</s>", "<unk>", *"0123456789+= "])}
     backend = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    backend.decoder = decoders.ByteLevel() if byte_level else decoders.Fuse()
+    backend.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
 
 
@@ -288,7 +288,5 @@ def test_an_empty_data_set(tmp_path: Path) -> None:
     assert len(_encode(tmp_path, rows=[])) == 0
 
 
-def test_only_a_byte_level_decoder_needs_the_space() -> None:
-    assert answer_text("7", _tokenizer(byte_level=True), decoder_only=True) == " 7"
-    assert answer_text("7", _tokenizer(byte_level=True), decoder_only=False) == "7"
+def test_characters_need_no_space() -> None:
     assert answer_text("7", _tokenizer(), decoder_only=True) == "7"

@@ -10,6 +10,8 @@ WHITESPACE = {"type": "WhitespaceSplit"}
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
+SPACED = BYTES | {"add_prefix_space": True}
+
 
 def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": list(steps)}
@@ -21,10 +23,11 @@ def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
         (sequence(WHITESPACE, METASPACE), sequence(WHITESPACE, METASPACE, DIGIT_SPLIT)),
         (BYTES, sequence(DIGIT_SPLIT, BYTES)),
         (sequence(WHITESPACE, BYTES), sequence(WHITESPACE, DIGIT_SPLIT, BYTES)),
+        (SPACED, sequence(SPACED, DIGIT_SPLIT)),
         (METASPACE, sequence(METASPACE, DIGIT_SPLIT)),
         (None, DIGIT_SPLIT),
     ],
-    ids=["t5", "gpt2", "granite", "metaspace", "none"],
+    ids=["t5", "gpt2", "granite", "roberta", "metaspace", "none"],
 )
 def test_the_cut_goes_behind_a_metaspace_and_before_a_byte_level_step(stock: Any, digit: Any) -> None:
     assert isolate_digits(stock) == digit

@@ -30,6 +30,7 @@ from ntl.data.store import Rows
 from ntl.tokenizers.describe import backend_state, tokenizer_fingerprint
 
 FORMAT = 4
+WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 # Rows of a block where the source is not a prepared file.
 CHUNK = 5_000
 # Below this many blocks of a prepared file, worker processes cost more than they save.
@@ -98,12 +99,15 @@ def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int, keep_ta
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
-    """The answer as it follows the question: a byte-level tokenizer needs the space, a word-start mark implies it."""
-    return f" {answer}" if decoder_only and _is_byte_level(tokenizer) else answer
+    """The answer as it follows the question: with a space where that alone makes a word-start mark.
+
+    A byte-level tokenizer and Gemma's need it; T5's and Llama 2's begin every text with a mark.
+    """
+    return f" {answer}" if decoder_only and _is_marked(" 0", tokenizer) and not _is_marked("0", tokenizer) else answer
 
 
-def _is_byte_level(tokenizer: Any) -> bool:
-    return type(tokenizer.backend_tokenizer.decoder).__name__ == "ByteLevel"
+def _is_marked(text: str, tokenizer: Any) -> bool:
+    return tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens[0].startswith(WORD_STARTS)
 
 
 def _make(

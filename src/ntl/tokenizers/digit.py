@@ -33,8 +33,10 @@ def isolate_digits(pre_tokenizer: Step | None) -> Step | None:
     """Make every ASCII digit a word of its own; nothing else is cut.
 
     Behind a metaspace step the word-start mark is already there, so ``2014`` becomes ``▁ 2 0 1 4``. A byte-level
-    step would leave ``Ġ`` on the first digit, so it comes after the cut: `` 12`` becomes ``Ġ 1 2``.
+    step would leave ``Ġ`` on the first digit, so it comes after the cut: `` 12`` becomes ``Ġ 1 2``. One that puts a
+    space before what it is given (RoBERTa's) would do so to every digit, so the cut comes behind it.
     """
     steps = steps_of(merge_digits(pre_tokenizer))
-    at = next((i for i, step in enumerate(steps) if step["type"] == "ByteLevel"), len(steps))
+    byte_level = (i for i, step in enumerate(steps) if step["type"] == "ByteLevel" and not step["add_prefix_space"])
+    at = next(byte_level, len(steps))
     return sequence_of([*steps[:at], DIGIT_SPLIT, *steps[at:]])

@@ -16,6 +16,7 @@ from ntl.tokenizers.hub import cached_or_downloaded
 from ntl.tokenizers.kinds import check_kind
 
 PAD_TOKEN = "<|pad|>"
+_NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9][0-9.,]*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -73,6 +74,8 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
     backend = Tokenizer.from_str(json.dumps(state))
     if chosen.writes_numbers:
         backend.add_tokens([AddedToken(token, normalized=False) for token in made_by.added_tokens(**settings)])
+    if chosen.needs_digits:
+        _check_digits(backend, source)
     return made_by(
         tokenizer_object=backend,
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
@@ -81,6 +84,21 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
         **{role: token for role, token in roles.items() if token is not None},
         **settings,
     )
+
+
+def _check_digits(backend: Tokenizer, source: str) -> None:
+    """UserError for what the cut cannot change: numbers as added tokens, marks on digits, spaces put between them."""
+    added = [token.content.strip() for token in backend.get_added_tokens_decoder().values() if not token.special]
+    for number in ("0123456789", "-15.67", *filter(_NUMBER.fullmatch, added)):
+        encoding = backend.encode(number, add_special_tokens=False)
+        digits = [token for token in encoding.tokens if re.search("[0-9]", token)]
+        written = backend.decode(encoding.ids)
+        if "".join(digits) != re.sub("[^0-9]", "", number) or max(map(len, digits)) > 1 or " " in written.strip():
+            raise UserError(
+                f"tokenizer {source}: its {type(backend.model).__name__} model writes {number} as "
+                f"{' '.join(encoding.tokens)} and reads that as {written.strip()!r}, so it cannot be digit-level; "
+                "use tokenizer=default, or another tokenizer of kind BPE or unigram"
+            )
 
 
 def _first_known(vocab: dict[str, int], candidates: tuple[str, ...]) -> str | None:

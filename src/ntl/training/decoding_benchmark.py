@@ -45,8 +45,8 @@ def bare(session: Session, rows: int) -> Answers:
     prompts = [{"input_ids": examples[index]["question_ids"].tolist()} for index in range(rows)]
     answers: Answers = []
     for start in range(0, rows, config.batch_size):
-        side = "right" if seq2seq else "left"
-        inputs = tokenizer.pad(prompts[start : start + config.batch_size], padding_side=side, return_tensors="pt").to(model.device)
+        batch, side = prompts[start : start + config.batch_size], "right" if seq2seq else "left"
+        inputs = tokenizer.pad(batch, padding_side=side, return_tensors="pt").to(model.device)
         output = model.generate(
             **inputs, num_beams=config.num_beams, do_sample=False, max_new_tokens=max_new_tokens(session)
         )

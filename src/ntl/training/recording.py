@@ -7,6 +7,7 @@ import torch
 
 from ntl.config.identity import plain
 from ntl.results import RunRecord, pack_errors, thin_curve
+from ntl.results.match import override_key
 from ntl.training.environment import device_name, packages, peak_memory_bytes
 from ntl.training.tracking import METRICS, read_metrics
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 # Where a run lies and who watches it is no part of what was computed.
 NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device")
+FOLDERS = ("output_dir", "data_dir")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
 
@@ -49,7 +51,7 @@ def build_record(
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in ("ce", "ntl")}
     return RunRecord(
         id=session.folder.name,
-        overrides=session.overrides,
+        overrides=[override for override in session.overrides if override_key(override) not in FOLDERS],
         config=values,
         seed=config.seed,
         metrics={**losses, **scores.metrics},

@@ -1,0 +1,98 @@
+"""Digit-level tokens for every published make of tokenizer, and one line for what cannot have them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from published_makes import MAKES, REFUSED, Made
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from ntl.config import UserError
+from ntl.data.encode import answer_text, settings_for
+from ntl.data.encode_worker import BlockEncoder
+from ntl.numbers import NumberVocabulary
+from ntl.tokenizers import load_tokenizer
+
+TEXTS = ["2014", "-15.67", " 12", "mp3 1st", "a 12", "the 12 the", "12 34.12-1", "x  12", "12 ", "67*20=1340", ""]
+
+
+def save(made: Made, folder: Path) -> Path:
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=made.backend, eos_token=made.end)
+    wrapped.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": made.model_type}), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name in MAKES if name not in ("granite", "qwen2")])
+def test_these_join_digits_unless_told_otherwise(tmp_path: Path, name: str) -> None:
+    stock = load_tokenizer(save(MAKES[name](), tmp_path), "default")
+    assert any(len(token) > 1 and "12" in token for token in stock.tokenize("the 12"))
+
+
+@pytest.fixture(params=MAKES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return save(MAKES[request.param](), tmp_path / "stock")
+
+
+def ids_of(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False).input_ids
+
+
+def test_every_digit_is_a_token_of_its_own(folder: Path) -> None:
+    digit, stock = load_tokenizer(folder, "digit"), load_tokenizer(folder, "default")
+    for text in TEXTS:
+        tokens = digit.convert_ids_to_tokens(ids_of(digit, text))
+        assert [token for token in tokens if re.search("[0-9]", token)] == re.findall("[0-9]", text)
+        assert digit.decode(ids_of(digit, text)) == stock.decode(ids_of(stock, text))
+
+
+def test_the_vocabulary_and_the_other_merges_stay(folder: Path) -> None:
+    digit, stock = load_tokenizer(folder, "digit"), load_tokenizer(folder, "default")
+    assert digit.get_vocab() == stock.get_vocab()
+    assert ids_of(digit, "see the other, then") == ids_of(stock, "see the other, then")
+    assert any(re.search("the", token) for token in digit.tokenize("the"))
+
+
+def test_ten_number_tokens(folder: Path) -> None:
+    digit = load_tokenizer(folder, "digit")
+    numbers = NumberVocabulary.from_tokenizer(digit)
+    assert digit.convert_ids_to_tokens(numbers.token_ids.tolist()) == [f"{int(v)}" for v in numbers.token_values]
+    assert sorted(numbers.token_values.tolist()) == list(range(10))
+    assert set(ids_of(digit, "9876543210")) >= set(numbers.token_ids.tolist())
+
+
+def test_plain_auto_tokenizer_reloads_it(folder: Path, tmp_path: Path) -> None:
+    digit = load_tokenizer(folder, "digit")
+    digit.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "config.json").write_bytes((folder / "config.json").read_bytes())
+    reloaded = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert [reloaded(text).input_ids for text in TEXTS] == [digit(text).input_ids for text in TEXTS]
+    ids = [ids_of(digit, text) for text in TEXTS]
+    assert reloaded.batch_decode(ids) == digit.batch_decode(ids)
+
+
+@pytest.mark.parametrize("kind", ["digit", "default"])
+def test_question_and_answer_are_encoded_as_one_text(folder: Path, kind: str) -> None:
+    tokenizer = load_tokenizer(folder, kind)
+    encode = BlockEncoder(settings_for(tokenizer, decoder_only=True, max_length=100))
+    for question, answer in [("what is 12*34?", "408"), ("the 12", "the -15.67"), ("a", "12 the 34")]:
+        encoded = encode(json.dumps({"question": question, "answer": answer}).encode())
+        assert encoded.tokens.tolist() == [*ids_of(tokenizer, f"{question} {answer}"), tokenizer.eos_token_id]
+        assert encoded.sizes.tolist()[0] == len(ids_of(tokenizer, question))
+
+
+@pytest.mark.parametrize(("make", "answer"), [("gpt2", " 7"), ("gemma", " 7"), ("llama2", "7"), ("t5", "7")])
+def test_a_decoder_needs_the_space_where_no_mark_begins_a_text(tmp_path: Path, make: str, answer: str) -> None:
+    tokenizer = load_tokenizer(save(MAKES[make](), tmp_path))
+    assert answer_text("7", tokenizer, decoder_only=True) == answer
+    assert answer_text("7", tokenizer, decoder_only=False) == "7"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_digit_level_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    source = save(REFUSED[name](), tmp_path)
+    load_tokenizer(source, "default")
+    with pytest.raises(UserError, match="cannot be digit-level; use tokenizer=default") as caught:
+        load_tokenizer(source, "digit")
+    assert "\n" not in str(caught.value)
