@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, validate
+from ntl.config import UserError, compose, validate
 from ntl.config.composition import choices
 from ntl.config.data import DatasetConfig
 from ntl.config.legality import FAMILIES, nearest, setting_names
@@ -22,6 +22,7 @@ from ntl.config.legality import FAMILIES, nearest, setting_names
         ("trainer.lr=0", "must be above 0"),
         ("trainer.factor=1.5", "must be at most 1"),
         ("trainer.batch_size=0", "must be at least 1"),
+        ("decoding.num_beams=0", "must be at least 1"),
         ("seed=-1", "seed=-1: must be at least 0"),
         ("seed=4294967296", "must be at most 4294967295"),
         ("dataset.test_share=0.6", "must be at most 0.3"),
@@ -47,6 +48,22 @@ def test_a_tokenizer_that_the_model_cannot_read(composed) -> None:
     config.tokenizer.kind = config.tokenizer.name = "xval"
     with pytest.raises(UserError, match="model=gpt2_tiny tokenizer=xval: this model reads default or digit"):
         validate(config)
+
+
+@pytest.mark.parametrize("decoding", ["expectation", "median"])
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("dataset=gsm8k", "its answer is worked out in text, and this decoding reads an answer that is one number"),
+        ("dataset=multirc", "its answer is text, and this decoding reads an answer that is one number"),
+        ("model=rt_tiny", "tokenizer=rt: its numbers are no text of their tokens"),
+        ("model=xval_tiny", "decoding={}: this model has a number head"),
+    ],
+)
+def test_a_decoding_by_number_wants_numbers_in_text(decoding: str, override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message.format(decoding)) as caught:
+        compose([override, f"decoding={decoding}"])
+    assert "\n" not in str(caught.value)
 
 
 def test_a_pretrained_model_without_weights_gets_them_from_a_path(tmp_path, composed) -> None:

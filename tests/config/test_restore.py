@@ -51,6 +51,19 @@ def test_decoding_may_change(tmp_path: Path, written) -> None:
     assert read_config(run).output_dir == str(tmp_path)
 
 
+@pytest.mark.parametrize("decoding", ["beam", "expectation", "greedy", "median"])
+def test_every_decoding_config_survives(decoding: str, composed, written) -> None:
+    run = written(f"decoding={decoding}")
+    assert read_config(run).decoding == composed(f"decoding={decoding}").decoding
+    assert type(read_config(run).decoding) is type(composed(f"decoding={decoding}").decoding)
+
+
+def test_settings_of_a_tree_may_change(written) -> None:
+    config = read_config(written(), ["decoding=median", "decoding.trim=0", "decoding.num_beams=7"])
+    assert (config.decoding.name, config.decoding.num_beams) == ("median", 7)
+    assert getattr(config.decoding, "trim") == 0  # noqa: B009 - of the subclass
+
+
 @pytest.mark.parametrize("override", ["trainer.lr=1", "seed=2", "decoding", "loss=ce"])
 def test_what_was_trained_may_not(override: str, written) -> None:
     with pytest.raises(UserError, match="only decoding"):

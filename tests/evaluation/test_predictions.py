@@ -1,4 +1,5 @@
 import json
+import math
 import os
 from pathlib import Path
 
@@ -59,6 +60,24 @@ def test_malformed_numbers_are_counted(tmp_path):
     for wrong in (-1, 0.5, True, "1", None):
         path = write_lines(tmp_path / "q.jsonl", {"header": HEADER}, ROWS[0] | {"malformed": wrong})
         assert fault(path) == "FILE:2: 'malformed' must be a whole number, 0 or more"
+
+
+def test_a_distribution_is_kept_and_never_holds_what_json_has_no_word_for(tmp_path):
+    spread = {"covered": 0.9, "sd": 2.5, "quantiles": {"0.05": -1.0, "0.5": 3.0}}
+    rows = [ROWS[0] | spread, ROWS[1] | {"covered": 0.0}]
+    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
+    assert read_predictions(tmp_path / "p.jsonl")[1] == rows
+    with pytest.raises(ValueError, match="JSON"):
+        write_predictions(tmp_path / "p.jsonl", HEADER, [ROWS[0] | {"sd": math.inf}])
+    faults = {
+        "covered": ("'covered' must be a number from 0 to 1", (-0.1, 1.1, True, "1", None, math.nan)),
+        "sd": ("'sd' must be a finite number, 0 or more", (-1, math.inf, 10**400, False, [1])),
+        "quantiles": ("'quantiles' must be an object of finite numbers", ([1.0], {"0.5": None}, {"0.5": math.inf})),
+    }
+    for key, (message, values) in faults.items():
+        for wrong in values:
+            path = write_lines(tmp_path / "q.jsonl", {"header": HEADER}, ROWS[0] | {key: wrong})
+            assert fault(path) == f"FILE:2: {message}"
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

@@ -56,6 +56,15 @@ def test_the_share_of_predictions_with_malformed_numbers(tmp_path, metrics):
     assert "validation/malformed" not in found
 
 
+def test_the_mean_probability_that_numbers_had(tmp_path):
+    rows = [{**row("test", key, "10", "10"), "covered": covered} for key, covered in enumerate((1.0, 0.5, 0.0))]
+    rows += [{**row("validation", 0, "10", "10"), "covered": 1.0}, row("validation", 1, "10", "10")]
+    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
+    found = score_predictions(tmp_path / "p.jsonl").metrics
+    assert found["test/covered"] == 0.5
+    assert "validation/covered" not in found
+
+
 def test_metrics_of_both_rules(path):
     metrics = score_predictions(path).metrics
     for split in ("interpolate", "extrapolate"):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ntl.config import run_id
 from ntl.evaluation import command as evaluation
-from ntl.evaluation import read_predictions
+from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.command import main, predict
@@ -48,6 +49,24 @@ def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.C
     assert (header["decoding"]["name"], header["decoding"]["num_beams"], len(rows)) == ("beam", 2, 30)
     assert (finished / "predictions.jsonl").read_bytes() == before
     assert "unparsable" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["expectation", "median"])
+def test_a_number_of_the_model_s_own_distribution(name: str, finished: Path, small) -> None:
+    """Also of a run that was trained so, which is the same run."""
+    assert run_id(small(f"decoding={name}")) == finished.name
+    trained = run(small(f"decoding={name}", "decoding.num_beams=30", f"output_dir={finished.parent / name}")).parent
+    path = predict(finished, [f"decoding={name}", "decoding.num_beams=30"], say=[].append)
+    assert path.name == f"predictions-{name}-30.jsonl"
+    header, rows = read_predictions(path)
+    assert (header["decoding"]["name"], len(rows)) == (name, 30)
+    assert all(0 <= row["covered"] <= 1 for row in rows)
+    metrics = score_predictions(path).metrics
+    assert 0 < metrics["test/covered"] < 1
+    record = read_record(trained / "record.json").metrics
+    assert record["test/covered"] == pytest.approx(metrics["test/covered"])
+    assert predict(trained, say=[].append).name == "predictions.jsonl"
+    assert read_predictions(trained / "predictions.jsonl")[0]["decoding"] == header["decoding"]
 
 
 def test_the_tables_are_those_of_evaluate(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,18 @@ def test_malformed_numbers_where_the_tokenizer_counts_them(small, calls, tmp_pat
     assert scores.metrics["test/malformed"] == sum(line["malformed"] > 0 for line in lines) / 30
 
 
+def test_what_a_decoding_says_of_its_answers_is_written(small, tmp_path: Path, monkeypatch) -> None:
+    about = {"covered": 0.5, "sd": 1.0, "quantiles": {"0.5": 1.0}}
+
+    def decode(config: Any, *, examples: Any, **arguments: Any) -> list[Answer]:
+        return [Answer("1", [], about)] * len(examples)
+
+    monkeypatch.setattr(prediction, "locate", lambda target: decode)
+    scores = decode_splits(_session(small()), ["test"], tmp_path / "predictions.jsonl")
+    assert all(line.items() >= about.items() for line in read_predictions(tmp_path / "predictions.jsonl")[1])
+    assert scores.metrics["test/covered"] == 0.5
+
+
 def test_constants_are_those_of_the_training_targets(small, calls, tmp_path: Path) -> None:
     session = _session(small())
     decode_splits(session, ["validation"], tmp_path / "predictions.jsonl")

@@ -41,6 +41,7 @@ SCHEMAS = {
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
     "decoding/number_head": decoding.NumberHeadConfig,
+    "decoding/tree": decoding.TreeConfig,
     "tracking/base": root.TrackingConfig,
 }
 

@@ -1,6 +1,7 @@
 """Schema of decoding: how a trained model's answer is read off."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from omegaconf import MISSING
 
@@ -9,8 +10,12 @@ from omegaconf import MISSING
 class DecodingConfig:
     """``max_new_tokens`` 0 means: the longest answer of the training data, never of the test data, plus a margin.
 
-    ``head`` is what of a model it reads the answer from (``ntl.config.legality``).
+    ``head`` is what of a model it reads the answer from, ``answers`` and ``tokenizers`` are those it can read, where
+    it cannot read all (``ntl.config.legality``).
     """
+
+    answers: ClassVar[tuple[str, ...]] = ()
+    tokenizers: ClassVar[tuple[str, ...]] = ()
 
     _target_: str = "ntl.decoding.generation.generate"
     name: str = MISSING
@@ -27,3 +32,21 @@ class NumberHeadConfig(DecodingConfig):
     _target_: str = MISSING
     head: str = MISSING
     decimals: int = field(default=2, metadata={"min": 0, "max": 12})
+
+
+@dataclass
+class TreeConfig(DecodingConfig):
+    """A point of the model's own distribution of numbers, found by a tree of the tokens that write them.
+
+    ``num_beams`` is the prefixes of one length that are held for an example: exact where there are no more. An example
+    ends where its prefixes have the probability ``tolerance`` or less together. An expectation leaves out a share
+    ``trim`` of the probability at either end of the numbers (``ntl.decoding.point``), and is rounded to ``decimals``.
+    """
+
+    answers: ClassVar[tuple[str, ...]] = ("number",)
+    tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
+
+    _target_: str = MISSING
+    decimals: int = field(default=2, metadata={"min": 0, "max": 12})
+    tolerance: float = field(default=1e-3, metadata={"min": 0, "max": 0.5})
+    trim: float = field(default=5e-3, metadata={"min": 0, "max": 0.25})

@@ -117,6 +117,22 @@ def _check_family(config: Any) -> None:
             )
 
 
+def _check_decoding(config: Any) -> None:
+    decoding = config.decoding
+    chosen = f"decoding={decoding.name}"
+    if decoding.answers and config.dataset.answers not in decoding.answers:
+        reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and this decoding "
+            f"reads an answer {reads}; use decoding=greedy or decoding=beam."
+        )
+    if decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers:
+        raise UserError(
+            f"{chosen} tokenizer={config.tokenizer.name}: its numbers are no text of their tokens, and this decoding "
+            f"reads {' or '.join(decoding.tokenizers)}; use decoding=greedy or decoding=beam."
+        )
+
+
 def validate(config: Any) -> None:
     """Raise ``UserError`` with one line at the first thing that is out of range or does not fit."""
     _check_ranges(config)
@@ -131,6 +147,7 @@ def validate(config: Any) -> None:
             "set trainer.eval_steps, or trainer.schedule=constant."
         )
     _check_family(config)
+    _check_decoding(config)
     if config.model.lora.rank and not config.model.pretrained:
         raise UserError(
             f"model.lora.rank={config.model.lora.rank} model.pretrained=false: an adapter changes weights that were "

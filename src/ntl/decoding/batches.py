@@ -1,6 +1,7 @@
 """What all ways of decoding share: answers, and the order in which examples are read."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +13,14 @@ Collate = Callable[[list[Example]], dict[str, torch.Tensor]]
 
 
 class Answer(NamedTuple):
-    """A decoded answer: its text, and its tokens with the end token, if it ended, and without padding."""
+    """A decoded answer: its text, and its tokens with the end token, if it ended, and without padding.
+
+    ``about`` is what else a row of predictions.jsonl says of it.
+    """
 
     text: str
     token_ids: list[int]
+    about: Mapping[str, Any] = MappingProxyType({})
 
 
 Read = Callable[[Sequence[Example], Mapping[str, torch.Tensor]], list[Answer]]

@@ -5,11 +5,14 @@
 
 A row of a text data set may carry the integers "tokens_correct" and "tokens_total": how many of the answer's tokens,
 end token included and padding not, stand at the same place in what was generated. Where a tokenizer writes numbers in
-tokens of its own, the integer "malformed" counts the faults of a prediction's numbers.
+tokens of its own, the integer "malformed" counts the faults of a prediction's numbers. Where a prediction is a point of
+a distribution of numbers, "covered" is the probability that these have together, and with it, unless that is 0, stand
+"sd" and "quantiles" {"0.05": ..., ...} of the distribution given that the answer is one of them.
 """
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ _REQUIRED = ("split", "id", "answer", "prediction")
 _OPTIONAL = ("group", "truth")
 _TOKENS = ("tokens_correct", "tokens_total")
 _MALFORMED = "malformed"
+_COVERED, _SPREAD, _QUANTILES = "covered", "sd", "quantiles"
 _METRICS = ("number", "text")
 FIRST_ROW_LINE = 2
 
@@ -118,3 +122,14 @@ def _check_row(row: dict[str, Any], where: str) -> None:
         raise UserError(f"{where}: {' and '.join(map(repr, _TOKENS))} must be whole numbers, 0 <= correct <= total > 0")
     if type(row.get(_MALFORMED, 0)) is not int or row.get(_MALFORMED, 0) < 0:
         raise UserError(f"{where}: {_MALFORMED!r} must be a whole number, 0 or more")
+    if not (_is_finite(row.get(_COVERED, 0)) and 0 <= row.get(_COVERED, 0) <= 1):
+        raise UserError(f"{where}: {_COVERED!r} must be a number from 0 to 1")
+    if not (_is_finite(row.get(_SPREAD, 0)) and row.get(_SPREAD, 0) >= 0):
+        raise UserError(f"{where}: {_SPREAD!r} must be a finite number, 0 or more")
+    quantiles = row.get(_QUANTILES, {})
+    if not isinstance(quantiles, dict) or not all(map(_is_finite, quantiles.values())):
+        raise UserError(f"{where}: {_QUANTILES!r} must be an object of finite numbers")
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max

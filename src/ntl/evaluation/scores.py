@@ -33,7 +33,8 @@ class Scores:
         "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
         "<split>/marked", the share of predictions read off behind "####", where the answers have that mark; for texts
         "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of predictions with a
-        malformed number, where every row counts these.
+        malformed number, where every row counts these; "<split>/covered", the mean probability that a decoding over
+        numbers had before it, where every row has it.
     groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`digests.sample_errors`); numbers only.
@@ -95,6 +96,8 @@ def score_predictions(path: str | Path) -> Scores:
         scores.ids_sha256[split.name] = hash_ids(split.column("id"))
         if all("malformed" in row for row in split.rows):
             scores.metrics[f"{split.name}/malformed"] = fmean(row["malformed"] > 0 for row in split.rows)
+        if all("covered" in row for row in split.rows):
+            scores.metrics[f"{split.name}/covered"] = fmean(row["covered"] for row in split.rows)
         score(split, header, scores)
     return scores
 

@@ -63,7 +63,7 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
             progress=DecodingLines(session.say, split, len(texts)),
         )
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
-            line: dict[str, Any] = _line(session, split, row, prediction.text)
+            line: dict[str, Any] = _line(session, split, row, prediction.text) | prediction.about
             if session.dataset.metrics == "text":
                 line |= _token_counts(prediction.token_ids, examples[index]["answer_ids"])
             if count_malformed is not None:

@@ -1,0 +1,122 @@
+"""One number for a distribution of numbers: its expectation, best under squared error, or its median, under absolute.
+
+A language model leaves a little probability for numbers of many digits, and their values would make the mean theirs:
+one in a thousand for nine digits moves it by a million. So the expectation and the standard deviation are those of the
+distribution without its tails, a share ``trim`` of the probability at either end; 0 gives the plain ones.
+
+All statistics are of the distribution given that the answer is one of the numbers that were found; ``covered`` is the
+probability of that. A number whose magnitude is above ``LARGEST`` is not covered.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ntl.config.decoding import TreeConfig
+from ntl.decoding.batches import Answer, Collate, Example, in_batches
+from ntl.decoding.grammar import NumberTokens
+from ntl.decoding.number_head import write_value
+from ntl.decoding.tree import read_numbers
+from ntl.numbers import parse_number
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+# Within float64, with room for the rounding of a mean and a deviation.
+LARGEST = 1e300
+# Of a share of probability, to which a sum of float32 probabilities is exact.
+ROUNDING = 1e-6
+
+
+class Point(NamedTuple):
+    """Values in rising order with their probabilities, which sum to 1, and how each is written."""
+
+    values: np.ndarray
+    shares: np.ndarray
+    texts: list[str]
+    covered: float
+
+    def moments(self, trim: float = 0.0) -> tuple[float, float]:
+        """Mean and standard deviation without a share ``trim`` (below 1/2) at either end; there must be a value."""
+        ends = np.cumsum(self.shares).clip(trim, 1 - trim)
+        weights = np.diff(ends, prepend=trim)
+        kept = weights > 0
+        weights, values = weights[kept] / weights[kept].sum(), self.values[kept]
+        # Squares of values near float64's end would overflow.
+        scale = float(np.abs(values).max()) or 1.0
+        mean = np.dot(weights, values / scale)
+        return float(mean) * scale, math.sqrt(np.dot(weights, (values / scale - mean) ** 2)) * scale
+
+    def quantile(self, share: float) -> int:
+        """Where the least value stands that at least this share of the probability does not exceed."""
+        return int(np.searchsorted(np.cumsum(self.shares), share - ROUNDING).clip(max=len(self.values) - 1))
+
+
+def point(numbers: Mapping[str, float]) -> Point:
+    """From text -> log probability; texts of one value are added up and written as the most probable of them."""
+    written: dict[float, dict[str, float]] = {}
+    for text, log_probability in numbers.items():
+        parsed = parse_number(text)
+        if parsed is not None and abs(value := float(parsed)) <= LARGEST:
+            written.setdefault(value, {})[text] = math.exp(log_probability)
+    values = sorted(written)
+    masses = np.array([math.fsum(written[value].values()) for value in values])
+    covered = math.fsum(masses)
+    if not covered:
+        return Point(np.empty(0), np.empty(0), [], 0.0)
+    texts = [max(written[value].items(), key=lambda item: item[1])[0] for value in values]
+    return Point(np.array(values), masses / covered, texts, min(covered, 1.0))
+
+
+def _expectation(found: Point, config: TreeConfig) -> str:
+    return write_value(found.moments(config.trim)[0], config.decimals)
+
+
+def _median(found: Point, config: TreeConfig) -> str:
+    return found.texts[found.quantile(0.5)]
+
+
+def expectation(config: TreeConfig, **decoded: Any) -> list[Answer]:
+    """The mean of the model's numbers, to ``config.decimals`` decimals; the arguments are those of ``generate``."""
+    return _decode(config, _expectation, **decoded)
+
+
+def median(config: TreeConfig, **decoded: Any) -> list[Answer]:
+    """The median of the model's numbers, the lower one of two, written as the model would."""
+    return _decode(config, _median, **decoded)
+
+
+def _decode(
+    config: TreeConfig,
+    write: Callable[[Point, TreeConfig], str],
+    *,
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    collate: Collate,
+    max_new_tokens: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[Answer]:
+    tokens = NumberTokens.from_tokenizer(tokenizer, model.device)
+
+    def answer(numbers: Mapping[str, float]) -> Answer:
+        found = point(numbers)
+        if not found.covered:
+            return Answer("", [], {"covered": 0.0})
+        quantiles = {str(share): float(found.values[found.quantile(share)]) for share in QUANTILES}
+        about = {"covered": found.covered, "sd": found.moments(config.trim)[1], "quantiles": quantiles}
+        return Answer(write(found, config), [], about)
+
+    def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
+        found = read_numbers(
+            model,
+            inputs,
+            tokens,
+            num_beams=config.num_beams,
+            max_new_tokens=config.max_new_tokens or max_new_tokens,
+            tolerance=config.tolerance,
+        )
+        return [answer(numbers) for numbers in found]
+
+    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)

@@ -1,0 +1,127 @@
+"""Expectation, median, quantiles and deviation by hand; the two decodings on models whose distribution is known."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tree_models import END, MODELS, TreeTokenizer, prompts
+
+from ntl.config.decoding import TreeConfig
+from ntl.decoding.grammar import NumberTokens
+from ntl.decoding.point import expectation, median, point
+from ntl.decoding.tree import read_numbers
+
+
+def logs(**masses: float) -> dict[str, float]:
+    return {text.replace("_", ""): math.log(mass) for text, mass in masses.items()}
+
+
+def test_by_hand() -> None:
+    """2, 4 and 10 with 0.1, 0.2 and 0.1: a quarter, a half and a quarter of 0.4."""
+    found = point(logs(_10=0.1, _4=0.2, _2=0.1))
+    assert found.values.tolist() == [2, 4, 10]
+    assert found.shares == pytest.approx([0.25, 0.5, 0.25])
+    assert found.covered == pytest.approx(0.4)
+    assert found.moments() == pytest.approx((5, math.sqrt((9 + 2 * 1 + 25) / 4)))
+    shares = (0, 0.1, 0.25, 0.26, 0.5, 0.74, 0.75, 0.76, 1)
+    assert [found.values[found.quantile(share)] for share in shares] == [2, 2, 2, 4, 4, 4, 4, 10, 10]
+
+
+def test_texts_of_one_value_are_added_up_and_written_as_the_likeliest() -> None:
+    found = point({"7": math.log(0.1), "07": math.log(0.2), "7.0": math.log(0.05), "8": math.log(0.3)})
+    assert found.values.tolist() == [7, 8]
+    assert found.shares == pytest.approx([0.35 / 0.65, 0.3 / 0.65])
+    assert found.texts == ["07", "8"]
+
+
+def test_the_lower_one_of_two_medians() -> None:
+    found = point(logs(_1=0.3, _2=0.3))
+    assert found.texts[found.quantile(0.5)] == "1"
+
+
+def test_tails_are_cut_by_probability_not_by_number() -> None:
+    """Of 1, 2, 3 and a billion with 0.1, 0.4, 0.4 and 0.1 a fifth at either end leaves 2 and 3 with 0.3 each."""
+    found = point(logs(_1=0.1, _2=0.4, _3=0.4, _1000000000=0.1))
+    assert found.moments(0.2) == pytest.approx((2.5, 0.5))
+    # 0.05 of the least and of the greatest go, 0.05 of either stay.
+    mean = (0.05 * 1 + 0.4 * 2 + 0.4 * 3 + 0.05 * 1e9) / 0.9
+    assert found.moments(0.05)[0] == pytest.approx(mean)
+    assert found.moments(0.0)[0] == pytest.approx(0.1 + 0.8 + 1.2 + 1e8)
+    assert point(logs(_5=0.7)).moments(0.25) == (5, 0)
+    assert point({"0": -1.0}).moments() == (0, 0)
+
+
+def test_values_near_the_end_of_float64() -> None:
+    huge = f"1{'0' * 299}"
+    found = point({huge: math.log(0.5), f"-{huge}": math.log(0.5)})
+    mean, deviation = found.moments()
+    assert mean == 0
+    assert deviation == pytest.approx(1e299)
+    beyond = point({f"1{'0' * 400}": math.log(0.9), "3": math.log(0.1)})
+    assert (beyond.values.tolist(), beyond.covered) == ([3], pytest.approx(0.1))
+
+
+def test_nothing_is_covered() -> None:
+    for numbers in ({}, {"1": -1e9}):
+        assert point(numbers).covered == 0
+
+
+def test_rounding_never_covers_more_than_everything() -> None:
+    assert point({"1": math.log(0.6), "2": math.log(0.4) + 1e-7}).covered == 1.0
+
+
+QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9], [3], [7, 7]]
+
+
+def decode(rule: Any, model: Any, **changes: Any) -> list[Any]:
+    return rule(
+        TreeConfig(_target_="", name="x", num_beams=2000, batch_size=2, **changes),
+        model=model,
+        tokenizer=TreeTokenizer(),
+        examples=[{"question_ids": question} for question in QUESTIONS],
+        collate=lambda batch: prompts(model, [example["question_ids"] for example in batch]),
+        max_new_tokens=4,
+    )
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_answers_are_those_of_the_tree_in_the_order_of_the_examples(family: str) -> None:
+    model = MODELS[family]()
+    tokens = NumberTokens.from_tokenizer(TreeTokenizer())
+    with torch.inference_mode():
+        trees = [
+            read_numbers(model, prompts(model, [question]), tokens, num_beams=2000, max_new_tokens=4)
+            for question in QUESTIONS
+        ]
+    means = decode(expectation, model, tolerance=0.0, trim=0.0, decimals=6)
+    medians = decode(median, model, tolerance=0.0)
+    assert len({answer.text for answer in means}) == len(QUESTIONS)
+    for (tree,), mean, middle in zip(trees, means, medians, strict=True):
+        values = np.array([float(text) for text in tree])
+        shares = np.exp(list(tree.values()))
+        shares /= shares.sum()
+        assert float(mean.text) == pytest.approx(float(shares @ values), abs=1e-6)
+        assert middle.text in tree
+        below = shares[values < float(middle.text)].sum()
+        assert below < 0.5 <= below + shares[values == float(middle.text)].sum() + 1e-9
+        assert mean.about["covered"] == pytest.approx(np.exp(list(tree.values())).sum())
+        assert mean.about["sd"] == pytest.approx(math.sqrt(shares @ (values - shares @ values) ** 2))
+        assert list(mean.about["quantiles"]) == ["0.05", "0.25", "0.5", "0.75", "0.95"]
+        assert middle.about["quantiles"]["0.5"] == float(middle.text)
+        assert mean.token_ids == middle.token_ids == []
+
+
+@pytest.mark.parametrize("rule", [expectation, median])
+def test_a_model_that_never_says_a_number_answers_nothing(rule: Any) -> None:
+    model = MODELS["decoder"]()
+    head = torch.nn.Linear(16, 12, dtype=torch.float64)
+    head.weight.data.zero_()
+    head.bias.data.fill_(-2000.0)
+    head.bias.data[END] = 0
+    model.set_output_embeddings(head)
+    answers = decode(rule, model)
+    assert [(answer.text, answer.token_ids, dict(answer.about)) for answer in answers] == [
+        ("", [], {"covered": 0.0})
+    ] * len(QUESTIONS)

@@ -1,0 +1,197 @@
+"""The search against the enumeration of every token sequence."""
+
+import itertools
+import math
+from collections import defaultdict
+from typing import Any
+
+import pytest
+import torch
+from tree_models import END, MODELS, NAMES, TreeTokenizer, V, answer_logits, prompts, teacher_forced
+
+from ntl.config import DecodingConfig
+from ntl.decoding import generate
+from ntl.decoding.grammar import NumberTokens
+from ntl.decoding.tree import read_numbers
+from ntl.numbers import parse_number
+
+QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9]]
+LENGTH = 4  # tokens of the longest answer, the end included
+TOKENIZER = TreeTokenizer()
+TOKENS = NumberTokens.from_tokenizer(TOKENIZER)
+ALL = 10_000
+
+
+@torch.inference_mode()
+def read(model: Any, questions: Any = QUESTIONS, num_beams: int = ALL, **changes: Any) -> list[dict[str, float]]:
+    settings = {"max_new_tokens": LENGTH, **changes}
+    return read_numbers(model, prompts(model, questions), TOKENS, num_beams=num_beams, **settings)
+
+
+def enumerate_numbers(model: Any, question: list[int]) -> tuple[dict[str, float], float]:
+    """Text -> probability by teacher forcing alone, and the probability of what ends and is no number."""
+    numbers, other = defaultdict(float), 0.0
+    for length in range(LENGTH):
+        answers = [answer for answer in itertools.product(range(V), repeat=length) if END not in answer]
+        with torch.no_grad():
+            log_p = answer_logits(model, question, answers).log_softmax(-1)
+        ended = torch.tensor([(*answer, END) for answer in answers])
+        masses = log_p.gather(-1, ended[..., None]).sum((1, 2)).exp().tolist()
+        for answer, p in zip(answers, masses, strict=True):
+            text = "".join(NAMES[token] for token in answer).replace("▁", " ").strip()
+            special = any(NAMES[token] == "<pad>" for token in answer)
+            # The grammar of the search: no white space behind the number.
+            ends_blank = bool(answer) and NAMES[answer[-1]] == "▁"
+            if parse_number(text) is None or special or ends_blank:
+                other += p
+            else:
+                numbers[text] += p
+    return numbers, other
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_a_wide_tree_is_the_full_enumeration(family: str) -> None:
+    model = MODELS[family]()
+    question = QUESTIONS[0]
+    expected, other = enumerate_numbers(model, question)
+    assert {"1", "-1", "12", "1.", ".2", "-12", "122", "1212", "121212"} <= set(expected)
+    (found,) = read(model, [question])
+    assert found.keys() == expected.keys()
+    for text, p in expected.items():
+        assert found[text] == pytest.approx(math.log(p), abs=1e-6)
+    covered = sum(map(math.exp, found.values()))
+    # What is longer, and what is no number, is uncovered.
+    assert 0 < other < 1 - covered
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_all_spellings_of_a_text_count(family: str) -> None:
+    """12 is 1 2, 12, ▁1 2, ▁12, ▁ 1 2 and ▁ 12; more marks in front change nothing."""
+    model, question = MODELS[family](), QUESTIONS[1]
+    spellings = ["1 2", "12", "▁1 2", "▁12", "▁ 1 2", "▁ 12", "▁ ▁1 2", "▁ ▁12", "▁ ▁ 12", "▁ ▁ ▁12"]
+    p = 0.0
+    for spelling in spellings:
+        ids = [NAMES.index(name) for name in spelling.split()] + [END]
+        if len(ids) <= LENGTH:
+            log_p = teacher_forced(model, question, ids[:-1])
+            p += math.exp(sum(log_p[place, token].item() for place, token in enumerate(ids)))
+    assert read(model)[1]["12"] == pytest.approx(math.log(p), abs=1e-6)
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_a_batch_is_each_prompt_alone(family: str) -> None:
+    """Also where an example ends long before a later one."""
+    model = MODELS[family]()
+    ragged = False
+    tolerances = [{"tolerance": 0.5 * 0.8**step, "num_beams": 40, "max_new_tokens": 9} for step in range(25)]
+    for settings in ({}, {"num_beams": 5}, *tolerances):
+        together = read(model, **settings)
+        spread = [max(map(len, found), default=0) for found in together]
+        ragged |= any(first + 1 < later for first, later in itertools.combinations(spread, 2))
+        for question, found in zip(QUESTIONS, together, strict=True):
+            (alone,) = read(model, [question], **settings)
+            assert found == pytest.approx(alone, abs=1e-9)
+    assert ragged
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_fewer_prefixes_are_a_part_of_the_tree(family: str) -> None:
+    model = MODELS[family]()
+    exact, covered = read(model), [0.0] * len(QUESTIONS)
+    for num_beams in (1, 3, 20, 100):
+        found = read(model, num_beams=num_beams)
+        for index, (part, whole) in enumerate(zip(found, exact, strict=True)):
+            assert all(p <= whole[text] + 1e-9 for text, p in part.items())
+            assert sum(map(math.exp, part.values())) <= sum(map(math.exp, whole.values())) + 1e-12
+            covered[index] += num_beams == 20 and len(part) < len(whole)
+    assert covered == [1.0] * len(QUESTIONS)
+    assert read(model, num_beams=ALL - 1) == exact
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_the_tolerance_bounds_what_is_left_out(family: str) -> None:
+    model = MODELS[family]()
+    exact, sizes = read(model), []
+    for tolerance in (0.0, 0.05, 0.3, 0.5):
+        found = read(model, tolerance=tolerance)
+        sizes.append(sum(map(len, found)))
+        for part, whole in zip(found, exact, strict=True):
+            missing = sum(map(math.exp, whole.values())) - sum(map(math.exp, part.values()))
+            assert -1e-12 <= missing <= tolerance + 1e-12
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_the_length_limit_includes_the_end(family: str) -> None:
+    model = MODELS[family]()
+    assert read(model, max_new_tokens=1) == [{}] * len(QUESTIONS)
+    assert {text for found in read(model, max_new_tokens=2) for text in found} == {"1", "2", "12"}
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_the_mode_is_the_greedy_answer_of_a_model_that_is_certain(family: str) -> None:
+    """One that has learnt three answers by heart, each in a spelling of its own."""
+    model, answers = MODELS[family](), ["12", "▁ - 1", "▁12 ."]
+    labels = [[NAMES.index(name) for name in answer.split()] for answer in answers]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
+    for _ in range(60):
+        logits = [answer_logits(model, question, [ids])[0] for question, ids in zip(QUESTIONS, labels, strict=True)]
+        targets = torch.tensor([token for ids in labels for token in (*ids, END)])
+        loss = torch.nn.functional.cross_entropy(torch.cat(logits), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    greedy = generate(
+        DecodingConfig(name="greedy"),
+        model=model,
+        tokenizer=TOKENIZER,
+        examples=[{"question_ids": question} for question in QUESTIONS],
+        collate=lambda batch: prompts(model, [example["question_ids"] for example in batch]),
+        max_new_tokens=LENGTH,
+    )
+    assert [answer.text for answer in greedy] == ["12", "-1", "12."]
+    for answer, found in zip(greedy, read(model, num_beams=20), strict=True):
+        assert max(found, key=found.__getitem__) == answer.text
+        assert 0.9 < math.exp(found[answer.text]) < 1
+
+
+class Fixed(torch.nn.Module):
+    """The same logits at every step."""
+
+    def __init__(self, probabilities: dict[str, float], dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        logits = [math.log(probabilities[name]) if name in probabilities else -math.inf for name in NAMES]
+        self.logits = torch.tensor(logits, dtype=dtype)
+        self.config = type("Config", (), {"is_encoder_decoder": False})()
+
+    def forward(self, input_ids, attention_mask, past_key_values, use_cache):
+        cache = type("Cache", (), {"reorder_cache": lambda self, rows: None})()
+        logits = self.logits.expand(*input_ids.shape, V)
+        return type("Output", (), {"logits": logits, "past_key_values": cache})()
+
+
+def test_the_mass_of_text_is_uncovered() -> None:
+    model = Fixed({"1": 0.5, "x": 0.3, "</s>": 0.2})
+    (found,) = read(model, [[4]], max_new_tokens=3)
+    # x, 11x, nothing at all and 11 without an end: none of them is a number.
+    assert found == pytest.approx({"1": math.log(0.5 * 0.2), "11": math.log(0.25 * 0.2)})
+
+
+@pytest.mark.parametrize(("tolerance", "longest"), [(0.5, 0), (0.49, 1), (0.25, 1), (0.24, 2), (0.0, 3)])
+def test_an_example_ends_at_the_tolerance(tolerance: float, longest: int) -> None:
+    """Its one prefix of each length has 1/2, 1/4 and 1/8."""
+    (found,) = read(Fixed({"1": 0.5, "</s>": 0.5}), [[4]], tolerance=tolerance + 1e-12)
+    assert list(found) == ["1", "11", "111"][:longest]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_half_precision_is_left_before_the_softmax(dtype: torch.dtype) -> None:
+    (found,) = read(Fixed({"1": 0.5, "</s>": 0.5}, dtype), [[4]], max_new_tokens=3)
+    assert found == pytest.approx({"1": math.log(0.25), "11": math.log(0.125)}, abs=1e-6)
+
+
+def test_a_model_that_gives_nan_has_no_numbers() -> None:
+    model = Fixed({"1": 0.5, "</s>": 0.5})
+    model.logits[NAMES.index("x")] = math.nan
+    assert read(model, [[4], [5]]) == [{}, {}]
