@@ -39,7 +39,8 @@ def ours(session: Session, rows: int) -> Answers:
 @torch.inference_mode()
 def bare(session: Session, rows: int) -> Answers:
     """What one would write by hand: pad, generate, decode, batch by batch in the order of the file."""
-    model, tokenizer, config = session.model.eval(), session.tokenizer, session.config.decoding
+    model: Any = session.model.eval()
+    tokenizer, config = session.tokenizer, session.config.decoding
     seq2seq = model.config.is_encoder_decoder
     examples = session.encoded("test").first(rows)
     prompts = [{"input_ids": examples[index]["question_ids"].tolist()} for index in range(rows)]
