@@ -1,4 +1,4 @@
-"""Decoding speed, ours against a bare loop over generate: python scripts/benchmark_decoding.py."""
+"""Generation throughput, ours against a bare loop of model.generate: python scripts/benchmark_decoding.py."""
 
 import sys
 
