@@ -1,6 +1,7 @@
 """Runs of a second: 96 examples, a model of a few thousand parameters."""
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,3 +65,26 @@ def finished(trained_once: Path, small: Callable[..., Config]) -> Path:
     config = small()
     assert run_id(config) == trained_once.name
     return Path(shutil.copytree(trained_once, Path(config.output_dir) / trained_once.name))
+
+
+@pytest.fixture
+def run_interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Config, int], None]:
+    """``run_interrupted(config, step)``: the run as Ctrl-C in its step ``step`` leaves it."""
+
+    def start(config: Config, step: int) -> None:
+        from ntl.training import run
+        from ntl.training.trainer import ObjectiveTrainer
+
+        original = ObjectiveTrainer.training_step
+
+        def interrupted(self, *args, **kwargs):
+            if self.state.global_step == step - 1:
+                monkeypatch.setattr(ObjectiveTrainer, "training_step", original)
+                signal.raise_signal(signal.SIGINT)
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(ObjectiveTrainer, "training_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+
+    return start

@@ -1,7 +1,6 @@
 """Whole runs: from a config to a record, interrupted or not."""
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from ntl.results import read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.session import Session
-from ntl.training.trainer import ObjectiveTrainer
 
 
 def _folder(config: Config) -> Path:
@@ -64,7 +62,7 @@ def test_a_finished_run_is_not_repeated(small, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(("stop_at", "bucketing"), [(3, "false"), (6, "false"), (7, "false"), (7, "true")])
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
-    stop_at: int, bucketing: str, small, monkeypatch, tmp_path: Path
+    stop_at: int, bucketing: str, small, run_interrupted, tmp_path: Path
 ) -> None:
     settings = ["model.dropout=0.1", "trainer.logging_steps=5", "trainer.max_steps=11", "trainer.batch_size=30"]
     settings.append(f"trainer.length_bucketing={bucketing}")
@@ -72,17 +70,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     run(straight)
 
     broken = small(*settings, f"output_dir={tmp_path / 'broken'}")
-    original = ObjectiveTrainer.training_step
-
-    def interrupted(self, *args, **kwargs):
-        if self.state.global_step == stop_at - 1:
-            monkeypatch.setattr(ObjectiveTrainer, "training_step", original)
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(ObjectiveTrainer, "training_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(broken)
+    run_interrupted(broken, stop_at)
     checkpoint, damaged = newest_whole(_folder(broken) / "checkpoints")
     assert (checkpoint and checkpoint.name, damaged) == (f"checkpoint-{stop_at}", [])
     assert not (_folder(broken) / "record.json").exists()

@@ -1,7 +1,6 @@
 """Whole runs of what is not a plain GPT-2: interrupted, resumed, decoded again."""
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from ntl.results import RunRecord, read_record
 from ntl.training import run
 from ntl.training.command import predict
 from ntl.training.session import Session
-from ntl.training.trainer import ObjectiveTrainer
 
 SMALL_MODELS = {
     "t5_tiny_regression": ["model.d_model=16", "model.num_layers=1"],
@@ -50,25 +48,11 @@ def make(settings: Callable[..., list[str]]) -> Callable[..., Config]:
     return compose_small
 
 
-def _interrupted_at(step: int, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = ObjectiveTrainer.training_step
-
-    def interrupted(self, *args, **kwargs):
-        if self.state.global_step == step - 1:
-            monkeypatch.setattr(ObjectiveTrainer, "training_step", original)
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(ObjectiveTrainer, "training_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(config)
-
-
 @pytest.mark.parametrize("model", SMALL_MODELS)
-def test_interrupted_resumed_and_decoded_again(model: str, make, monkeypatch, tmp_path: Path) -> None:
+def test_interrupted_resumed_and_decoded_again(model: str, make, run_interrupted, tmp_path: Path) -> None:
     straight, broken = make(model), make(model, f"output_dir={tmp_path / 'broken'}")
     run(straight)
-    _interrupted_at(5, broken, monkeypatch)
+    run_interrupted(broken, 5)
     run(broken)
     assert _losses(broken) == _losses(straight)
     assert _record(broken).metrics == _record(straight).metrics
@@ -81,13 +65,13 @@ def test_interrupted_resumed_and_decoded_again(model: str, make, monkeypatch, tm
 
 
 def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
-    make, finished: Path, monkeypatch, tmp_path: Path
+    make, finished: Path, run_interrupted, tmp_path: Path
 ) -> None:
     base = finished / "checkpoints" / "checkpoint-12"
     lora = [f"model.path={base}", "model.pretrained=true", "model.lora.rank=2", "trainer.lr=0.05"]
     straight, broken = make("gpt2_tiny", *lora), make("gpt2_tiny", *lora, f"output_dir={tmp_path / 'broken'}")
     run(straight)
-    _interrupted_at(5, broken, monkeypatch)
+    run_interrupted(broken, 5)
     run(broken)
     assert _losses(broken) == _losses(straight)
     assert _losses(straight)[-1][1] < _losses(straight)[0][1]
@@ -114,7 +98,7 @@ def test_activations_computed_twice_change_nothing(model: str, make, tmp_path: P
         assert one == pytest.approx(other, rel=1e-5)
 
 
-def test_the_router_loss_is_part_of_the_total(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_router_loss_is_part_of_the_total(make) -> None:
     """total = CE + weight x NTL + coefficient x router loss, whatever the batch is divided into."""
     totals = []
     for batches in (1, 4):

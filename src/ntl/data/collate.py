@@ -35,6 +35,14 @@ def mask(lengths: Sequence[int], *, left: bool = False) -> torch.Tensor:
     return (positions >= width - lengths_B1 if left else positions < lengths_B1).long()
 
 
+def pad_inputs(rows: Sequence[np.ndarray], pad_token_id: int, *, left: bool = False) -> Batch:
+    """input_ids and attention_mask (B, longest)."""
+    return {
+        "input_ids": pad(rows, pad_token_id, left=left),
+        "attention_mask": mask([len(row) for row in rows], left=left),
+    }
+
+
 @dataclass(frozen=True)
 class Seq2SeqCollator:
     """Question to the encoder, answer to the decoder.
@@ -47,23 +55,16 @@ class Seq2SeqCollator:
     start_token_id: int
 
     def __call__(self, examples: Sequence[Encoded]) -> Batch:
-        questions = [example["question_ids"] for example in examples]
         answers = [example["answer_ids"] for example in examples]
         decoder_inputs = [np.concatenate([[self.start_token_id], answer[:-1]]) for answer in answers]
-        return {
-            "input_ids": pad(questions, self.pad_token_id),
-            "attention_mask": mask([len(question) for question in questions]),
+        return self.prompts(examples) | {
             "decoder_input_ids": pad(decoder_inputs, self.pad_token_id),
             "labels": pad(answers, IGNORE_INDEX),
         }
 
     def prompts(self, examples: Sequence[Encoded]) -> Batch:
         """What generation starts from: input_ids and attention_mask (B, S)."""
-        questions = [example["question_ids"] for example in examples]
-        return {
-            "input_ids": pad(questions, self.pad_token_id),
-            "attention_mask": mask([len(question) for question in questions]),
-        }
+        return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,13 @@ class CausalCollator:
             question, answer = example["question_ids"], example["answer_ids"]
             inputs.append(np.concatenate([question, answer[:-1]]))
             labels.append(np.concatenate([np.full(len(question) - 1, IGNORE_INDEX), answer]))
-        return {
-            "input_ids": pad(inputs, self.pad_token_id, left=self.pad_left),
-            "attention_mask": mask([len(row) for row in inputs], left=self.pad_left),
+        return pad_inputs(inputs, self.pad_token_id, left=self.pad_left) | {
             "labels": pad(labels, IGNORE_INDEX, left=self.pad_left),
         }
 
     def prompts(self, examples: Sequence[Encoded]) -> Batch:
         """What generation starts from: input_ids and attention_mask (B, S), padded on the left."""
-        questions = [example["question_ids"] for example in examples]
-        return {
-            "input_ids": pad(questions, self.pad_token_id, left=True),
-            "attention_mask": mask([len(question) for question in questions], left=True),
-        }
+        return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id, left=True)
 
     def longest_input(self, about: Mapping[str, int]) -> int:
         """Tokens of the longest input of a split, of which ``about`` is ``EncodedDataset.about``."""

@@ -66,11 +66,12 @@ def encode_dataset(
         keep_target: The answers are numbers, and their values are kept beside their end tokens.
         workers: Processes to tokenize in; None takes one a core where there are enough rows for it.
     """
-    settings = settings_for(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target)
-    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, settings.reader, keep_target]
+    reader = _reader_of(tokenizer)
+    parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     if (folder / ABOUT).is_file():
         return EncodedDataset(folder)
+    settings = settings_for(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target)
     with one_line_errors("write token ids to", cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with lock(cache_dir / f".{folder.name}.lock", log) as held:
@@ -92,10 +93,14 @@ def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int, keep_ta
         answer_prefix=answer_text("", tokenizer, decoder_only),
         max_length=max_length,
         dtype="<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4",
-        reader=getattr(tokenizer, "reader", ""),
+        reader=_reader_of(tokenizer),
         number_token=getattr(tokenizer, "number_token_id", -1),
         keep_target=keep_target,
     )
+
+
+def _reader_of(tokenizer: Any) -> str:
+    return getattr(tokenizer, "reader", "")
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ntl.data.collate import Batch, Encoded, mask, pad
+from ntl.data.collate import Batch, Encoded, pad, pad_inputs
 from ntl.numbers.scale import signed_log
 
 
@@ -30,11 +30,7 @@ class RegressionCollator:
 
     def prompts(self, examples: Sequence[Encoded]) -> Batch:
         """What a prediction is made from: input_ids and attention_mask (B, S)."""
-        questions = [example["question_ids"] for example in examples]
-        return {
-            "input_ids": pad(questions, self.pad_token_id),
-            "attention_mask": mask([len(question) for question in questions]),
-        }
+        return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
 
     def longest_input(self, about: Mapping[str, int]) -> int:
         """Tokens of the longest input of a split, of which ``about`` is ``EncodedDataset.about``."""
@@ -74,9 +70,7 @@ class MaskedNumberCollator:
             sequences.append(ids)
             values.append(numbers)
             positions.append(position)
-        return {
-            "input_ids": pad(sequences, self.pad_token_id),
-            "attention_mask": mask([len(ids) for ids in sequences]),
+        return pad_inputs(sequences, self.pad_token_id) | {
             "number_values": pad(values, 1, dtype=np.float32),
             "number_positions": torch.tensor(positions),
         }

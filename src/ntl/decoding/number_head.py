@@ -3,7 +3,7 @@
 Shapes: B batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -12,8 +12,6 @@ import torch
 from ntl.config.decoding import NumberHeadConfig
 from ntl.decoding.batches import Answer, Collate, Example, in_batches
 from ntl.numbers import format_number
-
-Values = Iterator[tuple[Example, float]]
 
 
 def read_sequences(

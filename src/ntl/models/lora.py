@@ -1,6 +1,5 @@
 """Low-rank adaptation through peft: what is trained, and what of it a checkpoint holds."""
 
-import math
 from typing import Any
 
 import torch
@@ -69,9 +68,3 @@ def load_trained(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None
         raise RuntimeError(f"{different[0]} differs")
     for name, tensor in state.items():
         own[name].copy_(tensor)
-
-
-def trained_share(model: PreTrainedModel) -> float:
-    """The trained parameters as a share of all."""
-    counts = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return math.fsum(size for size, trained in counts if trained) / max(sum(size for size, _ in counts), 1)
