@@ -27,7 +27,10 @@ BESIDE = {
 def test_every_choice_composes_and_names_itself(group: str, name: str, composed) -> None:
     config = composed(*BESIDE.get((group, name), []), f"{group}={name}")
     assert isinstance(config, Config)
-    assert getattr(config, group).name == name
+    if group == "beside":
+        assert list(config.beside) == [name for name in (name,) if name != "none"]
+    else:
+        assert getattr(config, group).name == name
 
 
 def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:

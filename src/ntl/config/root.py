@@ -47,6 +47,8 @@ class Config:
     scale: ScaleConfig = MISSING
     trainer: TrainerConfig = MISSING
     decoding: DecodingConfig = MISSING
+    # Other readings of the trained model, whose scores the record keeps as "<split>/<metric>@<name>".
+    beside: dict[str, DecodingConfig] = field(default_factory=dict)
     seed: int = field(default=1, metadata={"min": 0, "max": 2**32 - 1})
     paper_compat: bool = False
     tracking: TrackingConfig = field(default_factory=TrackingConfig)

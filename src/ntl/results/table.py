@@ -135,7 +135,9 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         every = [record for have in by_row for record in have.values()]
         for plan, line in zip(plans, grid, strict=True):
             if plan.row.constant:
-                line.update({c.metric: constant_values(f"{c.metric}:{plan.row.constant}", every) for c in columns})
+                # However the model's answers are read, a constant answer is the same one.
+                keys = {c.metric: f"{c.metric.partition('@')[0]}:{plan.row.constant}" for c in columns}
+                line.update({metric: constant_values(key, every) for metric, key in keys.items()})
         best = best_rows(columns, plans, grid)
         rows = []
         for index, (plan, have, line) in enumerate(zip(plans, by_row, grid, strict=True)):

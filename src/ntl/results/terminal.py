@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def _block(block: "Block") -> list[RenderableType]:
     # Text, not str: rich would read "[0.41, 0.45]" as markup.
     grid = RichTable(title=Text(block.title), title_justify="left")
-    grid.add_column("")
+    grid.add_column("", no_wrap=True)
     grid.add_column("n", justify="right")
     for column in block.columns:
         grid.add_column(Text(header(column)), justify="right")

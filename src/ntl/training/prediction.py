@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntl.config import UserError
+from ntl.config import DecodingConfig, UserError
 from ntl.config.identity import plain
 from ntl.config.target import locate
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
+# What a record keeps of a decoding that is not its own: a record is small.
+BESIDE_METRICS = (
+    "accuracy",
+    "mae",
+    "rmse",
+    "r2",
+    "pearson",
+    "mape_clipped",
+    "mape_median",
+    "within_1_percent",
+    "rmse_truth",
+    "covered",
+)
 
 
 def max_new_tokens(session: "Session") -> int:
@@ -46,9 +59,31 @@ def check_lengths(session: "Session") -> None:
             )
 
 
-def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
-    """Decode every example of the splits, write the predictions file, and score it from what was written."""
-    config = session.config.decoding
+def predictions_name(decoding: DecodingConfig, *more: str) -> str:
+    """The file of a decoding that is not the run's own."""
+    return f"{'-'.join(['predictions', decoding.name, str(decoding.num_beams), *more])}.jsonl"
+
+
+def decode_beside(session: "Session", names: Sequence[str]) -> dict[str, float]:
+    """Decode by these of ``config.beside``, too: "<split>/<metric>@<name>" for each of ``BESIDE_METRICS``."""
+    found = {}
+    for name in names:
+        decoding = session.config.beside[name]
+        session.say(f"decoding by {name}:")
+        path = session.folder / predictions_name(decoding)
+        metrics = decode_splits(session, session.dataset.test_splits, path, decoding).metrics
+        for split in session.dataset.test_splits:
+            known = [metric for metric in BESIDE_METRICS if f"{split}/{metric}" in metrics]
+            found.update({f"{split}/{metric}@{name}": metrics[f"{split}/{metric}"] for metric in known})
+    return found
+
+
+def decode_splits(session: "Session", splits: Sequence[str], path: Path, decoding: DecodingConfig | None = None) -> Any:
+    """Decode every example of the splits, write the predictions file, and score it from what was written.
+
+    ``decoding`` is the run's own unless another is given.
+    """
+    config = decoding or session.config.decoding
     rows: list[dict[str, Any]] = []
     count_malformed: Any = getattr(session.tokenizer, "count_malformed", None)
     for split in splits:

@@ -27,7 +27,7 @@ from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
-from ntl.training.prediction import check_lengths, decode_splits
+from ntl.training.prediction import check_lengths, decode_beside, decode_splits
 from ntl.training.progress import ProgressLines
 from ntl.training.recording import build_record
 from ntl.training.sources import tokenizer_for
@@ -201,6 +201,7 @@ class Session:
         path = self.folder / "record.json"
         if trainer.is_world_process_zero():
             scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
+            scores.metrics.update(decode_beside(self, list(self.config.beside)))
             seconds = time.monotonic() - started
             record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
             write_record(path, record)
