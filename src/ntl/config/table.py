@@ -63,13 +63,15 @@ class RowSpec:
 class ScaleSpec:
     """What one scale adds. ``replace`` swaps an override for another, as ``model=t5_small`` for a stand-in.
 
-    ``groups`` keeps only those groups of rows; empty keeps all.
+    ``groups`` keeps only those groups of rows; empty keeps all. ``labels`` is what a group is called at this scale, for
+    example where one stand-in takes the place of several.
     """
 
     seeds: list[int] = MISSING
     overrides: list[str] = field(default_factory=list)
     replace: dict[str, str] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
 
@@ -168,8 +170,9 @@ def _check(spec: TableSpec, path: Path) -> None:
         for scale, part in block.scales.items():
             if not part.seeds or len(set(part.seeds)) < len(part.seeds):
                 raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
-            if lost := sorted(set(part.groups) - groups):
-                raise UserError(f"{where}.scales.{scale}.groups: no row has the group {lost[0]!r}")
+            for key, named in (("groups", part.groups), ("labels", part.labels)):
+                if lost := sorted(set(named) - groups):
+                    raise UserError(f"{where}.scales.{scale}.{key}: no row has the group {lost[0]!r}")
 
 
 def _check_row(row: RowSpec, metrics: list[str], where: str) -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ntl.results.text import header, paper_text, value_text
+from ntl.results.text import header, paper_line, value_text
 
 if TYPE_CHECKING:
     from ntl.results.table import Block, Table, TableRow
@@ -44,7 +44,7 @@ def _row(row: "TableRow") -> list[str]:
         values.append(rf"\textbf{{{text}}}" if cell.best else f"{{{text}}}")
     count = "" if row.spec.constant else str(len(row.records))
     lines = [rf"{escape(row.spec.label)} & {count} & {' & '.join(values)} \\"]
-    papers = [escape(paper_text(cell)) for cell in row.cells]
+    papers = [escape(paper_line(cell)) for cell in row.cells]
     if any(papers):
         lines.append(rf"\quad \textit{{paper}} & & {' & '.join(papers)} \\")
     return lines

@@ -6,7 +6,7 @@ the composed row has the run's id, because then the setting only repeated what t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -75,11 +75,12 @@ def plan_block(block: BlockSpec, scale: str, where: str) -> list[RowPlan]:
         return []
     plans: list[RowPlan] = []
     for row in block.rows:
+        named = replace(row, group=part.labels.get(row.group, row.group))
         if row.role is Role.constant:
-            plans.append(RowPlan(row, (), {}, ()))
+            plans.append(RowPlan(named, (), {}, ()))
         elif not part.groups or row.group in part.groups:
             overrides = _row_overrides(block, part, row, scale)
-            plans.append(RowPlan(row, overrides, _pins(overrides, f"{where}: {row.label}"), tuple(part.seeds)))
+            plans.append(RowPlan(named, overrides, _pins(overrides, f"{where}: {row.label}"), tuple(part.seeds)))
     runs = [plan for plan in plans if plan.overrides]
     for index, first in enumerate(runs):
         for second in runs[index + 1 :]:

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ntl.results.text import difference_text, header, not_in_records, paper_text, value_text
+from ntl.results.text import difference_text, header, not_in_records, paper_line, value_text
 
 if TYPE_CHECKING:
     from ntl.results.table import Block, Table
@@ -27,7 +27,7 @@ def _block(block: "Block") -> list[RenderableType]:
         cells = []
         for cell in row.cells:
             text = Text(value_text(cell, row), style="bold" if cell.best else "")
-            if paper := paper_text(cell):
+            if paper := paper_line(cell):
                 text.append(f"\npaper {paper}", style="not bold dim")
             cells.append(text)
         grid.add_row(Text(row.spec.label), "" if row.spec.constant else str(len(row.records)), *cells)

@@ -12,11 +12,17 @@ LEGEND = (
     "Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. "
     "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0."
 )
+PAPER_LEGEND = " In brackets behind the paper's value: ours minus it."
 DIFFERENCE_LEGEND = (
     "Mean difference over the seeds of both rows [95% t interval] seeds with that sign; bold: the interval excludes 0. "
     "With one common seed an interval is a bootstrap over test examples. Not corrected for the number of comparisons."
 )
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
+
+
+def legend(block: "Block") -> str:
+    papers = any(cell.paper for row in block.rows for cell in row.cells)
+    return LEGEND + PAPER_LEGEND if papers else LEGEND
 
 
 def header(column: ColumnSpec) -> str:
@@ -48,6 +54,18 @@ def value_text(cell: "Cell", row: "TableRow") -> str:
 def paper_text(cell: "Cell") -> str:
     """The paper's number as printed there, empty where it prints none."""
     return " ± ".join(number(value, cell.column.paper_format) for value in cell.paper)
+
+
+def paper_line(cell: "Cell") -> str:
+    """The paper's number and, where there is a mean of ours, how far that is from it; empty where it prints none."""
+    text, away = paper_text(cell), paper_difference(cell)
+    return text if away is None else f"{text} ({format(away, f'+z{cell.column.format}')})"
+
+
+def paper_difference(cell: "Cell") -> float | None:
+    """Our mean minus the paper's; None without either."""
+    mean = cell.summary.mean if cell.summary else None
+    return mean - cell.paper[0] if cell.paper and mean is not None else None
 
 
 def difference_text(cell: DifferenceCell) -> str:
