@@ -94,16 +94,24 @@ def test_no_weight_at_all_counts_as_uniform(open_page: Opener) -> None:
     assert "counts as uniform" in page.inner_text("#explorer-says")
 
 
+# Of a card: the height of each bar, in pixels of the drawing, negative where it hangs.
+HEIGHTS = """(card) => [...document.querySelectorAll(".card")[card].querySelectorAll("rect")].map(
+    (bar) => bar.getAttribute("height") * (bar.getAttribute("class") === "down" ? -1 : 1))"""
+
+
 def test_charts_show_the_gradients(open_page: Opener) -> None:
     page = open_page()
-    page.click('[data-example="3"]')  # all on the neighbour 5, label 4
-    heights = """(name) => [...document.querySelectorAll("#loss-charts .card")].find(
-        (card) => card.querySelector("h3").textContent.startsWith(name)).querySelectorAll("rect")"""
-    ce = page.evaluate(f"(name) => [...({heights})(name)].map((bar) => Number(bar.getAttribute('height')))", "CE")
-    assert ce[4] == ce[5] > 0
-    assert sum(ce) == ce[4] + ce[5]
+    weights, label = (20.0, 0.0, 0.0, 10.0, 30.0, 0.0, 0.0, 0.0, 0.0, 40.0), 4
+    page.evaluate(SET, [list(weights), label])
+    wanted = {name: numbers[1:] for name, numbers in expected(weights, label).items()}
+    largest = max(abs(number) for gradient in wanted.values() for number in gradient)
+    assert page.evaluate(HEIGHTS, 0) == pytest.approx([76 * weight / 40 for weight in weights])
+    for card, gradient in enumerate(wanted.values(), start=1):
+        top = max(map(abs, gradient))
+        assert page.evaluate(HEIGHTS, card) == pytest.approx([38 * number / top for number in gradient], abs=1e-4)
     page.check("#one-scale")
-    assert "NTL-WAS" in (page.locator("#loss-charts svg").nth(5).get_attribute("aria-label") or "")
+    for card, gradient in enumerate(wanted.values(), start=1):
+        assert page.evaluate(HEIGHTS, card) == pytest.approx([38 * number / largest for number in gradient], abs=1e-4)
 
 
 def test_the_keyboard_moves_a_slider(open_page: Opener) -> None:

@@ -25,14 +25,14 @@ def _masses(**weights: float) -> tuple[float, ...]:
 _FIGURE_1B = tuple(100.0 if digit == 8 else 100.0 * math.exp(0.01 - 5.0) for digit in range(DIGITS))
 
 EXAMPLES = (
-    Example("The paper's: half on 0, half on 8, label 4", 4, _masses(d0=50, d8=50)),
-    Example("The same with 2 % on 4, label 4", 4, _masses(d0=49, d4=2, d8=49)),
-    Example("Half on 3, half on 5, label 4", 4, _masses(d3=50, d5=50)),
-    Example("All on the neighbour 5, label 4", 4, _masses(d5=100)),
-    Example("All on 9, label 4", 4, _masses(d9=100)),
-    Example("Figure 1b: logit 5 on 8, label 4", 4, _FIGURE_1B),
-    Example("Right: all on 4, label 4", 4, _masses(d4=100)),
-    Example("Uniform, label 4", 4, (50.0,) * DIGITS),
+    Example("The paper's: half on 0, half on 8", 4, _masses(d0=50, d8=50)),
+    Example("The same with 2 % on 4", 4, _masses(d0=49, d4=2, d8=49)),
+    Example("Half on 3, half on 5", 4, _masses(d3=50, d5=50)),
+    Example("All on the neighbour 5", 4, _masses(d5=100)),
+    Example("All on 9", 4, _masses(d9=100)),
+    Example("Figure 1b: logit 5 on 8", 4, _FIGURE_1B),
+    Example("Right: all on 4", 4, _masses(d4=100)),
+    Example("Uniform", 4, (50.0,) * DIGITS),
 )
 
 
@@ -46,7 +46,7 @@ def _slider(digit: int) -> Html:
         "li",
         element("label", str(digit), for_=f"weight-{digit}"),
         element("input", type="range", id=f"weight-{digit}", min=0, max=100, step=1, value=50),
-        element("output", "10.0 %", for_=f"weight-{digit}"),
+        element("output", "10.0 %", for_=f"weight-{digit}", aria_live="off"),  # the slider itself says it
     )
 
 
@@ -79,6 +79,7 @@ def section() -> Html:
             "those of bars below. Through the softmax a digit without mass has no gradient, but that of CE at the "
             "label.",
         ),
+        element("fieldset", element("legend", "Examples, label 4"), element("div", *buttons, class_="examples")),
         element(
             "div",
             element(
@@ -89,7 +90,6 @@ def section() -> Html:
                     element("legend", "Weights of the digits, and their probabilities"),
                     element("ul", *map(_slider, range(DIGITS)), class_="sliders"),
                 ),
-                element("fieldset", element("legend", "Examples"), element("div", *buttons, class_="examples")),
                 class_="controls",
             ),
             element(

@@ -19,7 +19,7 @@ function showProbabilities(p) {
 }
 
 function card(name, words, value, top, chart) {
-  const title = html("h3", {}, name, " ", html("output", {}, value));
+  const title = html("h3", {}, name, " ", html("span", {}, value));
   return html("div", { className: "card" }, title, html("p", {}, words), html("p", {}, `height ${top}`), chart);
 }
 
