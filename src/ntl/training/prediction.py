@@ -9,6 +9,7 @@ from ntl.config.identity import plain
 from ntl.config.target import locate
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.training.progress import DecodingLines
+from ntl.training.ranks import from_all, is_first, my_share
 
 if TYPE_CHECKING:
     from ntl.training.session import Session
@@ -71,7 +72,8 @@ def decode_beside(session: "Session", names: Sequence[str]) -> dict[str, float]:
         decoding = session.config.beside[name]
         session.say(f"decoding by {name}:")
         path = session.folder / predictions_name(decoding)
-        metrics = decode_splits(session, session.dataset.test_splits, path, decoding).metrics
+        scores = decode_splits(session, session.dataset.test_splits, path, decoding)
+        metrics = scores.metrics if scores else {}
         for split in session.dataset.test_splits:
             known = [metric for metric in BESIDE_METRICS if f"{split}/{metric}" in metrics]
             found.update({f"{split}/{metric}@{name}": metrics[f"{split}/{metric}"] for metric in known})
@@ -81,22 +83,27 @@ def decode_beside(session: "Session", names: Sequence[str]) -> dict[str, float]:
 def decode_splits(session: "Session", splits: Sequence[str], path: Path, decoding: DecodingConfig | None = None) -> Any:
     """Decode every example of the splits, write the predictions file, and score it from what was written.
 
-    ``decoding`` is the run's own unless another is given.
+    ``decoding`` is the run's own unless another is given. Of several processes each decodes its share; the first one
+    writes and scores, and the others get None.
     """
     config = decoding or session.config.decoding
     rows: list[dict[str, Any]] = []
     count_malformed: Any = getattr(session.tokenizer, "count_malformed", None)
     for split in splits:
         texts, examples = session.rows(split), session.encoded(split)
-        predictions = locate(config._target_)(
+        share = my_share(len(texts))
+        mine = locate(config._target_)(
             config,
             model=session.model,
             tokenizer=session.tokenizer,
-            examples=examples,
+            examples=[examples[index] for index in share],
             collate=session.collator.prompts,
             max_new_tokens=max_new_tokens(session),
-            progress=DecodingLines(session.say, split, len(texts)),
+            progress=DecodingLines(session.say, split, len(share)),
         )
+        predictions = from_all(mine)
+        if predictions is None:
+            continue
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
             line: dict[str, Any] = _line(session, split, row, prediction.text) | prediction.about
             if session.dataset.metrics == "text":
@@ -105,6 +112,8 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
                 line["malformed"] = count_malformed(prediction.token_ids)
             rows.append(line)
         session.say(f"decoded {split}: {len(texts):,} examples")
+    if not is_first():
+        return None
     baselines = {}
     if session.dataset.metrics == "number":
         baselines = constant_baselines(session.dataset.train_targets(session.data_dir))

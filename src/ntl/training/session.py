@@ -29,6 +29,7 @@ from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
 from ntl.training.prediction import check_lengths, decode_beside, decode_splits
 from ntl.training.progress import ProgressLines
+from ntl.training.ranks import whole_state
 from ntl.training.recording import build_record
 from ntl.training.sources import tokenizer_for
 from ntl.training.tracking import METRICS, MetricsFile, mirror
@@ -132,7 +133,7 @@ class Session:
         self._warn_of_losses(train)
         return ObjectiveTrainer(
             model=self.objective(),
-            args=training_arguments(self.config, self.checkpoints),
+            args=training_arguments(self.config, self.checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
             eval_dataset=self.encoded("validation").first(self.config.trainer.eval_rows),
             data_collator=self.collator,
@@ -199,9 +200,11 @@ class Session:
         validation = _validate(trainer)
         seen = trainer.examples_and_tokens_seen()
         path = self.folder / "record.json"
+        self._gather_model(trainer)
+        scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
+        beside = decode_beside(self, list(self.config.beside))
         if trainer.is_world_process_zero():
-            scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
-            scores.metrics.update(decode_beside(self, list(self.config.beside)))
+            scores.metrics.update(beside)
             seconds = time.monotonic() - started
             record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
             write_record(path, record)
@@ -209,6 +212,15 @@ class Session:
             tracker.finish(record.metrics)
         trainer.accelerator.wait_for_everyone()
         return path
+
+    def _gather_model(self, trainer: ObjectiveTrainer) -> None:
+        # Generation asks a model for its weights at every token: it is worth holding them whole.
+        if trainer.is_fsdp_enabled:
+            state = whole_state(self.model)
+            del self.model
+            model: Any = self.model
+            model.load_state_dict(state)
+            model.to(trainer.args.device)
 
     def _make_folder(self) -> None:
         try:
