@@ -5,6 +5,7 @@ TABLE ?= quickstart
 SCALE ?= tiny
 DATASET ?= all
 RUN ?=
+DRY_RUN ?=
 # Processes that run the default tests: one a core, and at most 4, since each loads torch.
 TEST_WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
 
@@ -14,7 +15,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test slow check format data reproduce tables figures report publish ci clean distclean
+.PHONY: help install quickstart test slow check format data reproduce costs tables figures report publish ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +60,11 @@ format: install ## let ruff rewrite what it can
 data: install ## prepare the data sets that can be had, and say where the others are: make data DATASET=gsm8k
 	@$(RUN_PY) scripts/prepare_data.py $(DATASET)
 
-reproduce: install ## run what a table still lacks: make reproduce TABLE=quickstart SCALE=tiny
-	@$(RUN_PY) scripts/reproduce.py --table $(TABLE) --scale $(SCALE)
+reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; DRY_RUN=1 prints hours and disk
+	@$(RUN_PY) scripts/reproduce.py table=$(TABLE) scale=$(SCALE) $(if $(DRY_RUN),--dry-run)
+
+costs: install ## write what every table costs into README.md, from the published records
+	@$(RUN_PY) scripts/reproduce.py --ledger
 
 tables: install ## rebuild results/tables from the published records
 	@$(RUN_PY) scripts/make_tables.py --records results/runs

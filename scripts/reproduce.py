@@ -1,4 +1,4 @@
-"""Train the runs that a table still lacks, and print it: python scripts/reproduce.py --table NAME --scale SCALE."""
+"""Train the runs that a table still lacks, and print it: python scripts/reproduce.py table=2 scale=tiny."""
 
 import sys
 

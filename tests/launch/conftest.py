@@ -2,13 +2,29 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ntl.launch.plan import Run
+from ntl.results import RunRecord
 
 HERE = str(Path(__file__).parent)
 TARGET = "fake_runs.run"
+
+SMALL = """
+title: Small
+blocks:
+  - title: noise
+    dataset: noisy_numbers
+    overrides: [model=gpt2_tiny, tokenizer=digit]
+    scales:
+      tiny: {{seeds: [{seeds}]}}
+    columns: [{{metric: test/rmse, header: RMSE, better: lower}}]
+    rows:
+      - {{label: CE, role: baseline, overrides: [loss=ce]}}
+      - {{label: NTL-WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}}
+"""
 
 
 @pytest.fixture
@@ -25,5 +41,37 @@ def make_run(tmp_path: Path) -> Callable[..., Run]:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         return Run(name, f"label {name}", ("seed=1",), folder, (kind,), max_steps)
+
+    return make
+
+
+@pytest.fixture
+def make_table(tmp_path: Path) -> Callable[..., Path]:
+    """The file of a table of two rows, CE and NTL-WAS on noisy_numbers."""
+
+    def make(name: str, *seeds: int) -> Path:
+        path = tmp_path / "tables" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SMALL.format(seeds=", ".join(map(str, seeds))))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def small_table(make_table: Callable[..., Path]) -> Path:
+    return make_table("small", 1, 2)
+
+
+@pytest.fixture
+def timed_record() -> Callable[..., RunRecord]:
+    """A record of which only its kind and its cost matter."""
+
+    def make(
+        seconds: float, dataset: str = "arithmetic", model: str = "gpt2_tiny", scale: str = "tiny", **rest: Any
+    ) -> RunRecord:
+        config = {"dataset": {"name": dataset}, "model": {"name": model}, "scale": {"name": scale}}
+        known = {"device": "cpu x86_64, 1 of 2 threads", "examples_seen": 100, "tokens_seen": 2000, **rest}
+        return RunRecord(id="r", overrides=[], config=config, seed=1, metrics={}, wall_time_s=seconds, **known)
 
     return make

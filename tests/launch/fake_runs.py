@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import Diverged, run_id
+from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.results import RunRecord, write_record
 
-FAILS, DIVERGES, KILLED, NO_RECORD, LASTS, EXITS = 901, 902, 903, 904, 905, 906
+FAILS, DIVERGES, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 902, 903, 904, 905, 906, 907
 
 
 def run(config: Any, overrides: list[str]) -> None:
@@ -52,4 +53,13 @@ def _exit(folder: Path) -> None:
     raise SystemExit(3)
 
 
-BEHAVIOUR = {FAILS: _fail, DIVERGES: _diverge, KILLED: _die, LASTS: _last, EXITS: _exit}
+def _taken(folder: Path) -> None:
+    """Another process is at the run the first two times."""
+    asked = folder / "asked"
+    with asked.open("a") as file:
+        file.write("x")
+    if asked.stat().st_size < 3:
+        raise Busy("another process is at this run")
+
+
+BEHAVIOUR = {FAILS: _fail, DIVERGES: _diverge, KILLED: _die, LASTS: _last, EXITS: _exit, TAKEN: _taken}

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_runs import FAILS, KILLED, LASTS, NO_RECORD
+from fake_runs import FAILS, KILLED, LASTS, NO_RECORD, TAKEN
 from rich.console import Console
 
 from ntl.config import UserError
-from ntl.launch import run_missing
+from ntl.launch import missing, run_missing
 from ntl.launch.pool import worker_environment
 
 
@@ -43,11 +43,26 @@ def test_failed_and_killed_runs_do_not_stop_the_others(target: str, tmp_path: Pa
     assert "SIGKILL" in errors[str(KILLED)]
     assert errors[str(NO_RECORD)].startswith("it ended without ")
     assert report.exit_code == 1
-    lines = out.getvalue().splitlines()
-    assert lines[-6] == f"{report.failed[0].run.label} failed: {report.failed[0].error}"
-    assert lines[-5] == f"  log: {report.failed[0].run.log}"
+    assert f"{report.failed[0].run.label}: FAILED after " in out.getvalue()
     # They can be had another time: what failed has no record.
     assert not any(ended.run.record.exists() for ended in report.failed)
+
+
+def test_a_run_that_another_process_is_at_is_waited_for(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing, "BUSY_SECONDS", 0.2)
+    out, after = io.StringIO(), []
+    report = run_missing(
+        overrides(TAKEN, 1), workers=1, root=tmp_path, target=target, console=Console(file=out), after=after.append
+    )
+    assert [run.label[-1] for run in report.done] == ["1", "7"]  # the others go on
+    assert [ended.run for ended in after] == list(report.done)
+    assert report.exit_code == 0
+    lines = out.getvalue().splitlines()
+    assert lines.count(f"noisy_numbers ce seed {TAKEN}: another process is at it; waiting for that one.") == 1
+    assert [line[:5] for line in lines if line.startswith("[")] == ["[1/2]", "[2/2]"]
+    assert report.done[1].log.read_text().count("Traceback") == 0
 
 
 def test_at_least_one_worker() -> None:

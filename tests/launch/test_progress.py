@@ -28,7 +28,7 @@ def test_duration(seconds: float, text: str) -> None:
 
 
 def test_estimate_from_finished_runs_of_the_same_kind(make_run: MakeRun) -> None:
-    estimate = Estimate(workers=2, clock=lambda: 1000.0)
+    estimate = Estimate(workers=2, expected={}, clock=lambda: 1000.0)
     long, short = make_run("l", kind="long"), make_run("s", kind="short")
     assert estimate.left([], [short]) is None
     estimate.ended(short, 8.0)
@@ -45,12 +45,22 @@ def test_estimate_from_finished_runs_of_the_same_kind(make_run: MakeRun) -> None
 def test_estimate_from_the_steps_of_a_running_run(make_run: MakeRun) -> None:
     run = make_run("r", max_steps=100, kind="long")
     since = 0.0
-    estimate = Estimate(workers=1, clock=lambda: 30.0)
+    estimate = Estimate(workers=1, expected={}, clock=lambda: 30.0)
     assert estimate.left([(run, since)], []) is None
     (run.folder / "metrics.jsonl").write_text('{"step": 25}\n')
     # 25 of 100 steps took 30 s: 120 s in all, 90 s of them to come, and 120 s for the one that waits.
     assert estimate.left([(run, since)], []) == 90.0
     assert estimate.left([(run, since)], [make_run("w", kind="long")]) == 210.0
+
+
+def test_what_is_expected_holds_until_something_is_known(make_run: MakeRun) -> None:
+    run = make_run("r", max_steps=100, kind="long")
+    estimate = Estimate(workers=1, expected={("long",): 50.0}, clock=lambda: 30.0)
+    assert estimate.left([(run, 0.0)], [run]) == 70.0  # 20 s of one, all of the other
+    (run.folder / "metrics.jsonl").write_text('{"step": 25}\n')
+    assert estimate.left([(run, 0.0)], [run]) == 210.0
+    estimate.ended(run, 40.0)
+    assert estimate.left([(run, 0.0)], [run]) == 50.0
 
 
 def test_result_line(make_run: MakeRun) -> None:

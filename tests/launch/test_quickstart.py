@@ -11,11 +11,11 @@ from ntl.launch import quickstart
 def test_only_runs_made_here_count(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     calls: list[Any] = []
 
-    def fake(*names: str, **options: Any) -> SimpleNamespace:
+    def fake(*names: Any, **options: Any) -> SimpleNamespace:
         calls.append((names, options))
         return SimpleNamespace(exit_code=code)
 
-    monkeypatch.setattr(quickstart, "complete_table", fake)
+    monkeypatch.setattr(quickstart, "complete_tables", fake)
     assert quickstart.main(["--outputs", "here", "--workers", "3"]) == code
     here = Path("here")
-    assert calls == [(("quickstart", "tiny"), {"records": [here], "outputs": here, "workers": 3})]
+    assert calls == [((["quickstart"], "tiny"), {"records": [here], "outputs": here, "workers": 3})]

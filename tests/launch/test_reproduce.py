@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,34 @@ from ntl.launch import reproduce
 def test_published_records_count(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     calls: list[Any] = []
 
-    def fake(*names: str, **options: Any) -> SimpleNamespace:
+    def fake(*names: Any, **options: Any) -> SimpleNamespace:
         calls.append((names, options))
         return SimpleNamespace(exit_code=code)
 
-    monkeypatch.setattr(reproduce, "complete_table", fake)
-    assert reproduce.main(["--table", "table2", "--scale", "small"]) == code
+    monkeypatch.setattr(reproduce, "complete_tables", fake)
+    assert reproduce.main(["table=2,a6", "scale=small", "workers=3"]) == code
     outputs = Path("outputs")
-    options = {"records": [Path("results/runs"), outputs], "outputs": outputs, "workers": None}
-    assert calls == [(("table2", "small"), options)]
+    options = {"records": [Path("results/runs"), outputs], "outputs": outputs, "workers": 3}
+    assert calls == [((("table2", "table_a6"), "small"), options)]
+
+
+def test_dry_run_makes_nothing(
+    small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [f"table={small_table}", "workers=4", "--dry-run"]
+    assert reproduce.main(words) == 0
+    assert "small  tiny   4     0     4 " in capsys.readouterr().out
+    assert reproduce.main([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["total"]["missing"] == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(reproduce, "load_records", lambda folders: folders)
+    monkeypatch.setattr(reproduce, "write_ledger", lambda *given: calls.append(given))
+    assert reproduce.main(["--ledger"]) == 0
+    assert calls == [(reproduce.ROOT / "README.md", [reproduce.ROOT / "results" / "runs"])]
+    assert (reproduce.ROOT / "README.md").is_file()

@@ -1,12 +1,14 @@
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fake_runs import FAILS
 from rich.console import Console
 
 from ntl.config import UserError
 from ntl.config.table import load_table_spec
-from ntl.launch import Report, complete_table
+from ntl.launch import Report, complete_tables
 from ntl.results import table_runs
 
 
@@ -15,8 +17,8 @@ def test_the_quickstart_table_is_completed_printed_and_written(target: str, tmp_
 
     def complete(out: io.StringIO, terminal: bool) -> Report:
         console = Console(file=out, force_terminal=terminal, width=200)
-        return complete_table(
-            "quickstart", "tiny", records=[tmp_path], outputs=tmp_path, workers=2, target=target, console=console
+        return complete_tables(
+            ["quickstart"], "tiny", records=[tmp_path], outputs=tmp_path, workers=2, target=target, console=console
         )
 
     lines = io.StringIO()
@@ -36,6 +38,40 @@ def test_the_quickstart_table_is_completed_printed_and_written(target: str, tmp_
     assert "2.500" in bars.getvalue()
 
 
+def test_tables_share_runs_and_each_is_shown_when_it_is_complete(
+    make_table: Callable[..., Path], target: str, tmp_path: Path
+) -> None:
+    first, failing, last = (str(make_table(*args)) for args in (("one", 1), ("bad", 1, FAILS, 2), ("late", 2, 3)))
+    out = io.StringIO()
+    report = complete_tables(
+        [failing, first, last],
+        "tiny",
+        records=[tmp_path],
+        outputs=tmp_path,
+        workers=1,
+        target=target,
+        console=Console(file=out),
+    )
+    assert (len(report.done), len(report.failed), report.exit_code) == (6, 2, 1)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "8 runs in 1 worker process."
+
+    def line(start: str) -> int:
+        (found,) = [number for number, text in enumerate(lines) if text.startswith(start)]
+        return found
+
+    ends = [number for number, text in enumerate(lines) if text.startswith("[")]
+    written = {name: line(f"Written: {tmp_path / name}_tiny.md") for name in ("one", "bad", "late")}
+    assert ends[1] < written["one"] < ends[2]  # its two runs come first, and it does not wait for the others
+    assert ends[-1] < written["late"] < written["bad"]  # what has failures comes last
+    assert len((tmp_path / "bad_tiny.md").read_text().splitlines()) > 3
+    assert lines[-5].startswith("6 runs trained in ")
+    assert lines[-5].endswith(f"s, 2 failed. Runs: {tmp_path}/<run id>/.")
+    for ended, (told, log) in zip(report.failed, (lines[-4:-2], lines[-2:]), strict=True):
+        assert told == f"{ended.run.label} failed: RuntimeError: no such thing"
+        assert log == f"  log: {ended.run.log}"
+
+
 def test_no_such_table(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="quickstart"):
-        complete_table("quikstart", "tiny", records=[], outputs=tmp_path)
+        complete_tables(["quikstart"], "tiny", records=[], outputs=tmp_path)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ntl.config import Config, UserError, run_id
+from ntl.config.errors import Busy
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import run
@@ -115,7 +116,7 @@ def test_two_processes_at_one_run(small) -> None:
     folder.parent.mkdir(parents=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another process"):
+        with pytest.raises(Busy, match="another process"):
             run(config)
 
 

@@ -36,6 +36,18 @@ def test_a_kill_while_decoding_costs_the_decoding_alone(finished: Path, small, m
     assert read_metrics(finished / METRICS)[:3] == lines[:3]
 
 
+@pytest.mark.parametrize("steps", [6, 11])
+def test_a_kill_while_decoding_repeats_no_step_in_the_middle_of_an_epoch_either(steps: int, small) -> None:
+    """An epoch has 6 steps. transformers itself would take one more of an epoch that was begun."""
+    path = run(small(f"trainer.max_steps={steps}"))
+    record = read_record(path)
+    path.unlink()
+    again = read_record(run(small(f"trainer.max_steps={steps}")))
+    assert (again.steps, again.examples_seen, again.tokens_seen) == (steps, steps * 16, record.tokens_seen)
+    assert again.metrics == record.metrics
+    assert again.curves == record.curves
+
+
 def test_an_evaluation_at_the_last_step_is_not_made_twice(small) -> None:
     path = run(small("trainer.eval_steps=6"))
     evaluated = [line["step"] for line in read_metrics(path.parent / METRICS) if "eval_ce" in line]

@@ -1,8 +1,9 @@
 """From override strings to a typed, validated Config. Hydra's search path is the repository's ``config`` folder."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from hydra import compose as hydra_compose
@@ -120,9 +121,23 @@ def to_config(raw: DictConfig) -> root.Config:
     return config
 
 
-def compose(overrides: Sequence[str] = (), config_name: str = "train") -> root.Config:
-    """Compose as ``train.py`` would with these overrides."""
+def _composed(overrides: Sequence[str], config_name: str) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        return to_config(hydra_compose(config_name, overrides=list(overrides)))
+        return hydra_compose(config_name, overrides=list(overrides))
+
+
+# A table has several seeds a row: its rows are composed once, at a tenth of a second each, and not once a run.
+_kept = lru_cache(maxsize=256)(_composed)
+_SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
+
+
+def compose(overrides: Sequence[str] = (), config_name: str = "train") -> root.Config:
+    """Compose as ``train.py`` would with these overrides."""
+    seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
+    if len(seeds) != 1:
+        return to_config(_composed(overrides, config_name))
+    raw = _kept(tuple(override for override in overrides if override != seeds[0].string), config_name)
+    raw.seed = int(seeds[0].group(1))  # what refers to it is resolved by to_config
+    return to_config(raw)

@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from ntl.launch.missing import Report as Report
     from ntl.launch.missing import run_missing as run_missing
     from ntl.launch.plan import Run as Run
-    from ntl.launch.table import complete_table as complete_table
+    from ntl.launch.table import complete_tables as complete_tables
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -1,7 +1,7 @@
 """Run what has no record yet, one run at a time in each worker process."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +10,12 @@ from rich.console import Console
 from ntl.config import UserError
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.pool import Ended, Pool, available_cores
-from ntl.launch.progress import Estimate, make_display
+from ntl.launch.progress import Display, Estimate, make_display
 
 TRAIN = "ntl.training.run"
 POLL_SECONDS = 0.25
+# How often a run that another process is at is asked for again.
+BUSY_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ def run_missing(
     root: Path | None = None,
     target: str = TRAIN,
     console: Console | None = None,
+    expected: Mapping[tuple[str, ...], float] | None = None,
+    after: Callable[[Ended], None] = lambda result: None,
 ) -> Report:
     """Train every run, given as Hydra overrides, whose outputs/<id>/record.json is not there.
 
@@ -46,9 +50,11 @@ def run_missing(
         root: folder of run folders; by default the configs' own ``output_dir``.
         target: dotted path of what is called, as ``target(config, overrides=[...])``, and writes the record.
         console: where progress goes; bars on a terminal, lines elsewhere.
+        expected: seconds by kind of run, for the time left while no run of that kind has ended here.
+        after: called with each run that has ended, well or not.
 
-    A run that fails, or whose process is killed, does not stop the others; its last error line is told at once and
-    again at the end. Ctrl-C interrupts the runs, waits for their checkpoints and is raised again.
+    A run that fails, or whose process is killed, does not stop the others. A run that another process is at is waited
+    for. Ctrl-C interrupts the runs, waits for their checkpoints and is raised again.
 
     Raises:
         UserError: ``workers`` below 1, or overrides that do not compose (Hydra's errors pass through, too).
@@ -58,40 +64,69 @@ def run_missing(
     started = time.monotonic()
     todo, skipped = plan_runs(runs, root)
     size = min(workers or available_cores(), max(1, len(todo)))
-    ended = _run_all(todo, size, target, console or Console(), len(skipped)) if todo else []
-    report = Report(
+    console = console or Console()
+    ended: list[Ended] = []
+    if todo:
+        display = make_display(len(todo), console)
+        have = f", {len(skipped)} more have a record already" if skipped else ""
+        display.say(f"{len(todo)} runs in {size} worker process{'es' if size > 1 else ''}{have}.")
+        try:
+            ended = _run_all(todo, size, target, display, Estimate(size, expected or {}), after)
+        finally:
+            display.close()
+    return Report(
         done=tuple(result.run for result in ended if not result.error),
         failed=tuple(result for result in ended if result.error),
         skipped=tuple(skipped),
         seconds=time.monotonic() - started,
     )
-    _tell_failures(report, console or Console())
-    return report
 
 
-def _run_all(todo: Sequence[Run], size: int, target: str, console: Console, skipped: int) -> list[Ended]:
-    waiting, ended = list(todo), []
-    display, estimate = make_display(len(todo), console), Estimate(size)
-    have = f", {skipped} more have a record already" if skipped else ""
-    display.say(f"{len(todo)} runs in {size} worker process{'es' if size > 1 else ''}{have}.")
-    try:
-        with Pool(size, target) as pool:
-            try:
-                while waiting or pool.running:
-                    while waiting and pool.has_room():
-                        pool.submit(waiting.pop(0))
-                    for result in pool.wait(POLL_SECONDS):
-                        ended.append(_checked(result))
-                        if not ended[-1].error:
-                            estimate.ended(result.run, result.seconds)
-                        display.ended(len(ended), ended[-1], estimate.left(pool.running, waiting))
-                    display.tick(pool.running, estimate.left(pool.running, waiting))
-            except KeyboardInterrupt:
-                display.say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
-                raise
-    finally:
-        display.close()
+def _run_all(
+    todo: Sequence[Run], size: int, target: str, display: Display, estimate: Estimate, after: Callable[[Ended], None]
+) -> list[Ended]:
+    waiting, busy, ended = list(todo), _Busy(display), []
+    with Pool(size, target) as pool:
+        try:
+            while waiting or busy.runs or pool.running:
+                waiting += busy.due()
+                while waiting and pool.has_room():
+                    pool.submit(waiting.pop(0))
+                for result in map(_checked, pool.wait(POLL_SECONDS)):
+                    if result.busy:
+                        busy.add(result.run)
+                        continue
+                    ended.append(result)
+                    if not result.error:
+                        estimate.ended(result.run, result.seconds)
+                    display.ended(len(ended), result, estimate.left(pool.running, [*waiting, *busy.runs]))
+                    after(result)
+                display.tick(pool.running, estimate.left(pool.running, [*waiting, *busy.runs]))
+        except KeyboardInterrupt:
+            display.say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
+            raise
     return ended
+
+
+class _Busy:
+    """Runs that another process is at: asked for again and again, until it has ended or left a record."""
+
+    def __init__(self, display: Display) -> None:
+        self.runs: list[Run] = []
+        self._display, self._told, self._next = display, set[str](), 0.0
+
+    def add(self, run: Run) -> None:
+        if run.id not in self._told:
+            self._told.add(run.id)
+            self._display.say(f"{run.label}: another process is at it; waiting for that one.")
+        self.runs.append(run)
+        self._next = time.monotonic() + BUSY_SECONDS
+
+    def due(self) -> list[Run]:
+        if time.monotonic() < self._next:
+            return []
+        runs, self.runs = self.runs, []
+        return runs
 
 
 def _checked(result: Ended) -> Ended:
@@ -99,9 +134,3 @@ def _checked(result: Ended) -> Ended:
     if result.error or result.run.record.is_file():
         return result
     return Ended(result.run, result.seconds, f"it ended without {result.run.record}")
-
-
-def _tell_failures(report: Report, console: Console) -> None:
-    for result in report.failed:
-        console.print(f"{result.run.label} failed: {result.error}", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"  log: {result.run.log}", markup=False, highlight=False, soft_wrap=True)

@@ -26,11 +26,12 @@ GRACE_SECONDS, IDLE_SECONDS = 60.0, 10.0
 
 @dataclass(frozen=True)
 class Ended:
-    """``error`` is empty when the run ended well."""
+    """``error`` is empty when the run ended well; ``busy`` when another process was at it."""
 
     run: Run
     seconds: float
     error: str
+    busy: bool = False
 
 
 def available_cores() -> int:
@@ -72,9 +73,9 @@ class _Worker:
         with suppress(BrokenPipeError):  # it died; the next look at it says so
             self.process.stdin.write(line.encode())
 
-    def end(self, error: str) -> Ended:
+    def end(self, error: str, busy: bool = False) -> Ended:
         assert self.run is not None
-        ended = Ended(self.run, time.monotonic() - self.started, error)
+        ended = Ended(self.run, time.monotonic() - self.started, error, busy)
         self.run = None
         return ended
 
@@ -129,7 +130,7 @@ class Pool:
             line = worker.process.stdout.readline() if id(worker) in ready else b""
             if line:
                 reply = json.loads(line)
-                ended.append(worker.end(reply["error"]))
+                ended.append(worker.end(reply["error"], reply["event"] == "busy"))
                 if reply["event"] == "interrupted":  # it ends now, and takes no further run
                     worker.process.wait()
                     self._forget(worker)

@@ -1,7 +1,7 @@
 """What a person sees while runs go on: bars on a terminal, plain lines elsewhere, and an estimate of the time left."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -27,10 +27,15 @@ def duration(seconds: float) -> str:
 
 
 class Estimate:
-    """Time left, from finished runs of the same kind, else from the steps a running one has made, else unknown."""
+    """Time left, from finished runs of the same kind, else from the steps a running one has made, else ``expected``.
 
-    def __init__(self, workers: int, clock: Callable[[], float] = time.time) -> None:
-        self._workers, self._clock = workers, clock
+    ``expected`` are seconds by kind; a kind that is not in it is unknown at first.
+    """
+
+    def __init__(
+        self, workers: int, expected: Mapping[tuple[str, ...], float], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._workers, self._expected, self._clock = workers, expected, clock
         self._seconds: dict[tuple[str, ...], list[float]] = {}
 
     def ended(self, run: Run, seconds: float) -> None:
@@ -45,8 +50,9 @@ class Estimate:
             whole = known.get(run.kind)
             if whole is None and step > 0:
                 whole = known[run.kind] = gone * run.max_steps / step
+            whole = whole if whole is not None else self._expected.get(run.kind)
             rests.append(None if whole is None else max(0.0, whole - gone))
-        rests += [known.get(run.kind) for run in waiting]
+        rests += [known.get(run.kind, self._expected.get(run.kind)) for run in waiting]
         if any(rest is None for rest in rests):
             return None
         seconds = [rest for rest in rests if rest is not None]

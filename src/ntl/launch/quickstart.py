@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.launch.table import complete_table
+from ntl.launch.table import complete_tables
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,6 +13,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one a core)")
     chosen = parser.parse_args(argv)
-    return complete_table(
-        "quickstart", "tiny", records=[chosen.outputs], outputs=chosen.outputs, workers=chosen.workers
+    return complete_tables(
+        ["quickstart"], "tiny", records=[chosen.outputs], outputs=chosen.outputs, workers=chosen.workers
     ).exit_code

@@ -1,24 +1,65 @@
-"""Train the runs that a table still lacks, and print it."""
+"""`scripts/reproduce.py`: train the runs that tables still lack, and print the tables; or say what that would cost."""
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.table import table_names
-from ntl.launch.table import complete_table
+from ntl.launch.cost import Costs
+from ntl.launch.demand import demands, missing
+from ntl.launch.ledger import dry_run, dry_run_text, write_ledger
+from ntl.launch.pool import available_cores
+from ntl.launch.settings import ALL, PARSERS, Settings, parse_settings, short_name
+from ntl.launch.table import complete_tables
+from ntl.results import load_records
 
+ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = Path("results/runs")
+
+SETTINGS = f"""settings:
+  table=NAMES    {", ".join(short_name(name) for name in table_names())}; several as 2,3; or {ALL};
+                 or the file of a table of your own, as those in config/table (default: quickstart)
+  scale=NAME     tiny, small or paper (default: tiny)
+  workers=N      worker processes (default: one a core)
+  outputs=DIR    folder of run folders (default: outputs)
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 when a run failed. Published records count: what they hold is not trained again."""
-    parser = argparse.ArgumentParser(prog="reproduce.py", description=__doc__)
-    parser.add_argument("--table", default="quickstart", metavar="NAME", help=f"one of {', '.join(table_names())}")
-    parser.add_argument("--scale", default="tiny", help="tiny, small or paper (default: tiny)")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
-    parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one a core)")
-    chosen = parser.parse_args(argv)
-    records = [PUBLISHED, chosen.outputs]
-    return complete_table(
-        chosen.table, chosen.scale, records=records, outputs=chosen.outputs, workers=chosen.workers
+    parser = argparse.ArgumentParser(
+        prog="reproduce.py", description=__doc__, epilog=SETTINGS, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
+    parser.add_argument("--dry-run", action="store_true", help="print runs, hours and disk, and make nothing")
+    parser.add_argument("--json", action="store_true", help="of --dry-run: print one JSON object")
+    parser.add_argument("--ledger", action="store_true", help="write what every table costs into README.md")
+    chosen = parser.parse_intermixed_args(argv)
+    settings = parse_settings(chosen.settings)
+    if chosen.ledger:
+        write_ledger(ROOT / "README.md", load_records([ROOT / PUBLISHED]))
+        return 0
+    if chosen.dry_run:
+        _dry_run(settings, chosen.json)
+        return 0
+    return complete_tables(
+        settings.tables,
+        settings.scale,
+        records=_folders(settings),
+        outputs=settings.outputs,
+        workers=settings.workers,
     ).exit_code
+
+
+def _folders(settings: Settings) -> list[Path]:
+    return [PUBLISHED, settings.outputs]
+
+
+def _dry_run(settings: Settings, as_json: bool) -> None:
+    records = load_records(_folders(settings))
+    skip = (lambda line: None) if as_json else print
+    demanded = demands(settings.tables, settings.scale, records, skip)
+    todo = [run.id for run in missing(demanded, settings.outputs)]
+    result = dry_run(demanded, todo, Costs(records))
+    print(json.dumps(result, indent=1) if as_json else dry_run_text(result, settings.workers or available_cores()))

@@ -1,19 +1,56 @@
-"""From a table's name to the finished table: its missing runs, trained, and its cells, printed."""
+"""From the names of tables to finished tables: their missing runs, trained, and their cells, printed."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from ntl.config.table import load_table_spec
+from ntl.launch.cost import Costs
+from ntl.launch.demand import Demand, demands, place, wanted
 from ntl.launch.missing import TRAIN, Report, run_missing
+from ntl.launch.pool import Ended
 from ntl.launch.progress import duration
-from ntl.results import build_table, load_records, missing_runs
+from ntl.results import build_table, load_records
 from ntl.results.publish import write_tables
 
 
-def complete_table(
-    name: str,
+class _Tables:
+    """Shows and writes each table once: when its last run has ended well, and at the end what is left."""
+
+    def __init__(self, demanded: Sequence[Demand], records: Sequence[Path], outputs: Path, console: Console) -> None:
+        self._records, self._outputs, self._console = records, outputs, console
+        self._waiting = {demand.spec.name: (demand, set(demand.lacking.values())) for demand in demanded}
+
+    def ended(self, result: Ended) -> None:
+        for _, lacking in self._waiting.values():
+            if not result.error:
+                lacking.discard(result.run.id)
+        self.show_complete()
+
+    def show_complete(self) -> None:
+        self._show([demand for demand, lacking in self._waiting.values() if not lacking])
+
+    def show_rest(self) -> None:
+        self._show([demand for demand, _ in self._waiting.values()])
+
+    def _show(self, chosen: Sequence[Demand]) -> None:
+        if not chosen:
+            return
+        found = load_records(self._records)
+        for demand in chosen:
+            del self._waiting[demand.spec.name]
+            table = build_table(demand.spec, found, demand.scale)
+            paths = write_tables([table], self._outputs)
+            self._console.print()
+            if self._console.is_terminal:
+                self._console.print(table.rich())
+            else:
+                self._console.print(table.markdown(), markup=False, highlight=False, soft_wrap=True)
+            self._console.print(f"Written: {' '.join(map(str, paths))}", markup=False, soft_wrap=True)
+
+
+def complete_tables(
+    names: Sequence[str],
     scale: str,
     *,
     records: Sequence[Path],
@@ -22,29 +59,35 @@ def complete_table(
     target: str = TRAIN,
     console: Console | None = None,
 ) -> Report:
-    """Train what a table of ``config/table`` lacks, print it, and write it to ``outputs`` as .md, .tex and .csv.
+    """Train what tables of ``config/table`` lack, print each, and write it to ``outputs`` as .md, .tex and .csv.
 
-    ``records`` are the folders whose records count; new runs go to ``outputs``, which should be one of them.
-    UserError: no such table or scale. The table is printed with what there is when some runs failed.
+    A run that several tables need is made once. ``records`` are the folders whose records count; new runs go to
+    ``outputs``, which should be one of them. A table is there as soon as its last run has ended, and in the end with
+    what there is where some of its runs failed. The last lines are the failures, each with its log.
+    UserError: no such table; no table that has this scale.
     """
     console = console or Console()
-    spec = load_table_spec(name)
-    runs = missing_runs(spec, scale, load_records(records))
-    report = run_missing(runs, workers=workers, root=_unless_default(outputs), target=target, console=console)
-    table = build_table(spec, load_records(records), scale)
-    paths = write_tables([table], outputs)
-    console.print()
-    if console.is_terminal:
-        console.print(table.rich())
-    else:
-        console.print(table.markdown(), markup=False, highlight=False, soft_wrap=True)
-    count = len(report.done)
-    trained = f"{count} run{'' if count == 1 else 's'} trained in {duration(report.seconds)}"
-    console.print(f"{trained}, {len(report.failed)} failed.", highlight=False)
-    console.print(f"Runs: {outputs}/<run id>/. Table: {' '.join(map(str, paths))}", markup=False, soft_wrap=True)
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    found = load_records(records)
+    demanded = demands(names, scale, found, say)
+    tables = _Tables(demanded, records, outputs, console)
+    tables.show_complete()
+    report = run_missing(
+        wanted(demanded),
+        workers=workers,
+        root=place(outputs),
+        target=target,
+        console=console,
+        expected=Costs(found).measured,
+        after=tables.ended,
+    )
+    tables.show_rest()
+    trained = f"{len(report.done)} run{'' if len(report.done) == 1 else 's'} trained in {duration(report.seconds)}"
+    say(f"{trained}, {len(report.failed)} failed. Runs: {outputs}/<run id>/.")
+    for result in report.failed:
+        say(f"{result.run.label} failed: {result.error}")
+        say(f"  log: {result.run.log}")
     return report
-
-
-def _unless_default(outputs: Path) -> Path | None:
-    # A run's overrides are part of its record: the default folder is not named, so that records are equal everywhere.
-    return None if outputs == Path("outputs") else outputs

@@ -1,9 +1,9 @@
 """A worker process: ``python -m ntl.launch.worker TARGET``. It imports once and runs one job after the other.
 
 A job is a JSON line on standard input, {"overrides": [...], "log": path}; the answer is a JSON line on standard
-output, {"event": "done" | "failed" | "interrupted", "error": one line}. Whatever the job itself prints goes to its log.
-When standard input ends the worker ends; when that happens during a job, whoever gave it is gone, and the job is
-interrupted as by Ctrl-C.
+output, {"event": "done" | "failed" | "busy" | "interrupted", "error": one line}. Whatever the job itself prints goes to
+its log. When standard input ends the worker ends; when that happens during a job, whoever gave it is gone, and the job
+is interrupted as by Ctrl-C.
 """
 
 import gc
@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
+
+from ntl.config.errors import Busy
 
 INTERRUPTED = 130
 
@@ -69,6 +71,8 @@ def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
             return {"event": "done", "error": ""}
         except KeyboardInterrupt:
             return {"event": "interrupted", "error": "interrupted"}
+        except Busy as error:
+            return {"event": "busy", "error": error_line(error)}
         except BaseException as error:  # a SystemExit in one run must not end the others
             traceback.print_exc()
             return {"event": "failed", "error": error_line(error)}

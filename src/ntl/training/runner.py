@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from ntl.config import Config, UserError, run_id
+from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.models import require, source
 from ntl.results import lacking_readings, read_record
@@ -32,6 +33,7 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
 
     Raises:
         UserError: Something that the config names is missing or does not fit.
+        Busy: Another process is at this run.
         Diverged: The loss became NaN or infinite.
         KeyboardInterrupt: After the checkpoint that Ctrl-C asks for.
     """
@@ -95,7 +97,7 @@ def _held(path: Path, folder: Path) -> IO[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             lock.close()
-            raise UserError(f"{folder}: another process is at this run; wait for it, or change seed=.") from error
+            raise Busy(f"{folder}: another process is at this run; wait for it, or change seed=.") from error
         if _is_same_file(lock, path):
             return lock
         # Its last owner deleted it between the two calls: a third process may hold the new one.

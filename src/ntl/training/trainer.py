@@ -87,6 +87,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # ---- the loss
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
+        if self.state.global_step >= self.args.max_steps:
+            # Continued from its last step's checkpoint, as after a kill while decoding: one more would be taken.
+            return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         if self.normalization is Normalization.micro_batch or not batches:
             return batches, None

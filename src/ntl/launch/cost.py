@@ -1,0 +1,135 @@
+"""What runs cost before they are made: hours, and on what; disk. From records where there are some, else by FLOPs."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+from ntl.config import Config
+from ntl.config.identity import plain
+from ntl.results import RunRecord
+
+# An H100 SXM's dense matrix products a second (NVIDIA's data sheet) with trainer.bf16 and without, where PyTorch's
+# default is full float32; and the share of it that a training step of this kind reaches, assumed.
+BF16_FLOPS, FLOAT32_FLOPS, UTILISATION = 990e12, 67e12, 0.4
+# Below this a step of a small model does not go on a GPU, which waits for its kernels to be launched; assumed.
+STEP_SECONDS = 0.03
+CPU, GPU = "CPU", "H100"
+# Of a run's folder, beside its checkpoints: predictions, tokenizer, logs, record.
+BESIDE_BYTES = 5_000_000
+# A checkpoint: float32 weights and AdamW's two moments of each.
+BYTES_PER_PARAMETER = 4 * (1 + 2)
+# What runs at scale=tiny is bound by a step's fixed costs, whatever the model; a larger one by its arithmetic.
+FIXED_COST_SCALE = "tiny"
+
+ASSUMPTIONS = (
+    f"Estimated: 6 x parameters x tokens on one {GPU} at {UTILISATION:.0%} of {BF16_FLOPS / 1e12:.0f} TFLOP/s (bf16) "
+    f"or {FLOAT32_FLOPS / 1e12:.0f} (float32), at least {STEP_SECONDS * 1000:.0f} ms a step, decoding not counted; at "
+    "scale=tiny the mean of other models on the same data set."
+)
+
+Kind = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One run's. ``disk`` is in bytes; ``measured`` says whether runs of the same kind have been made."""
+
+    seconds: float
+    device: str
+    measured: bool
+    disk: int
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Of several runs: seconds by device, how many of the runs were measured, bytes."""
+
+    runs: int
+    seconds: Mapping[str, float]
+    measured: int
+    disk: int
+
+    @property
+    def basis(self) -> str:
+        if self.measured in (0, self.runs):
+            return "measured" if self.measured else "estimated" if self.runs else ""
+        return f"estimated, {self.measured} of {self.runs} measured"
+
+
+def kind_of(config: Config) -> Kind:
+    """Runs of one kind are expected to cost the same."""
+    return (config.dataset.name, config.model.name, config.scale.name)
+
+
+class Costs:
+    """What is known from records, and what follows for a run."""
+
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self._seconds: dict[Kind, dict[str, list[float]]] = {}
+        self._tokens: dict[str, list[float]] = {}
+        self._parameters: dict[str, int] = {}
+        for record in records:
+            kind = tuple(str(record.config[group]["name"]) for group in ("dataset", "model", "scale"))
+            by_device = self._seconds.setdefault(kind, {})
+            by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
+            if record.examples_seen:
+                self._tokens.setdefault(kind[0], []).append(record.tokens_seen / record.examples_seen)
+
+    @property
+    def measured(self) -> dict[Kind, float]:
+        """Median seconds of each kind of run that has records, on the device that most of them had."""
+        return {kind: self._measured(kind)[1] for kind in self._seconds}
+
+    def of(self, config: Config) -> Cost:
+        """Wall time times devices of one run: the median of its kind, else an estimate."""
+        kind, disk = kind_of(config), self._disk(config)
+        if kind in self._seconds:
+            device, seconds = self._measured(kind)
+            return Cost(seconds, device, True, disk)
+        akin = [each for each in self._seconds if (each[0], each[2]) == (kind[0], kind[2])]
+        if config.scale.name == FIXED_COST_SCALE and akin:
+            return Cost(mean(self._measured(each)[1] for each in akin), self._measured(akin[0])[0], False, disk)
+        return Cost(self._by_flops(config), GPU, False, disk)
+
+    def total(self, configs: Iterable[Config]) -> Sum:
+        """The sum over runs."""
+        costs = [self.of(config) for config in configs]
+        seconds: dict[str, float] = {}
+        for cost in costs:
+            seconds[cost.device] = seconds.get(cost.device, 0.0) + cost.seconds
+        measured = sum(cost.measured for cost in costs)
+        return Sum(len(costs), dict(sorted(seconds.items())), measured, sum(cost.disk for cost in costs))
+
+    def _measured(self, kind: Kind) -> tuple[str, float]:
+        device, seconds = max(self._seconds[kind].items(), key=lambda item: (len(item[1]), item[0]))
+        return device, median(seconds)
+
+    def parameters(self, config: Config) -> int:
+        """Of the run's model, counted on shapes without storage. Imports torch the first time."""
+        key = json.dumps([plain(config.model), config.tokenizer.vocab_size])
+        if key not in self._parameters:
+            from ntl.training.estimate import shape
+
+            self._parameters[key] = shape(config).parameters
+        return self._parameters[key]
+
+    def _disk(self, config: Config) -> int:
+        return BYTES_PER_PARAMETER * self.parameters(config) * config.trainer.keep_checkpoints + BESIDE_BYTES
+
+    def _by_flops(self, config: Config) -> float:
+        # Kaplan et al., 2020: 6 FLOPs a parameter and token, forward and backward together. Decoding is not counted.
+        trainer = config.trainer
+        examples = trainer.batch_size * trainer.accumulation_steps
+        flops = 6 * self.parameters(config) * examples * self._tokens_per_example(config)
+        rate = UTILISATION * (BF16_FLOPS if trainer.bf16 else FLOAT32_FLOPS)
+        return trainer.max_steps * max(flops / rate, STEP_SECONDS)
+
+    def _tokens_per_example(self, config: Config) -> float:
+        if known := self._tokens.get(config.dataset.name):
+            return min(median(known), config.trainer.max_input_length)
+        return config.trainer.max_input_length
+
+
+def _device(record: RunRecord) -> str:
+    return CPU if record.device.lower().startswith("cpu") else record.device

@@ -1,0 +1,109 @@
+"""What tables cost, as text: of the runs that are missing (``--dry-run``), and of all (the ledger in README)."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from ntl.config import UserError
+from ntl.config.root import Config
+from ntl.config.table import load_table_spec, table_names
+from ntl.launch.cost import ASSUMPTIONS, CPU, Costs, Sum
+from ntl.launch.demand import Demand, demands
+from ntl.launch.progress import duration
+from ntl.results import RunRecord
+from ntl.results.publish import write_text
+
+START, END = "<!-- cost ledger -->", "<!-- end of cost ledger -->"
+WIDTH = 120
+Json = dict[str, Any]
+
+
+def figure(value: float) -> str:
+    """Two significant digits, without an exponent: 0.35, 3.0, 1,400."""
+    if value <= 0:
+        return "0"
+    places = 1 - math.floor(math.log10(value))
+    return f"{round(value, places):,.{max(0, places)}f}"
+
+
+def hours(seconds: Mapping[str, float]) -> str:
+    """``0.35 (CPU) + 9.5 (H100)``"""
+    return " + ".join(f"{figure(value / 3600)} ({device})" for device, value in seconds.items()) or "0"
+
+
+def gigabytes(size: float) -> str:
+    return f"{figure(size / 1e9)} GB"
+
+
+# ---- what is missing
+
+
+def dry_run(demanded: Sequence[Demand], todo: Iterable[str], costs: Costs) -> Json:
+    """Runs, seconds by device and bytes of disk of every table, and of all tables with each run once.
+
+    ``todo`` are the ids of the runs that would be made.
+    """
+    ids = set(todo)
+    every: dict[str, Config] = {}
+    rows = []
+    for demand in demanded:
+        rows.append(_missing(demand.spec.name, demand.scale, demand.runs, ids, costs))
+        every.update(demand.runs)
+    return {"tables": rows, "total": _missing("all", demanded[0].scale, every, ids, costs), "assumptions": ASSUMPTIONS}
+
+
+def _missing(name: str, scale: str, runs: Mapping[str, Config], ids: set[str], costs: Costs) -> Json:
+    lacking = [config for key, config in runs.items() if key in ids]
+    total = costs.total(lacking)
+    counts = {"runs": len(runs), "done": len(runs) - len(lacking), "missing": len(lacking)}
+    price = {"seconds": dict(total.seconds), "basis": total.basis, "disk_bytes": total.disk}
+    return {"table": name, "scale": scale, **counts, **price}
+
+
+def dry_run_text(result: Json, workers: int) -> str:
+    """For a terminal: one line a table, the sum, and how the hours were found."""
+    head = ["table", "scale", "runs", "done", "missing", "hours of these", "disk", "basis"]
+    rows = [*result["tables"], *([result["total"]] if len(result["tables"]) > 1 else [])]
+    grid = [head]
+    for row in rows:
+        counts = [str(row[key]) for key in head[:5]]
+        grid.append([*counts, hours(row["seconds"]), gigabytes(row["disk_bytes"]), row["basis"]])
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
+    if seconds := result["total"]["seconds"].get(CPU):
+        lines.append(f"In {workers} worker process{'' if workers == 1 else 'es'}: about {duration(seconds / workers)}.")
+    return "\n".join([*lines, fill(ASSUMPTIONS, WIDTH)])
+
+
+# ---- what everything costs
+
+
+def ledger(records: Sequence[RunRecord]) -> str:
+    """A Markdown table of what every table costs at every scale. The same records give the same text."""
+    costs = Costs(records)
+    names = table_names()
+    scales = list(dict.fromkeys(scale for name in names for scale in load_table_spec(name).scales))
+    lines = ["| table | scale | runs | hours | disk | basis |", "| --- | --- | ---: | ---: | ---: | --- |"]
+    for scale in scales:
+        every: dict[str, Config] = {}
+        for demand in demands(names, scale, records, skip=lambda line: None):
+            every.update(demand.runs)
+            lines.append(_line(demand.spec.name, scale, costs.total(demand.runs.values())))
+        lines.append(_line("**all, each run once**", scale, costs.total(every.values())))
+    return "\n".join([*lines, "", fill(ASSUMPTIONS, WIDTH)])
+
+
+def _line(name: str, scale: str, total: Sum) -> str:
+    return f"| {name} | {scale} | {total.runs} | {hours(total.seconds)} | {gigabytes(total.disk)} | {total.basis} |"
+
+
+def write_ledger(readme: Path, records: Sequence[RunRecord]) -> None:
+    """Replace what stands between the two marks in a file. UserError where they are not there."""
+    text = readme.read_text(encoding="utf-8")
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise UserError(f"{readme}: the ledger goes between {START!r} and {END!r}, which are not there; add them.")
+    write_text(readme, f"{before}{start}\n{ledger(records)}\n{end}{after}")

@@ -1,0 +1,85 @@
+"""The command line of ``scripts/reproduce.py``: ``table=2,a6 scale=tiny workers=4``, written as that of train.py."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ntl.config import UserError
+from ntl.config.legality import nearest
+from ntl.config.table import TableSpec, load_table_spec, table_names
+
+ALL, SUFFIX = "all", ".yaml"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is reproduced, and where. ``workers`` None is one a core."""
+
+    tables: tuple[str, ...] = ("quickstart",)
+    scale: str = "tiny"
+    workers: int | None = None
+    outputs: Path = Path("outputs")
+
+
+def parse_settings(words: Sequence[str]) -> Settings:
+    """``key=value`` words in any order. UserError: one line with the nearest key, table or scale."""
+    values: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key not in PARSERS or not equals:
+            known = ", ".join(f"{name}=" for name in PARSERS)
+            raise UserError(f"{word}: no such setting; choose from {known}.{nearest(key, PARSERS)}")
+        if key in values:
+            raise UserError(f"{key} is set twice.")
+        values[key] = value
+    fields: dict[str, Any] = {FIELDS.get(key, key): PARSERS[key](value) for key, value in values.items()}
+    return Settings(**fields)
+
+
+def short_name(table: str) -> str:
+    """What a table may be called for short: table2 is 2, table_a6 is a6; others have no other name."""
+    return table.removeprefix("table").removeprefix("_") or table
+
+
+def _tables(text: str) -> tuple[str, ...]:
+    names = table_names()
+    by_any_name = {short_name(name): name for name in names} | {name: name for name in names}
+    if text == ALL:
+        return tuple(names)
+    chosen: dict[str, None] = {}
+    for word in text.split(","):
+        # A file is a table of one's own.
+        if (name := word if _is_file(word) else by_any_name.get(word.strip().lower())) is None:
+            options = [*names, *by_any_name, ALL]
+            hint = nearest(word, options) or f" Choose from {', '.join([*names, ALL])}."
+            raise UserError(f"table={word}: no such table.{hint}")
+        chosen[name] = None
+    return tuple(chosen)
+
+
+def _is_file(word: str) -> bool:
+    return word.endswith(SUFFIX) and Path(word).is_file()
+
+
+def load(table: str) -> TableSpec:
+    """The spec of a table by its name, or by the path of its file."""
+    return load_table_spec(Path(table).stem, Path(table).parent) if _is_file(table) else load_table_spec(table)
+
+
+def _scale(text: str) -> str:
+    known = list(dict.fromkeys(scale for name in table_names() for scale in load_table_spec(name).scales))
+    if text not in known:
+        raise UserError(f"scale={text}: no such scale; choose from {', '.join(known)}.{nearest(text, known)}")
+    return text
+
+
+def _workers(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UserError(f"workers={text}: a whole number, at least 1.")
+    return int(text)
+
+
+PARSERS = {"table": _tables, "scale": _scale, "workers": _workers, "outputs": Path}
+# Where the setting and the field differ in name.
+FIELDS = {"table": "tables"}

@@ -1,0 +1,73 @@
+from collections.abc import Callable
+
+import pytest
+
+from ntl.config import compose
+from ntl.launch.cost import ASSUMPTIONS, Cost, Costs, Sum, kind_of
+from ntl.results import RunRecord
+
+MakeRecord = Callable[..., RunRecord]
+TINY = ["dataset=arithmetic", "model=gpt2_tiny", "scale=tiny"]
+# A published size: its parameters are those of its config, whatever the tokenizer.
+SMALL = ["dataset=arithmetic", "model=t5_small", "scale=small", "model.pretrained=false"]
+T5_SMALL_PARAMETERS = 60_506_624  # of the published checkpoint, tied embeddings once
+
+
+def test_measured_is_the_median_of_the_kind(timed_record: MakeRecord) -> None:
+    records = [timed_record(seconds) for seconds in (10.0, 90.0, 20.0)] + [timed_record(1.0, dataset="rjokes")]
+    cost = Costs(records).of(compose(TINY))
+    assert (cost.seconds, cost.device, cost.measured) == (20.0, "CPU", True)
+    assert Costs(records).measured[("arithmetic", "gpt2_tiny", "tiny")] == 20.0
+
+
+def test_the_device_that_most_records_have(timed_record: MakeRecord) -> None:
+    gpu = {"device": "NVIDIA H200", "num_devices": 2}
+    records = [timed_record(10.0), timed_record(1.0, **gpu), timed_record(3.0, **gpu)]
+    cost = Costs(records).of(compose(TINY))
+    assert (cost.seconds, cost.device) == (4.0, "NVIDIA H200")  # device seconds: wall time times devices
+
+
+def test_a_tiny_run_without_records_costs_what_others_on_its_data_cost(timed_record: MakeRecord) -> None:
+    records = [timed_record(10.0, model="t5_tiny"), timed_record(30.0, model="rt_tiny"), timed_record(9.0, "rjokes")]
+    cost = Costs(records).of(compose(TINY))
+    assert (cost.seconds, cost.device, cost.measured) == (20.0, "CPU", False)
+
+
+def test_a_larger_run_without_records_is_estimated_by_its_arithmetic(timed_record: MakeRecord) -> None:
+    long = [*SMALL, "trainer.batch_size=4096", "trainer.accumulation_steps=2", "trainer.max_steps=100"]
+    other = timed_record(1e6, model="t5_base", scale="small", tokens_seen=3000)  # 30 tokens an example
+    cost = Costs([other]).of(compose(long))
+    flops = 6 * T5_SMALL_PARAMETERS * 4096 * 2 * 30
+    assert cost.seconds == pytest.approx(100 * flops / (0.4 * 990e12))
+    assert (cost.device, cost.measured) == ("H100", False)
+    assert cost.disk == T5_SMALL_PARAMETERS * 12 * 2 + 5_000_000
+
+    exact = Costs([other]).of(compose([*long, "trainer.bf16=false"]))
+    assert exact.seconds == pytest.approx(100 * flops / (0.4 * 67e12))
+    # Without any record of the data set: as many tokens as fit.
+    full = Costs([]).of(compose([*long, "trainer.max_input_length=300"]))
+    assert full.seconds == pytest.approx(10 * cost.seconds)
+
+
+def test_a_step_takes_the_time_of_its_launches_at_least() -> None:
+    assert Costs([]).of(compose([*SMALL, "trainer.batch_size=1", "trainer.max_steps=1000"])).seconds == 30.0
+
+
+def test_sums(timed_record: MakeRecord) -> None:
+    costs = Costs([timed_record(10.0)])
+    tiny, small = compose(TINY), compose([*SMALL, "trainer.batch_size=1", "trainer.max_steps=1000"])
+    total = costs.total([tiny, small, tiny])
+    assert total.runs == 3
+    assert total.seconds == {"CPU": 20.0, "H100": 30.0}
+    assert total.basis == "estimated, 2 of 3 measured"
+    assert total.disk == 2 * costs.of(tiny).disk + costs.of(small).disk
+    assert costs.total([tiny]).basis == "measured"
+    assert costs.total([small]).basis == "estimated"
+    assert costs.total([]) == Sum(0, {}, 0, 0)
+    assert costs.total([]).basis == ""
+
+
+def test_kinds_are_those_of_planned_runs() -> None:
+    assert kind_of(compose(TINY)) == ("arithmetic", "gpt2_tiny", "tiny")
+    assert isinstance(Costs([]).of(compose(TINY)), Cost)
+    assert "990 TFLOP/s" in ASSUMPTIONS

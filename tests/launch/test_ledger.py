@@ -1,0 +1,100 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.config.table import load_table_spec, table_names
+from ntl.launch import ledger as module
+from ntl.launch.cost import Costs
+from ntl.launch.demand import demands, missing
+from ntl.launch.ledger import END, START, dry_run, dry_run_text, figure, hours, ledger, write_ledger
+from ntl.results import RunRecord, table_runs
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.0349, "0.035"), (0.35, "0.35"), (3.04, "3.0"), (9.96, "10.0"), (14.4, "14"), (1443.0, "1,400")],
+)
+def test_two_digits(value: float, text: str) -> None:
+    assert figure(value) == text
+
+
+def test_hours_name_their_device() -> None:
+    assert hours({"CPU": 1260.0, "H100": 34200.0}) == "0.35 (CPU) + 9.5 (H100)"
+    assert hours({}) == "0"
+
+
+def test_every_table_and_scale_is_in_the_readme_with_its_runs() -> None:
+    text = README.read_text(encoding="utf-8")
+    between = text.partition(START)[2].partition(END)[0]
+    rows = {
+        (name, scale): (int(runs), basis)
+        for name, scale, runs, basis in re.findall(
+            r"^\| (\w+) \| (\w+) \| (\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", between, re.MULTILINE
+        )
+    }
+    specs = {name: load_table_spec(name) for name in table_names()}
+    # A table may ask for one run twice; the ledger counts it once.
+    most = {(name, scale): len(table_runs(spec, scale)) for name, spec in specs.items() for scale in spec.scales}
+    assert rows.keys() == most.keys(), "make costs"
+    assert all(0 < runs <= most[key] for key, (runs, _) in rows.items()), "make costs"
+    assert all("measured" in basis or basis == "estimated" for _, basis in rows.values())
+    assert between.count("all, each run once") == 3
+
+
+def test_dry_run_counts_a_shared_run_once(
+    make_table: Callable[..., Path], timed_record: Callable[..., RunRecord], tmp_path: Path
+) -> None:
+    demanded = demands([str(make_table("one", 1, 2)), str(make_table("two", 2, 3))], "tiny", [])
+    todo = [run.id for run in missing(demanded, tmp_path)]
+    costs = Costs([timed_record(1800.0, "noisy_numbers")])
+    result = dry_run(demanded, todo[1:], costs)
+    assert [(row["table"], row["runs"], row["missing"]) for row in [*result["tables"], result["total"]]] in (
+        [("one", 4, 3), ("two", 4, 4), ("all", 6, 5)],  # the first is of one table,
+        [("one", 4, 4), ("two", 4, 3), ("all", 6, 5)],  # of the other,
+        [("one", 4, 3), ("two", 4, 3), ("all", 6, 5)],  # or of both
+    )
+    total = result["total"]
+    assert (total["seconds"], total["basis"], total["done"]) == ({"CPU": 9000.0}, "measured", 1)
+
+    lines = dry_run_text(result, workers=2).splitlines()
+    assert lines[0].split() == ["table", "scale", "runs", "done", "missing", "hours", "of", "these", "disk", "basis"]
+    assert lines[3].split()[:7] == ["all", "tiny", "6", "1", "5", "2.5", "(CPU)"]
+    assert lines[4] == "In 2 worker processes: about 1 h 15 min."
+
+    nothing = dry_run(demanded[:1], [], costs)
+    lines = dry_run_text(nothing, workers=1).splitlines()
+    assert lines[1].split() == ["one", "tiny", "4", "4", "0", "0", "0", "GB"]
+    assert not lines[2].startswith(("all", "In"))
+
+
+@pytest.fixture
+def one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "table_names", lambda: ["quickstart"])
+
+
+@pytest.mark.usefixtures("one_table")
+def test_the_ledger_replaces_what_stands_between_its_marks(
+    timed_record: Callable[..., RunRecord], tmp_path: Path
+) -> None:
+    records = [timed_record(3600.0, name) for name in ("noisy_numbers", "multiplication")]
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    write_ledger(readme, records)
+    text = readme.read_text()
+    assert text == f"before\n{START}\n{ledger(records)}\n{END}\nafter\n"
+    assert re.search(r"^\| quickstart \| tiny \| 15 \| 15 \(CPU\) \| 0\.\d+ GB \| measured \|$", text, re.MULTILINE)
+    write_ledger(readme, records)
+    assert readme.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["nothing", START, END])
+def test_marks_that_are_not_there(tmp_path: Path, text: str) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(text)
+    with pytest.raises(UserError, match="add them"):
+        write_ledger(readme, [])
