@@ -42,9 +42,17 @@ def from_all(mine: Sequence[Item]) -> list[Item] | None:
 
 
 def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The weights of a sharded model, whole, on the CPU of every process. Every process must call this."""
-    # One at a time: together they may not fit one device.
-    return {
-        name: (value.full_tensor() if isinstance(value, DTensor) else value).cpu()
-        for name, value in model.state_dict().items()
-    }
+    """The weights of a sharded model, whole, on the CPU of every process; tied ones are one tensor.
+
+    Every process must call this.
+    """
+    whole: dict[tuple[int, torch.Size], torch.Tensor] = {}
+    state = {}
+    for name, value in model.state_dict().items():
+        sharded = isinstance(value, DTensor)
+        key = (value.to_local() if sharded else value).data_ptr(), value.shape
+        if key not in whole:
+            # One after the other: together they may not fit one device.
+            whole[key] = (value.full_tensor() if sharded else value).cpu()
+        state[name] = whole[key]
+    return state
