@@ -41,7 +41,7 @@ SHARED_TESTS: dict[str, list[str]] = {
     "losses/test_contract.py": [],
     "losses/test_reference_values.py": [],
     "losses/test_robustness.py": [],
-    "results/test_render.py": ["results/flat.py", "results/latex.py", "results/markdown.py", "results/terminal.py"],
+    "results/test_render.py": ["results/flat.py", "results/markdown.py", "results/terminal.py"],
 }
 INITS = [path for path in python_files("src") if path.name == "__init__.py"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
