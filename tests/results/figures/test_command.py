@@ -7,7 +7,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ntl.config.figure import figure_names
 from ntl.results.figures.command import RESULTS, draw_all, page
+from ntl.results.figures.runs import Source
 from ntl.results.figures.style import Drawing
 from ntl.results.load import load_records
 
@@ -15,9 +17,8 @@ ROOT = RESULTS.parent
 
 
 def test_figures_of_the_published_records() -> None:
-    names = [drawing.name for drawing in draw_all(load_records([RESULTS / "runs"]), RESULTS)]
-    records = ["figureA1", "figureA2", "figureA4", "training_curves", "tiny_losses"]
-    assert names == ["figure1b", "figure2", "figure3", *records]
+    names = [drawing.name for drawing in draw_all(Source(load_records([RESULTS / "runs"]), RESULTS))]
+    assert names == figure_names()
 
 
 def test_without_records_the_figures_of_the_losses_are_left_and_torch_is_not_needed(tmp_path: Path) -> None:

@@ -1,35 +1,23 @@
-"""``make figures``: every figure that the published records and two benchmarks can give, and a page that shows them."""
+"""``make figures``: every figure of config/figure that the published results can give, and a page that shows them."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.results.figures.curves import draw_curves
-from ntl.results.figures.digits import draw_digits
-from ntl.results.figures.groups import draw_modules, draw_pairs
-from ntl.results.figures.losses import draw_by_digit, draw_by_mass
-from ntl.results.figures.runtime import draw_runtime
-from ntl.results.figures.seeds import draw_seeds
+from ntl.config.figure import figure_names, load_figure_spec
+from ntl.config.target import locate
+from ntl.results.figures.runs import Source
 from ntl.results.figures.style import Drawing, style, write
 from ntl.results.load import load_records
 from ntl.results.publish import write_text
-from ntl.results.record import RunRecord
 
 RESULTS = Path(__file__).resolve().parents[4] / "results"
-FROM_RECORDS: tuple[Callable[[Sequence[RunRecord]], Drawing | None], ...] = (
-    draw_modules,
-    draw_pairs,
-    draw_digits,
-    draw_curves,
-    draw_seeds,
-)
 
 
-def draw_all(records: Sequence[RunRecord], results: Path) -> list[Drawing]:
-    """The figures of the losses, that of their cost, and those for which there are records."""
-    losses = [draw_by_digit(results / "figures"), draw_by_mass(results / "figures")]
-    runtime = draw_runtime(results / "benchmarks" / "losses.csv")
-    return [*losses, runtime, *(drawing for draw in FROM_RECORDS if (drawing := draw(records)) is not None)]
+def draw_all(source: Source) -> list[Drawing]:
+    """Every figure of ``config/figure`` for which there is something to draw."""
+    specs = [load_figure_spec(name) for name in figure_names()]
+    return [drawing for spec in specs if (drawing := locate(spec.draw)(spec, source)) is not None]
 
 
 def page(drawings: Sequence[Drawing]) -> str:
@@ -62,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
     chosen = parser.parse_args(argv)
     with style():
-        drawings = draw_all(load_records(chosen.records), RESULTS)
+        drawings = draw_all(Source(load_records(chosen.records), RESULTS))
         for drawing in drawings:
             print(*write(drawing, chosen.out))
     write_text(chosen.out / "README.md", page(drawings))

@@ -1,9 +1,11 @@
-"""Figure 3: what the losses cost, from ``results/benchmarks/losses.csv``."""
+"""Figure 3: what the losses cost, beside what the paper says."""
 
 from pathlib import Path
 
-from ntl.config.paper import PAPER_FOLDER, read_paper
-from ntl.results.figures.style import PAGE, Drawing, panels
+from ntl.config.figure import FigureSpec
+from ntl.config.paper import read_paper
+from ntl.results.figures.runs import Source
+from ntl.results.figures.style import PAGE, Drawing, finish, panels
 from ntl.results.figures.tables import read_rows
 
 SHARE = 0.8
@@ -34,10 +36,10 @@ def paper_ratios(path: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def draw_runtime(table: Path, paper: Path = PAPER_FOLDER / "figure3.yaml") -> Drawing:
-    """UserError where the table or the paper's numbers cannot be read."""
-    printed = paper_ratios(paper)
-    rows = [row for row in read_rows(table) if float(row["share"]) == SHARE]
+def draw_runtime(spec: FigureSpec, source: Source) -> Drawing:
+    """UserError where the benchmark or the paper's numbers cannot be read."""
+    printed = paper_ratios(source.file(spec, "paper"))
+    rows = [row for row in read_rows(source.file(spec, "benchmark")) if float(row["share"]) == SHARE]
     measured = {row["loss"] for row in rows}
     order = [*(loss for loss in NAMES if loss in measured), *sorted(measured - NAMES.keys())]
     figure, axes = panels(PAGE, 0.95 + 0.2 * len(order), len(PARTS) + 1, sharey=True)
@@ -73,13 +75,4 @@ def draw_runtime(table: Path, paper: Path = PAPER_FOLDER / "figure3.yaml") -> Dr
     shape = " × ".join(f"{int(one[name]):,}" for name in ("batch", "length", "vocab"))
     where = f"one {one['device'].upper()}" if not one["threads"] else f"CPU, {one['threads']} thread"
     size = int(one["batch"]) * int(one["length"]) * int(one["vocab"]) * (4 if one["dtype"] == "float32" else 2) / 2**20
-    return Drawing(
-        "figure3",
-        "Figure 3: run time and memory of the losses",
-        figure,
-        f"The whole of each loss (CE + weight × number term, or GCE) against CE, {where}, logits {shape} in "
-        f"{one['dtype']} ({size:.0f} MiB), 80 % of the labels real number tokens: median and quartiles of "
-        f"{one['rounds']} turns. The step is that of a GPT-2 of two layers of width 64 with AdamW. The paper's 286 % "
-        "for NTL-WAS-CDF is a ratio, not the overhead that its text calls it, and the authors' benchmark draws labels "
-        "from the whole vocabulary, hardly ever a number.",
-    )
+    return finish(spec, figure, where=where, shape=shape, dtype=one["dtype"], size=f"{size:.0f}", rounds=one["rounds"])
