@@ -15,7 +15,8 @@ FIGURE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "figure"
 class PanelSpec:
     """Rows of a table, by label, in one of its blocks and groups at one scale; their runs are what is drawn.
 
-    ``metric`` is that of a record's metrics, groups or curves, ``split`` the test set, ``axis`` the words beside it.
+    ``metric`` is that of a record's metrics, groups or curves, ``split`` the test set, ``axis`` the words beside it,
+    ``threshold`` what the metric has to fall below.
     """
 
     table: str = MISSING
@@ -27,6 +28,7 @@ class PanelSpec:
     split: str = ""
     metric: str = ""
     axis: str = ""
+    threshold: float = 0.0
 
 
 @dataclass

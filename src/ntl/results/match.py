@@ -17,7 +17,7 @@ from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.results.record import RunRecord
 
 # Where a run happens, not what it computes (ntl.config.identity leaves them out of the id); the seed is matched apart.
-PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed"}
+PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed", "probe_steps"}
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.config.figure import figure_names, load_figure_spec
+from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
 from ntl.config.target import locate
 from ntl.results.figures.runs import Source
 from ntl.results.figures.style import Drawing, style, write
@@ -14,14 +14,16 @@ from ntl.results.publish import write_text
 RESULTS = Path(__file__).resolve().parents[4] / "results"
 
 
-def draw_all(source: Source) -> list[Drawing]:
-    """Every figure of ``config/figure`` for which there is something to draw."""
+def draw_all(source: Source) -> tuple[list[Drawing], list[FigureSpec]]:
+    """Every figure of ``config/figure``, and those for which there is nothing to draw."""
     specs = [load_figure_spec(name) for name in figure_names()]
-    return [drawing for spec in specs if (drawing := locate(spec.draw)(spec, source)) is not None]
+    drawn = [(spec, locate(spec.draw)(spec, source)) for spec in specs]
+    there = [drawing for _, drawing in drawn if drawing is not None]
+    return there, [spec for spec, drawing in drawn if drawing is None]
 
 
-def page(drawings: Sequence[Drawing]) -> str:
-    """``README.md`` of the folder: each figure with what stands under it, and its files."""
+def page(drawings: Sequence[Drawing], missing: Sequence[FigureSpec] = ()) -> str:
+    """``README.md`` of the folder: each figure with what stands under it, and its files; then those not drawn."""
     lines = ["# Figures", "", "Drawn by `make figures`; never edited by hand.", ""]
     for drawing in drawings:
         files = " ".join(f"[{kind}]({drawing.name}.{kind})" for kind in drawing.formats)
@@ -33,14 +35,10 @@ def page(drawings: Sequence[Drawing]) -> str:
             f"{drawing.caption} {files}",
             "",
         ]
-    return "\n".join(
-        [
-            *lines,
-            "Figure 4 of the paper, the epochs until the relative error is below 0.5 %, is not here: it needs answers "
-            "that are decoded during training, and a record has those of the end alone.",
-            "",
-        ]
-    )
+    if missing:
+        lines += ["Not drawn, as no record has what they are drawn from (config/figure says what that is):", ""]
+        lines += [*(f"- {spec.title}" for spec in missing), ""]
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
     chosen = parser.parse_args(argv)
     with style():
-        drawings = draw_all(Source(load_records(chosen.records), RESULTS))
+        drawings, missing = draw_all(Source(load_records(chosen.records), RESULTS))
         for drawing in drawings:
             print(*write(drawing, chosen.out))
-    write_text(chosen.out / "README.md", page(drawings))
+    write_text(chosen.out / "README.md", page(drawings, missing))
