@@ -35,7 +35,7 @@ def test_every_choice_composes_and_names_itself(group: str, name: str, composed)
 
 def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
     folders = {path.parent.relative_to(CONFIG_DIR).as_posix() for path in CONFIG_DIR.rglob("*.yaml")}
-    assert folders - {".", "scale/recipe", "trainer", "table", "experiment", "hydra/launcher"} == set(GROUPS)
+    assert folders - {".", "scale/recipe", "trainer", "table", "figure", "experiment", "hydra/launcher"} == set(GROUPS)
 
 
 @pytest.mark.parametrize("path", sorted((CONFIG_DIR / "scale" / "recipe").glob("*.yaml")), ids=lambda path: path.stem)

@@ -20,17 +20,26 @@ blocks:
       - {metric: test/accuracy, header: accuracy, better: higher, format: .1%}
       - {metric: test/mae, header: MAE, better: lower, format: .2f}
     rows:
-      - {label: CE, role: baseline, overrides: [loss=ce], paper: {test/mae: [2.15, 0.08]}}
+      - {label: CE, role: baseline, overrides: [loss=ce]}
       - {label: control, role: control, overrides: [loss=ce_digits, loss.weight=0.3]}
-      - {label: NTL_WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3], paper: {test/mae: [0.91]}}
+      - {label: NTL_WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}
       - {label: "constant: mean", role: constant, constant: mean}
+"""
+PAPER = """
+source: A paper
+title: Losses
+rows:
+  - {label: CE, values: {test/mae: [2.15, 0.08]}}
+  - {label: NTL_WAS, values: {test/mae: [0.91]}}
 """
 
 
 @pytest.fixture
 def spec(tmp_path: Path):
+    (tmp_path / "paper").mkdir()
     (tmp_path / "mine.yaml").write_text(SPEC)
-    return load_table_spec("mine", tmp_path)
+    (tmp_path / "paper" / "mine.yaml").write_text(PAPER)
+    return load_table_spec("mine", tmp_path, tmp_path / "paper")
 
 
 @pytest.fixture

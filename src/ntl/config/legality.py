@@ -160,6 +160,11 @@ def validate(config: Any) -> None:
     _check_decoding(config, config.decoding)
     for name, reading in config.beside.items():
         _check_beside(config, name, reading)
+    if config.probe_steps and (config.model.head != "lm" or config.dataset.answers != "number"):
+        raise UserError(
+            f"probe_steps={config.probe_steps}: a probe is the relative error of generated numbers, which "
+            f"model={config.model.name} dataset={config.dataset.name} do not give; leave it out."
+        )
     if config.model.lora.rank and not config.model.pretrained:
         raise UserError(
             f"model.lora.rank={config.model.lora.rank} model.pretrained=false: an adapter changes weights that were "

@@ -18,7 +18,7 @@ from ntl.results.record import RunRecord
 
 # Where a run happens, not what it computes (ntl.config.identity leaves them out of the id); the seed is matched apart.
 # A reading beside the run's own adds metrics and changes none.
-PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed", "beside"}
+PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed", "beside", "probe_steps"}
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 

@@ -34,21 +34,31 @@ def number(value: float, spec: str) -> str:
     return format(value, f"z{spec}")
 
 
-def value_text(cell: "Cell", row: "TableRow") -> str:
-    """``-`` without a record, ``undefined`` for a metric that has no value, else the mean, its spread and interval."""
+def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
+    """The mean with its spread, and the interval with how many seeds have the metric where not all do.
+
+    ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
+    """
     summary, spec = cell.summary, cell.column.format
     if summary is None:
-        return "-"
+        return "-", ""
     if summary.mean is None:
-        return "undefined"
+        return "undefined", ""
     if summary.sd is None or summary.low is None or summary.high is None:
-        text = ", ".join(number(value, spec) for value in summary.values)
+        text, interval = ", ".join(number(value, spec) for value in summary.values), ""
     else:
+        text = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)}"
         interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
-        text = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)} {interval}"
     if summary.undefined:
         text = f"undefined in {summary.undefined} of {summary.n + summary.undefined}, else {text}"
-    return text if row.spec.constant or len(cell.seeds) == len(row.records) else f"{text} (n={len(cell.seeds)})"
+    if not row.spec.constant and len(cell.seeds) != len(row.records):
+        interval = f"{interval} (n={len(cell.seeds)})".strip()
+    return text, interval
+
+
+def value_text(cell: "Cell", row: "TableRow") -> str:
+    """Both of ``value_parts`` in one line."""
+    return " ".join(filter(None, value_parts(cell, row)))
 
 
 def paper_text(cell: "Cell") -> str:

@@ -28,6 +28,7 @@ from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
 from ntl.training.prediction import check_lengths, decode_beside, decode_splits
+from ntl.training.probe import Probe
 from ntl.training.progress import ProgressLines
 from ntl.training.ranks import whole_state
 from ntl.training.recording import build_record
@@ -193,6 +194,10 @@ class Session:
         tracker = mirror(self.config, self.folder.name, self.folder, self.say)
         trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(self.say))
+        if self.config.probe_steps:
+            if trainer.args.world_size > 1:
+                raise UserError("probe_steps: works on one device; leave it out, or train on one.")
+            trainer.add_callback(Probe(self, self.config.probe_steps, self.folder / METRICS))
         with stop:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if stop.requested(trainer.args.device):
