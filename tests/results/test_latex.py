@@ -59,10 +59,10 @@ def test_more_columns_than_a_page_holds_take_a_table_for_each_split() -> None:
     title = "Paper, Table 5: decoder-only models on integer multiplication"
     assert captions == [f"{title}, {split} (scale: tiny)" for split in ("interpolate", "extrapolate")]
     first, second = text.split(r"\end{table}")[:2]
-    assert first.count(r"\multicolumn{7}") == second.count(r"\multicolumn{7}") == 3
+    assert first.count(r"\multicolumn{8}") == second.count(r"\multicolumn{8}") == 3
     assert "Bold: the best row" not in first
     assert "Bold: the best row" in second
-    assert len(re.findall(r"\\begin\{table\}", build_table("table2", []).latex())) == 1
+    assert len(re.findall(r"\\begin\{table\}", build_table("table3", []).latex())) == 1
 
 
 def compile_article(folder: Path, files: list[Path]) -> str:

@@ -43,9 +43,17 @@ def test_the_one_that_was_read_in_more_ways_wins(tmp_path: Path, make_record, re
     assert load_records(folders[::-1] if reverse else folders) == [more]
 
 
+def test_a_setting_that_an_older_record_lacks_is_no_other_config(tmp_path: Path, make_record) -> None:
+    record = make_record("a", 1, {"test/mae": 1.0})
+    newer = replace(record, config={**record.config, "trainer": {**record.config["trainer"], "young": 0}})
+    write_record(tmp_path / "runs" / "a.json", record)
+    write_record(tmp_path / "outputs" / "a" / "record.json", newer)
+    assert load_records([tmp_path / "runs", tmp_path / "outputs"]) == [newer]
+
+
 def test_one_id_with_two_configs(tmp_path: Path, make_record) -> None:
     write_record(tmp_path / "runs" / "a.json", make_record("a", 1, {}))
-    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("a", 1, {}, config={}))
+    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("a", 1, {}, config={"seed": 2}))
     with pytest.raises(UserError, match=r"a\.json have the id a-0\.3-s1 but different configs"):
         load_records([tmp_path / "runs", tmp_path / "outputs"])
 

@@ -1,10 +1,11 @@
 """Finding the records: published ones (results/runs/**/*.json) and those of local runs (outputs/*/record.json)."""
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ntl.config import UserError
+from ntl.results.match import leaves
 from ntl.results.record import RunRecord, read_record
 
 RECORD = "record.json"
@@ -29,8 +30,10 @@ def _record_files(folder: Path) -> Iterator[Path]:
         yield from _record_files(child)
 
 
-def _less_readings(record: RunRecord) -> dict[str, Any]:
-    return {key: value for key, value in record.config.items() if key != "beside"}
+def _agree(first: RunRecord, second: RunRecord) -> bool:
+    # A setting that one of them lacks is younger than that record, which then has its default: ids are alike.
+    left, right = ({key: json.dumps(value) for key, value in leaves(each.config).items()} for each in (first, second))
+    return all(left[key] == right[key] for key in left.keys() & right.keys() if not key.startswith("beside"))
 
 
 def _worth(path: Path, record: RunRecord) -> tuple[int, bool]:
@@ -42,7 +45,7 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     """All records under the folders, sorted by id; a folder that does not exist holds none.
 
     The same id twice: the record with more decodings beside its own counts, else the run folder's, when both have the
-    same config, else a UserError names both.
+    same values for what both configs name, else a UserError names both.
     """
     found: dict[str, tuple[Path, RunRecord]] = {}
     for folder in folders:
@@ -50,7 +53,7 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
             record = read_record(path)
             if record.id in found:
                 other, known = found[record.id]
-                if _less_readings(known) != _less_readings(record):
+                if not _agree(known, record):
                     raise UserError(f"{path} and {other} have the id {record.id} but different configs: remove one")
                 if _worth(other, known) >= _worth(path, record):
                     continue
