@@ -54,6 +54,10 @@ def test_commit_and_changes(checkout: Path) -> None:
     assert git_state() == {"commit": commit, "dirty": False}
     (checkout / "outputs.txt").write_text("an untracked file is no change of the source")
     assert git_state() == {"commit": commit, "dirty": False}
+    (checkout / "results").mkdir()
+    (checkout / "results" / "a.json").write_text("{}")
+    _git(checkout, "add", "results")
+    assert git_state() == {"commit": commit, "dirty": False}
     (checkout / "src" / "environment.py").write_text("second")
     assert git_state() == {"commit": commit, "dirty": True}
 

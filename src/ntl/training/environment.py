@@ -27,7 +27,10 @@ def packages() -> dict[str, str]:
 
 
 def git_state() -> dict[str, str | bool | None]:
-    """The commit of the source tree and whether a tracked file differs from it; None outside a checkout."""
+    """The commit of the source tree and whether a tracked file differs from it; None outside a checkout.
+
+    What lies in ``results`` is made by runs and makes none.
+    """
     root = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str | None:
@@ -37,7 +40,7 @@ def git_state() -> dict[str, str | bool | None]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    changes = git("status", "--porcelain", "--untracked-files=no")
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
 
 
