@@ -116,6 +116,12 @@ def _by_seed(metric: str, have: dict[int, RunRecord]) -> dict[int, float | None]
     return {seed: record.metrics[metric] for seed, record in sorted(have.items()) if metric in record.metrics}
 
 
+def _read_as_its_own(metric: str, records: Sequence[RunRecord]) -> str:
+    # However a model is decoded, a constant answer is the same one; another parse rule may read it otherwise.
+    name, _, suffix = metric.partition("@")
+    return name if any(suffix in record.config.get("beside", {}) for record in records) else metric
+
+
 def _cell(column: ColumnSpec, row: RowSpec, values: dict[int, float | None], best: bool) -> Cell:
     summary = summarize(list(values.values())) if values else None
     return Cell(column, summary, tuple(values), tuple(row.paper.get(column.metric, ())), best)
@@ -136,8 +142,7 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         every = [record for have in by_row for record in have.values()]
         for plan, line in zip(plans, grid, strict=True):
             if plan.row.constant:
-                # However the model's answers are read, a constant answer is the same one.
-                keys = {c.metric: f"{c.metric.partition('@')[0]}:{plan.row.constant}" for c in columns}
+                keys = {c.metric: f"{_read_as_its_own(c.metric, every)}:{plan.row.constant}" for c in columns}
                 line.update({metric: constant_values(key, every) for metric, key in keys.items()})
         best = best_rows(columns, plans, grid)
         rows = []
