@@ -15,7 +15,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test slow check format data reproduce costs tables figures publish ci clean distclean
+.PHONY: help install quickstart test slow check format data reproduce costs tables figures report publish ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ tables: install ## rebuild results/tables from the published records
 
 figures: install ## rebuild results/figures from the published records
 	@$(RUN_PY) scripts/make_figures.py
+
+report: install ## write results/report.html: tables, figures, runs and a loss explorer in one page
+	@$(RUN_PY) scripts/make_report.py
 
 publish: install ## copy a run's record into results/runs: make publish RUN=outputs/ID
 	@test -n "$(RUN)" || { echo "error: say which run: make publish RUN=outputs/ID"; exit 2; }

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ SHARED_TESTS: dict[str, list[str]] = {
     "losses/test_contract.py": [],
     "losses/test_reference_values.py": [],
     "losses/test_robustness.py": [],
-    "results/test_render.py": ["results/flat.py", "results/latex.py", "results/markdown.py", "results/terminal.py"],
+    "results/test_render.py": ["results/flat.py", "results/markdown.py", "results/terminal.py"],
 }
 # Folders of tests whose sources lie outside the package.
 OUTSIDE = {"scripts": ROOT / "scripts", "hydra_plugins": SRC.parent / "hydra_plugins"}
@@ -57,6 +58,28 @@ def test_no_source_file_is_too_long() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in python_files()}
     assert len(lengths) > 20
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MAX_LINES} == {}
+
+
+NUMBER = re.compile(r"^ *[\w./]+: *-?[\d.]+(?:e-?\d+)? *(?:#(?P<comment>.*))?$")
+ORIGIN = re.compile(r"\b(?:paper|original|published|our choice)\b")
+
+
+def test_every_number_of_the_config_says_where_it_comes_from() -> None:
+    """Beside it, in the line above, or at the head for the whole file: paper, original, published or our choice."""
+    groups = {"model", "tokenizer", "loss", "dataset", "decoding", "objective", "scale", "trainer", "experiment"}
+    files = [path for path in repository_files() if path.suffix == ".yaml" and groups & {*path.relative_to(ROOT).parts}]
+    found, numbers = [], 0
+    for path in files:
+        lines = path.read_text().splitlines()
+        head = " ".join(takewhile(lambda line: line.startswith("#"), lines))
+        for above, line in pairwise(lines):
+            if match := NUMBER.match(line):
+                numbers += 1
+                remark = above if above.startswith("#") else ""
+                if not ORIGIN.search(f"{head} {remark} {match['comment'] or ''}"):
+                    found.append(f"{path.relative_to(ROOT)}: {line.strip()}")
+    assert numbers > 200
+    assert found == []
 
 
 def needs_a_test(path: Path) -> bool:

@@ -27,12 +27,15 @@ BESIDE = {
 def test_every_choice_composes_and_names_itself(group: str, name: str, composed) -> None:
     config = composed(*BESIDE.get((group, name), []), f"{group}={name}")
     assert isinstance(config, Config)
-    assert getattr(config, group).name == name
+    if group == "beside":
+        assert list(config.beside) == [name for name in (name,) if name != "none"]
+    else:
+        assert getattr(config, group).name == name
 
 
 def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
     folders = {path.parent.relative_to(CONFIG_DIR).as_posix() for path in CONFIG_DIR.rglob("*.yaml")}
-    assert folders - {".", "scale/recipe", "trainer", "table", "experiment", "hydra/launcher"} == set(GROUPS)
+    assert folders - {".", "scale/recipe", "trainer", "table", "figure", "experiment", "hydra/launcher"} == set(GROUPS)
 
 
 @pytest.mark.parametrize("path", sorted((CONFIG_DIR / "scale" / "recipe").glob("*.yaml")), ids=lambda path: path.stem)

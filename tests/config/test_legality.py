@@ -50,6 +50,20 @@ def test_a_tokenizer_that_the_model_cannot_read(composed) -> None:
         validate(config)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["dataset=gsm8k"], "beside=expectation dataset=gsm8k: its answer is worked out in text.*leave it out"),
+        (["model=rt_tiny"], "beside=expectation tokenizer=rt.*leave it out"),
+        (["model=t5_tiny_regression"], "model=t5_tiny_regression beside=expectation: this model has one output"),
+        (["beside.expectation.num_beams=0"], "beside.expectation.num_beams=0: must be at least 1"),
+    ],
+)
+def test_a_reading_beside_the_run_s_own_fits_too(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compose(["beside=expectation", *overrides])
+
+
 @pytest.mark.parametrize("decoding", ["expectation", "median"])
 @pytest.mark.parametrize(
     ("override", "message"),

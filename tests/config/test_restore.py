@@ -79,3 +79,10 @@ def test_wrong_values_are_one_line(tmp_path: Path, composed, written) -> None:
     assert isinstance(values, dict)
     with pytest.raises(UserError, match="another version"):
         from_values({**values, "invented": 1}, "here")  # pyright: ignore[reportArgumentType]
+
+
+def test_readings_beside_the_run_s_own_survive(composed, written) -> None:
+    overrides = ["beside=expectation", "beside.expectation.num_beams=7"]
+    stored = read_config(written(*overrides))
+    assert stored.beside == composed(*overrides).beside
+    assert type(stored.beside["expectation"]) is type(composed(*overrides).beside["expectation"])

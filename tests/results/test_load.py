@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,16 @@ def test_the_run_folder_wins_over_the_published_copy(tmp_path: Path, make_record
     folders = [tmp_path / "runs", tmp_path / "outputs"]
     records = load_records(folders[::-1] if reverse else folders)
     assert [record.metrics for record in records] == [{"test/mae": 2.0}]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_one_that_was_read_in_more_ways_wins(tmp_path: Path, make_record, reverse: bool) -> None:
+    record = make_record("a", 1, {"test/mae": 1.0})
+    more = replace(record, config={**record.config, "beside": {"expectation": {}}}, metrics={"test/mae": 1.0})
+    write_record(tmp_path / "runs" / "a.json", more)
+    write_record(tmp_path / "outputs" / "a" / "record.json", record)
+    folders = [tmp_path / "runs", tmp_path / "outputs"]
+    assert load_records(folders[::-1] if reverse else folders) == [more]
 
 
 def test_one_id_with_two_configs(tmp_path: Path, make_record) -> None:

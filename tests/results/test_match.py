@@ -134,7 +134,7 @@ def test_missing_runs(make_record) -> None:
     [
         ("quickstart", "tiny", 15),
         ("evidence", "tiny", 44),
-        ("table2", "tiny", 48),
+        ("table2", "tiny", 36),
         ("table2", "paper", 48),
         ("table3", "small", 20),
         ("table5", "tiny", 27),

@@ -8,14 +8,6 @@ from ntl.config.table import load_table_spec, table_names
 from ntl.results import build_table, latex, markdown
 
 
-def test_latex_escapes_every_special_character() -> None:
-    text = r"a_b & 5% of $x$ #1 {y} ~ ^ \ <3> ± 4×5 λ R² ↑"
-    assert latex.escape(text) == (
-        r"a\_b \& 5\% of \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
-        r" \textless{}3\textgreater{} $\pm$ 4$\times$5 $\lambda$ R$^2$ $\uparrow$"
-    )
-
-
 def test_markdown_escapes_what_would_break_a_table() -> None:
     assert markdown.escape(r"a|b *c* d_e `f` <g> \h") == r"a\|b \*c\* d\_e \`f\` \<g> \\h"
 
@@ -45,9 +37,15 @@ def test_every_form_of_every_table_names_every_row(make_record, name: str, scale
             assert row.spec.label in screen
             assert row.spec.label in table.csv()
     assert table.latex().isascii()
-    for part, block in zip(table.latex().split(r"\toprule")[1:], table.blocks, strict=True):
-        lines = [line for line in part.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-        assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {len(block.columns) + 1}
+    panels = iter(table.latex().split(r"\toprule")[1:])
+    for block in table.blocks:
+        shown = 0
+        while shown < len(block.columns):  # a block's columns may take several tables
+            lines = [line for line in next(panels).splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+            (counted,) = {len(re.findall(r"(?<!\\)&", line)) for line in lines}
+            shown += counted - 1
+        assert shown == len(block.columns)
+    assert next(panels, None) is None
     assert len(table.cells()) == sum(len(block.rows) * len(block.columns) for block in table.blocks)
 
 

@@ -20,17 +20,26 @@ blocks:
       - {metric: test/accuracy, header: accuracy, better: higher, format: .1%}
       - {metric: test/mae, header: MAE, better: lower, format: .2f}
     rows:
-      - {label: CE, role: baseline, overrides: [loss=ce], paper: {test/mae: [2.15, 0.08]}}
+      - {label: CE, role: baseline, overrides: [loss=ce]}
       - {label: control, role: control, overrides: [loss=ce_digits, loss.weight=0.3]}
-      - {label: NTL_WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3], paper: {test/mae: [0.91]}}
+      - {label: NTL_WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}
       - {label: "constant: mean", role: constant, constant: mean}
+"""
+PAPER = """
+source: A paper
+title: Losses
+rows:
+  - {label: CE, values: {test/mae: [2.15, 0.08]}}
+  - {label: NTL_WAS, values: {test/mae: [0.91]}}
 """
 
 
 @pytest.fixture
 def spec(tmp_path: Path):
+    (tmp_path / "paper").mkdir()
     (tmp_path / "mine.yaml").write_text(SPEC)
-    return load_table_spec("mine", tmp_path)
+    (tmp_path / "paper" / "mine.yaml").write_text(PAPER)
+    return load_table_spec("mine", tmp_path, tmp_path / "paper")
 
 
 @pytest.fixture
@@ -99,12 +108,12 @@ Paper: 4 runs.
 
 |  | n | accuracy ↑ | MAE ↓ |
 | --- | ---: | ---: | ---: |
-| CE | 3 | 20.0% ± 10.0% [-4.8%, 44.8%] | 6.00 ± 1.00 [3.52, 8.48]<br>paper 2.15 ± 0.08 |
+| CE | 3 | 20.0% ± 10.0% [-4.8%, 44.8%] | 6.00 ± 1.00 [3.52, 8.48]<br>paper 2.15 ± 0.08 (+3.85) |
 | control | 1 | undefined | 5.50 |
-| NTL\_WAS | 3 | 30.0% ± 0.0% [30.0%, 30.0%] | 4.07 ± 1.05 [1.46, 6.68]<br>paper 0.91 |
+| NTL\_WAS | 3 | 30.0% ± 0.0% [30.0%, 30.0%] | 4.07 ± 1.05 [1.46, 6.68]<br>paper 0.91 (+3.16) |
 | constant: mean |  | - | 9.00 |
 
-Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0.
+Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0. In brackets behind the paper's value: ours minus it.
 
 - At scale=tiny gpt2\_tiny stands in for t5\_small. The paper's numbers are those of the published models.
 - Unparsable outputs over all seeds: test: control 2 of 100.
@@ -142,10 +151,10 @@ LATEX = r"""% Needs \usepackage{booktabs}. Computed from run records: do not edi
  & $n$ & accuracy $\uparrow$ & MAE $\downarrow$ \\
 \midrule
 CE & 3 & {20.0\% $\pm$ 10.0\% [-4.8\%, 44.8\%]} & {6.00 $\pm$ 1.00 [3.52, 8.48]} \\
-\quad \textit{paper} & &  & 2.15 $\pm$ 0.08 \\
+\quad \textit{paper} & &  & 2.15 $\pm$ 0.08 (+3.85) \\
 control & 0 & {-} & {-} \\
 NTL\_WAS & 3 & {30.0\% $\pm$ 0.0\% [30.0\%, 30.0\%]} & \textbf{4.07 $\pm$ 1.05 [1.46, 6.68]} \\
-\quad \textit{paper} & &  & 0.91 \\
+\quad \textit{paper} & &  & 0.91 (+3.16) \\
 constant: mean &  & {-} & {9.00} \\
 \bottomrule
 \end{tabular}
@@ -162,15 +171,15 @@ def test_latex(spec, records: list[RunRecord]) -> None:
 
 
 CSV = """\
-table,scale,block,group,row,metric,n,undefined,mean,sd,low,high,best,paper_mean,paper_sd,seeds,values,records,command
-mine,tiny,noisy_numbers,,CE,test/accuracy,1,0,0.3,,,,false,,,2,0.3,ce-0.3-s2,"{0} loss=ce seed=1,3"
-mine,tiny,noisy_numbers,,CE,test/mae,1,0,6.0,,,,false,2.15,0.08,2,6.0,ce-0.3-s2,"{0} loss=ce seed=1,3"
-mine,tiny,noisy_numbers,,control,test/accuracy,0,1,,,,,false,,,2,,ce_digits-0.3-s2,"{0} loss=ce_digits loss.weight=0.3 seed=1,3"
-mine,tiny,noisy_numbers,,control,test/mae,1,0,5.5,,,,false,,,2,5.5,ce_digits-0.3-s2,"{0} loss=ce_digits loss.weight=0.3 seed=1,3"
-mine,tiny,noisy_numbers,,NTL_WAS,test/accuracy,0,0,,,,,false,,,,,,"{0} loss=ntl_was loss.weight=0.3 seed=1,2,3"
-mine,tiny,noisy_numbers,,NTL_WAS,test/mae,0,0,,,,,false,0.91,,,,,"{0} loss=ntl_was loss.weight=0.3 seed=1,2,3"
-mine,tiny,noisy_numbers,,constant: mean,test/accuracy,0,0,,,,,false,,,,,,
-mine,tiny,noisy_numbers,,constant: mean,test/mae,1,0,9.0,,,,false,,,,9.0,,
+table,scale,block,group,row,metric,n,undefined,mean,sd,low,high,best,paper_mean,paper_sd,minus_paper,seeds,values,records,command
+mine,tiny,noisy_numbers,,CE,test/accuracy,1,0,0.3,,,,false,,,,2,0.3,ce-0.3-s2,"{0} loss=ce seed=1,3"
+mine,tiny,noisy_numbers,,CE,test/mae,1,0,6.0,,,,false,2.15,0.08,3.85,2,6.0,ce-0.3-s2,"{0} loss=ce seed=1,3"
+mine,tiny,noisy_numbers,,control,test/accuracy,0,1,,,,,false,,,,2,,ce_digits-0.3-s2,"{0} loss=ce_digits loss.weight=0.3 seed=1,3"
+mine,tiny,noisy_numbers,,control,test/mae,1,0,5.5,,,,false,,,,2,5.5,ce_digits-0.3-s2,"{0} loss=ce_digits loss.weight=0.3 seed=1,3"
+mine,tiny,noisy_numbers,,NTL_WAS,test/accuracy,0,0,,,,,false,,,,,,,"{0} loss=ntl_was loss.weight=0.3 seed=1,2,3"
+mine,tiny,noisy_numbers,,NTL_WAS,test/mae,0,0,,,,,false,0.91,,,,,,"{0} loss=ntl_was loss.weight=0.3 seed=1,2,3"
+mine,tiny,noisy_numbers,,constant: mean,test/accuracy,0,0,,,,,false,,,,,,,
+mine,tiny,noisy_numbers,,constant: mean,test/mae,1,0,9.0,,,,false,,,,,9.0,,
 """.replace("{0}", "python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny")  # noqa: E501
 
 
@@ -183,7 +192,7 @@ def test_csv(spec, records: list[RunRecord]) -> None:
 
 def test_two_seeds_show_both_values(spec, records: list[RunRecord]) -> None:
     text = build_table(spec, [records[0], records[1], records[3], records[4]]).markdown()
-    assert "| CE | 2 | 20.0%, 30.0% | 5.00, 6.00<br>paper 2.15 ± 0.08 |" in text
+    assert "| CE | 2 | 20.0%, 30.0% | 5.00, 6.00<br>paper 2.15 ± 0.08 (+3.35) |" in text
     assert "| NTL\\_WAS minus CE | +10.0%, +0.0% 1/2 | -2.00, -1.90 2/2 |" in text
 
 

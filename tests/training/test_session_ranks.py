@@ -1,6 +1,7 @@
 """Two ranks on one machine, as torchrun starts them."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
 
-from ntl.config import Config, compose, run_id
+from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import CONFIG_DIR
 from ntl.results import read_record
 from ntl.training import run
@@ -88,3 +91,87 @@ def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(settings, 
     records = [read_record(_folder(config) / "record.json") for config in (straight, broken)]
     assert records[0].metrics == records[1].metrics
     assert records[0].tokens_seen == records[1].tokens_seen
+
+
+def _on_ranks(ranks: int, how: str, settings, folder: Path, *overrides: str) -> "subprocess.CompletedProcess[str]":
+    chosen = settings(*SETTINGS, *overrides, f"output_dir={folder}")
+    torchrun = [*TORCHRUN[:-1], str(ranks)] if ranks > 1 else [sys.executable]
+    program = [str(Path(__file__).with_name("on_ranks.py")), *how.split(), "--", str(CONFIG_DIR.parent / "train.py")]
+    return subprocess.run([*torchrun, *program, *chosen], capture_output=True, text=True, timeout=300)
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    (path,) = folder.glob("*/checkpoints/checkpoint-10/model.safetensors")
+    return safetensors.torch.load_file(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["ce", "ntl_was"])
+@pytest.mark.parametrize("how", ["float64", "float64 shard"])
+def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, loss: str, settings, tmp_path: Path) -> None:
+    """The ranks' batches hold different numbers of tokens and digits; only sums over all of them come out equal."""
+    shared = [f"loss={loss}", "trainer.max_steps=10", "trainer.save_steps=5"]
+    sharded = ["trainer=fsdp"] if "shard" in how else ["trainer=ddp"]
+    two = _on_ranks(2, how, settings, tmp_path / "two", *shared, *sharded, "trainer.batch_size=8")
+    assert two.returncode == 0, two.stderr
+    one = _on_ranks(1, "float64", settings, tmp_path / "one", *shared, "trainer.batch_size=16")
+    assert one.returncode == 0, one.stderr
+    (first,), (second,) = (tmp_path / "one").glob("*"), (tmp_path / "two").glob("*")
+    for line, expected in zip(_lines(second), _lines(first), strict=True):
+        assert line == pytest.approx(expected, rel=1e-6)
+    weights, expected_weights = _weights(tmp_path / "two"), _weights(tmp_path / "one")
+    assert weights.keys() == expected_weights.keys()
+    for name, tensor in weights.items():
+        assert tensor.dtype == torch.float64
+        torch.testing.assert_close(tensor, expected_weights[name], rtol=1e-6, atol=1e-9)
+    records = [read_record(folder / "record.json") for folder in (first, second)]
+    assert records[0].predictions_sha256 == records[1].predictions_sha256
+
+
+@pytest.mark.slow
+def test_a_sharded_run_goes_on_from_its_checkpoint(settings, tmp_path: Path) -> None:
+    shared = ["trainer=fsdp", "trainer.batch_size=8", "trainer.save_steps=5", "trainer.max_steps=10"]
+    straight = _on_ranks(2, "shard", settings, tmp_path / "straight", *shared)
+    assert straight.returncode == 0, straight.stderr
+    broken = tmp_path / "broken"
+    shutil.copytree(tmp_path / "straight", broken)
+    (folder,) = broken.glob("*")
+    shutil.rmtree(folder / "checkpoints" / "checkpoint-10")
+    (folder / "record.json").unlink()
+    again = _on_ranks(2, "shard", settings, broken, *shared)
+    assert again.returncode == 0, again.stderr
+    assert "Continuing from" in again.stdout
+    for name, tensor in _weights(broken).items():
+        torch.testing.assert_close(tensor, _weights(tmp_path / "straight")[name], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_three_ranks_decode_what_one_does(settings, small, tmp_path: Path) -> None:
+    """31 examples: the shares are 11, 10 and 10."""
+    more = ["dataset.test_rows=31", "trainer.max_steps=4", "trainer.save_steps=0"]
+    three = _on_ranks(3, "", settings, tmp_path / "three", *more, "trainer.batch_size=4", "beside=expectation")
+    assert three.returncode == 0, three.stderr
+    one = read_record(run(small(*SETTINGS, *more, "trainer.batch_size=12", "beside=expectation")))
+    (path,) = (tmp_path / "three").glob("*/record.json")
+    record = read_record(path)
+    assert record.num_devices == 3
+    assert {name: value for name, value in record.metrics.items() if name.startswith("test/")} == {
+        name: value for name, value in one.metrics.items() if name.startswith("test/")
+    }
+    assert record.ids_sha256 == one.ids_sha256
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_run_with_its_own_error(settings, tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = _on_ranks(2, "die", settings, tmp_path, "trainer.batch_size=8")
+    assert done.returncode != 0
+    assert time.monotonic() - started < 120
+    assert "the second rank's own trouble" in done.stderr
+    assert not list(tmp_path.glob("*/record.json"))
+
+
+@pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
+def test_several_processes_are_asked_for_and_there_is_one(trainer: str, small) -> None:
+    with pytest.raises(UserError, match=f"trainer.parallel={trainer}: this is one process; start several with"):
+        run(small(f"trainer={trainer}"))

@@ -54,6 +54,7 @@ GROUPS = {
     "dataset": "what is read",
     "scale": "tiny: two CPU cores, a minute; small: one GPU, from scratch; paper: the paper's settings",
     "decoding": "how the answer is read off",
+    "beside": "what else it is read by: metrics as test/mae@expectation",
     "tracking": "where metrics are mirrored",
 }
 

@@ -57,8 +57,8 @@ def canonical(config: Any) -> str:
 def run_id(config: Any) -> str:
     """``<dataset>-<model>-<loss>-s<seed>-<hash>``; the hash alone decides, the words are for people.
 
-    Left out: output and data folders, resume, tracking, device, decoding and paper_compat (a decoding is a reading
-    of a trained model; both parse rules are in every record).
+    Left out: output and data folders, resume, tracking, device, probe_steps, decoding and paper_compat (a decoding is
+    a reading of a trained model; both parse rules are in every record).
     """
     digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
     return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{digest}"

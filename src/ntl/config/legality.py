@@ -62,8 +62,8 @@ def _leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any, dict[str, A
             yield name, value, dict(field.metadata)
 
 
-def _check_ranges(config: Any) -> None:
-    for name, value, limits in _leaves(config):
+def _check_ranges(config: Any, path: str = "") -> None:
+    for name, value, limits in _leaves(config, path):
         if limits and value != value:
             raise UserError(f"{name}=nan: must be a number.")
         if "min" in limits and value < limits["min"]:
@@ -117,20 +117,30 @@ def _check_family(config: Any) -> None:
             )
 
 
-def _check_decoding(config: Any) -> None:
-    decoding = config.decoding
-    chosen = f"decoding={decoding.name}"
+def _check_decoding(config: Any, decoding: Any, group: str = "decoding") -> None:
+    chosen = f"{group}={decoding.name}"
+    other = "use decoding=greedy or decoding=beam" if group == "decoding" else "leave it out"
     if decoding.answers and config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
         raise UserError(
             f"{chosen} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and this decoding "
-            f"reads an answer {reads}; use decoding=greedy or decoding=beam."
+            f"reads an answer {reads}; {other}."
         )
     if decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers:
         raise UserError(
             f"{chosen} tokenizer={config.tokenizer.name}: its numbers are no text of their tokens, and this decoding "
-            f"reads {' or '.join(decoding.tokenizers)}; use decoding=greedy or decoding=beam."
+            f"reads {' or '.join(decoding.tokenizers)}; {other}."
         )
+
+
+def _check_beside(config: Any, name: str, reading: Any) -> None:
+    _check_ranges(reading, f"beside.{name}.")
+    if reading.head != config.model.head:
+        raise UserError(
+            f"model={config.model.name} beside={reading.name}: this model has {HEADS[config.model.head]}, and this "
+            f"decoding is for {HEADS.get(reading.head, reading.head)}; leave it out."
+        )
+    _check_decoding(config, reading, "beside")
 
 
 def validate(config: Any) -> None:
@@ -147,7 +157,14 @@ def validate(config: Any) -> None:
             "set trainer.eval_steps, or trainer.schedule=constant."
         )
     _check_family(config)
-    _check_decoding(config)
+    _check_decoding(config, config.decoding)
+    for name, reading in config.beside.items():
+        _check_beside(config, name, reading)
+    if config.probe_steps and (config.model.head != "lm" or config.dataset.answers != "number"):
+        raise UserError(
+            f"probe_steps={config.probe_steps}: a probe is the relative error of generated numbers, which "
+            f"model={config.model.name} dataset={config.dataset.name} do not give; leave it out."
+        )
     if config.model.lora.rank and not config.model.pretrained:
         raise UserError(
             f"model.lora.rank={config.model.lora.rank} model.pretrained=false: an adapter changes weights that were "

@@ -32,6 +32,11 @@ def _schema_of(group: str, values: Mapping[str, Any]) -> type | None:
     return None
 
 
+def _merged(group: str, values: Mapping[str, Any]) -> Any:
+    schema = _schema_of(group, values)
+    return values if schema is None else OmegaConf.merge(OmegaConf.structured(schema), values)
+
+
 def from_values(values: Mapping[str, Any], where: str) -> Config:
     """Build the dataclasses that ``values`` (plain dictionaries) came from.
 
@@ -41,9 +46,12 @@ def from_values(values: Mapping[str, Any], where: str) -> Config:
     node = OmegaConf.structured(Config)
     try:
         for key, value in values.items():
-            schema = _schema_of(key, value) if isinstance(value, Mapping) else None
-            merged = value if schema is None else OmegaConf.merge(OmegaConf.structured(schema), value)
-            OmegaConf.update(node, key, merged, merge=schema is None)
+            if key == "beside":
+                for name, reading in value.items():
+                    OmegaConf.update(node, f"beside.{name}", _merged("decoding", reading))
+            else:
+                merged = _merged(key, value) if isinstance(value, Mapping) else value
+                OmegaConf.update(node, key, merged, merge=merged is value)
         config = OmegaConf.to_object(node)
     except OmegaConfBaseException as error:
         raise UserError(f"{where}: {str(error).splitlines()[0]}; written by another version of ntl?") from error

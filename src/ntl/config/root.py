@@ -37,7 +37,10 @@ class TrackingConfig:
 
 @dataclass
 class Config:
-    """One training run. Fields below ``seed`` say where things are, not what is computed (ntl.config.identity)."""
+    """One training run. Fields below ``seed`` say where things are, not what is computed (ntl.config.identity).
+
+    ``probe_steps``: so often a few test examples are decoded while it trains (``ntl.training.probe``); 0 means never.
+    """
 
     model: ModelConfig = MISSING
     tokenizer: TokenizerConfig = MISSING
@@ -47,8 +50,11 @@ class Config:
     scale: ScaleConfig = MISSING
     trainer: TrainerConfig = MISSING
     decoding: DecodingConfig = MISSING
+    # Other readings of the trained model, whose scores the record keeps as "<split>/<metric>@<name>".
+    beside: dict[str, DecodingConfig] = field(default_factory=dict)
     seed: int = field(default=1, metadata={"min": 0, "max": 2**32 - 1})
     paper_compat: bool = False
+    probe_steps: int = field(default=0, metadata={"min": 0})
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     resume: str = "auto"
     output_dir: str = "outputs"

@@ -1,16 +1,15 @@
-"""Schema of ``config/table``: what a table runs, what it prints, and what the paper prints in the same cells."""
+"""Schema of ``config/table``: what a table runs and prints. What the paper prints there is in ``results/paper``."""
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_origin
 
-from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from omegaconf import MISSING
 
 from ntl.config.errors import UserError
+from ntl.config.paper import PAPER_FOLDER, read_paper
+from ntl.config.typed import read_typed
 
 TABLE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "table"
 
@@ -49,7 +48,10 @@ class ColumnSpec:
 
 @dataclass
 class RowSpec:
-    """``paper``: metric -> [value] or [mean, standard deviation]. ``constant``: mode, median or mean."""
+    """``constant``: mode, median or mean.
+
+    ``paper``: metric -> [value] or [mean, standard deviation], which ``load_table_spec`` takes from ``results/paper``.
+    """
 
     label: str = MISSING
     overrides: list[str] = field(default_factory=list)
@@ -63,13 +65,15 @@ class RowSpec:
 class ScaleSpec:
     """What one scale adds. ``replace`` swaps an override for another, as ``model=t5_small`` for a stand-in.
 
-    ``groups`` keeps only those groups of rows; empty keeps all.
+    ``groups`` keeps only those groups of rows; empty keeps all. ``labels`` is what a group is called at this scale, for
+    example where one stand-in takes the place of several.
     """
 
     seeds: list[int] = MISSING
     overrides: list[str] = field(default_factory=list)
     replace: dict[str, str] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
 
@@ -106,51 +110,36 @@ def table_names(folder: Path = TABLE_FOLDER) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def load_table_spec(name: str, folder: Path = TABLE_FOLDER) -> TableSpec:
-    """Read and check ``<folder>/<name>.yaml``. A mistake in it is a UserError that names the file and the key."""
+def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_FOLDER) -> TableSpec:
+    """Read and check ``<folder>/<name>.yaml``, with the numbers of ``<paper>/<name>.yaml`` where that is there.
+
+    A mistake in either is a UserError that names the file and the key.
+    """
     path = folder / f"{name}.yaml"
     if not path.is_file():
         names = table_names(folder)
         near = get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
         raise UserError(f"no table {name!r}: {hint}")
-    try:
-        raw = OmegaConf.to_container(OmegaConf.load(path))
-    except (YAMLError, OSError, OmegaConfBaseException) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
-    spec = _typed(TableSpec, raw, f"{path}: ")
+    spec: TableSpec = read_typed(TableSpec, path)
     spec.name = name
     _check(spec, path)
+    if (numbers := paper / path.name).is_file():
+        _attach(spec, numbers)
     return spec
 
 
-def _typed(schema: Any, raw: Any, where: str) -> Any:
-    # Piece by piece, because an error within a list of schemas does not say which of its elements is meant.
-    if not isinstance(raw, dict):
-        raise UserError(f"{where.rstrip('.')}: a mapping is expected, not {str(raw)[:40]!r}")
-    parts: dict[str, Any] = {}
-    for item in fields(schema):
-        inner = get_args(item.type)[-1:]
-        if inner and is_dataclass(inner[0]) and item.name in raw:
-            parts[item.name] = _children(inner[0], raw[item.name], get_origin(item.type), f"{where}{item.name}")
-    try:
-        rest = {key: value for key, value in raw.items() if key not in parts}
-        flat = OmegaConf.merge(OmegaConf.structured(schema), rest, {name: type(part)() for name, part in parts.items()})
-        typed = OmegaConf.to_object(flat)
-    except OmegaConfBaseException as error:
-        key = str(error.full_key or error.key or "")
-        raise UserError(f"{where}{key}: {str(error.msg or error).splitlines()[0]}") from error
-    for name, part in parts.items():
-        setattr(typed, name, part)
-    return typed
-
-
-def _children(schema: Any, raw: Any, kind: Any, where: str) -> Any:
-    if not isinstance(raw, kind) or not raw:
-        raise UserError(f"{where}: a {'list' if kind is list else 'mapping'} with something in it is expected")
-    if isinstance(raw, list):
-        return [_typed(schema, item, f"{where}[{index}].") for index, item in enumerate(raw)]
-    return {str(key): _typed(schema, item, f"{where}.{key}.") for key, item in raw.items()}
+def _attach(spec: TableSpec, path: Path) -> None:
+    rows = {(n, row.group, row.label): row for n, block in enumerate(spec.blocks) for row in block.rows}
+    for printed in read_paper(path).rows:
+        where = f"{path}: rows: {' '.join(filter(None, [printed.group, printed.label]))}"
+        row = rows.get((printed.block, printed.group, printed.label))
+        if row is None:
+            raise UserError(f"{where}: block {printed.block} of table {spec.name!r} has no such row")
+        metrics = [column.metric for column in spec.blocks[printed.block].columns]
+        if lost := [metric for metric in printed.values if metric not in metrics]:
+            raise UserError(f"{where}: {lost[0]} has no column in table {spec.name!r}")
+        row.paper = printed.values
 
 
 def _check(spec: TableSpec, path: Path) -> None:
@@ -164,19 +153,18 @@ def _check(spec: TableSpec, path: Path) -> None:
             _check_format(column.format, f"{where}.columns: {column.metric}: format")
             _check_format(column.paper_format, f"{where}.columns: {column.metric}: paper_format")
         for row in block.rows:
-            _check_row(row, metrics, f"{where}.rows: {row.label}")
+            _check_row(row, f"{where}.rows: {row.label}")
         for scale, part in block.scales.items():
             if not part.seeds or len(set(part.seeds)) < len(part.seeds):
                 raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
-            if lost := sorted(set(part.groups) - groups):
-                raise UserError(f"{where}.scales.{scale}.groups: no row has the group {lost[0]!r}")
+            for key, named in (("groups", part.groups), ("labels", part.labels)):
+                if lost := sorted(set(named) - groups):
+                    raise UserError(f"{where}.scales.{scale}.{key}: no row has the group {lost[0]!r}")
 
 
-def _check_row(row: RowSpec, metrics: list[str], where: str) -> None:
-    if lost := [metric for metric in row.paper if metric not in metrics]:
-        raise UserError(f"{where}: paper.{lost[0]} has no column")
-    if wrong := [metric for metric, numbers in row.paper.items() if len(numbers) not in (1, 2)]:
-        raise UserError(f"{where}: paper.{wrong[0]} must be [value] or [mean, standard deviation]")
+def _check_row(row: RowSpec, where: str) -> None:
+    if row.paper:
+        raise UserError(f"{where}: paper: the paper's numbers stand in results/paper")
     if (row.role is Role.constant) != bool(row.constant) or (row.constant and row.overrides):
         raise UserError(f"{where}: a constant row has role constant, a constant and no overrides")
 

@@ -20,6 +20,14 @@ class Normalization(Enum):
     micro_batch = "micro_batch"
 
 
+class Parallel(Enum):
+    """``auto`` is ddp where torchrun started several processes; ``fsdp`` shards weights, gradients and optimizer."""
+
+    auto = "auto"
+    ddp = "ddp"
+    fsdp = "fsdp"
+
+
 def _count(default: int) -> int:
     return field(default=default, metadata={"min": 1})
 
@@ -56,3 +64,4 @@ class TrainerConfig:
     length_bucketing: bool = False
     max_input_length: int = field(default=512, metadata={"min": 8})
     num_workers: int = field(default=0, metadata={"min": 0})
+    parallel: Parallel = Parallel.auto

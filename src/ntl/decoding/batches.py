@@ -1,7 +1,6 @@
 """What all ways of decoding share: answers, and the order in which examples are read."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +11,10 @@ Example = Mapping[str, Any]
 Collate = Callable[[list[Example]], dict[str, torch.Tensor]]
 
 
+# A plain dict, as answers are pickled between processes.
+NOTHING: Mapping[str, Any] = {}
+
+
 class Answer(NamedTuple):
     """A decoded answer: its text, and its tokens with the end token, if it ended, and without padding.
 
@@ -20,7 +23,7 @@ class Answer(NamedTuple):
 
     text: str
     token_ids: list[int]
-    about: Mapping[str, Any] = MappingProxyType({})
+    about: Mapping[str, Any] = NOTHING
 
 
 Read = Callable[[Sequence[Example], Mapping[str, torch.Tensor]], list[Answer]]

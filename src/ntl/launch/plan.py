@@ -1,12 +1,15 @@
 """From override lists to runs: composed, named, each once, and parted into those with a record and those without."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ntl.config import compose, run_id
+from ntl.config.identity import plain
 from ntl.config.root import Config
+from ntl.results import lacking_readings, read_record
 
 # A log line is far shorter; only the end of the file is read.
 _TAIL_BYTES = 8192
@@ -22,6 +25,14 @@ class Run:
     folder: Path
     kind: tuple[str, ...]
     max_steps: int
+    beside: Mapping[str, Any] = field(default_factory=dict)  # settings of each reading beside the run's own
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a record is there that was read in all the ways that are asked for."""
+        if not self.record.is_file() or not self.beside:
+            return self.record.is_file()
+        return not lacking_readings(read_record(self.record).config, self.beside)
 
     @property
     def record(self) -> Path:
@@ -59,11 +70,14 @@ def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tup
     composed: dict[str, tuple[Config, tuple[str, ...]]] = {}
     for overrides in runs:
         config = compose([*overrides, *place])
-        composed.setdefault(run_id(config), (config, (*overrides, *place)))
+        name = run_id(config)
+        # Tables that share a run may ask for different readings of it: the one that asks for more is run.
+        if name not in composed or len(config.beside) > len(composed[name][0].beside):
+            composed[name] = (config, (*overrides, *place))
     several = len({config.model.name for config, _ in composed.values()}) > 1
     planned = [_run(name, config, overrides, several) for name, (config, overrides) in composed.items()]
-    todo = [run for run in planned if not run.record.is_file()]
-    return sorted(todo, key=lambda run: -run.max_steps), [run for run in planned if run.record.is_file()]
+    todo = [run for run in planned if not run.is_done]
+    return sorted(todo, key=lambda run: -run.max_steps), [run for run in planned if run.is_done]
 
 
 def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool) -> Run:
@@ -75,6 +89,7 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
         folder=Path(config.output_dir) / name,
         kind=(config.dataset.name, config.model.name, config.scale.name),
         max_steps=config.trainer.max_steps,
+        beside=plain(config.beside),
     )
 
 

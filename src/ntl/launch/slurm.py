@@ -124,7 +124,7 @@ class _Watch:
         run, job = self._runs[index], self._jobs[index]
         self._gone[index] = 0 if state in ACTIVE else self._gone[index] + 1
         # The state changes before the files of another machine are seen, and a job that is unknown may come back.
-        if run.record.is_file() and state not in ACTIVE:
+        if run.is_done and state not in ACTIVE:
             error = None
         elif self._gone[index] < LOOKS:
             return

@@ -78,4 +78,4 @@ def train(raw: DictConfig) -> None:
 def _ended(run: Run, result: JobReturn) -> Ended:
     if result.status is JobStatus.FAILED:
         return Ended(run, 0.0, error_line(result._return_value))
-    return Ended(run, 0.0, "" if run.record.is_file() else f"it ended without {run.record}")
+    return Ended(run, 0.0, "" if run.is_done else f"it ended without {run.record}")

@@ -6,6 +6,7 @@ from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.results.load import load_records as load_records
+    from ntl.results.match import lacking_readings as lacking_readings
     from ntl.results.match import missing_runs as missing_runs
     from ntl.results.match import table_runs as table_runs
     from ntl.results.packing import pack_bits as pack_bits

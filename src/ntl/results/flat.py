@@ -4,6 +4,8 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
+from ntl.results.text import paper_difference
+
 if TYPE_CHECKING:
     from ntl.results.table import Table
 
@@ -23,6 +25,7 @@ FIELDS = (
     "best",
     "paper_mean",
     "paper_sd",
+    "minus_paper",
     "seeds",
     "values",
     "records",
@@ -43,7 +46,8 @@ def cells(table: "Table") -> list[dict[str, Any]]:
                     if summary
                     else [0, 0, None, None, None, None]
                 )
-                papers = [cell.paper[0] if cell.paper else None, cell.paper[1] if len(cell.paper) > 1 else None]
+                paper_sd = cell.paper[1] if len(cell.paper) > 1 else None
+                papers = [cell.paper[0] if cell.paper else None, paper_sd, paper_difference(cell)]
                 seeds = [] if row.spec.constant else list(cell.seeds)
                 origin = [record.id for record in row.records.values()]
                 rest = [seeds, list(summary.values) if summary else [], origin, row.command]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ntl.config import UserError
 from ntl.results.record import RunRecord, read_record
@@ -28,10 +29,20 @@ def _record_files(folder: Path) -> Iterator[Path]:
         yield from _record_files(child)
 
 
+def _less_readings(record: RunRecord) -> dict[str, Any]:
+    return {key: value for key, value in record.config.items() if key != "beside"}
+
+
+def _worth(path: Path, record: RunRecord) -> tuple[int, bool]:
+    # One that was read in more ways has all that the other has.
+    return len(record.config.get("beside", {})), path.name == RECORD
+
+
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     """All records under the folders, sorted by id; a folder that does not exist holds none.
 
-    The same id twice: the run folder's record counts when both have the same config, else a UserError names both.
+    The same id twice: the record with more decodings beside its own counts, else the run folder's, when both have the
+    same config, else a UserError names both.
     """
     found: dict[str, tuple[Path, RunRecord]] = {}
     for folder in folders:
@@ -39,9 +50,9 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
             record = read_record(path)
             if record.id in found:
                 other, known = found[record.id]
-                if known.config != record.config:
+                if _less_readings(known) != _less_readings(record):
                     raise UserError(f"{path} and {other} have the id {record.id} but different configs: remove one")
-                if path.name != RECORD or other.name == RECORD:
+                if _worth(other, known) >= _worth(path, record):
                     continue
             found[record.id] = (path, record)
     return [found[key][1] for key in sorted(found)]

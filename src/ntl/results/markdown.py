@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from ntl.results.text import (
     DIFFERENCE_LEGEND,
-    LEGEND,
     difference_text,
     header,
+    legend,
     not_in_records,
-    paper_text,
+    paper_line,
     value_text,
 )
 
@@ -32,7 +32,7 @@ def _row(row: "TableRow") -> str:
     for cell in row.cells:
         text = value_text(cell, row)
         text = f"**{text}**" if cell.best else text
-        paper = paper_text(cell)
+        paper = paper_line(cell)
         cells.append(f"{text}<br>paper {paper}" if paper else text)
     return _line([escape(row.spec.label), "" if row.spec.constant else str(len(row.records)), *cells])
 
@@ -51,7 +51,7 @@ def _block(block: "Block") -> list[str]:
             group = row.spec.group
             lines.append(_line([f"*{escape(group)}*" if group else "", *[""] * (len(headers) + 1)]))
         lines.append(_row(row))
-    lines += ["", LEGEND, "", *[f"- {escape(note)}" for note in block.notes]]
+    lines += ["", legend(block), "", *[f"- {escape(note)}" for note in block.notes]]
     if block.differences:
         lines += ["", f"Differences. {DIFFERENCE_LEGEND}", "", _line(["", *headers])]
         lines.append(_line(["---"] + ["---:"] * len(headers)))

@@ -6,7 +6,7 @@ the composed row has the run's id, because then the setting only repeated what t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,8 @@ from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.results.record import RunRecord
 
 # Where a run happens, not what it computes (ntl.config.identity leaves them out of the id); the seed is matched apart.
-PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed"}
+# A reading beside the run's own adds metrics and changes none.
+PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed", "beside", "probe_steps"}
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
@@ -74,11 +75,12 @@ def plan_block(block: BlockSpec, scale: str, where: str) -> list[RowPlan]:
         return []
     plans: list[RowPlan] = []
     for row in block.rows:
+        named = replace(row, group=part.labels.get(row.group, row.group))
         if row.role is Role.constant:
-            plans.append(RowPlan(row, (), {}, ()))
+            plans.append(RowPlan(named, (), {}, ()))
         elif not part.groups or row.group in part.groups:
             overrides = _row_overrides(block, part, row, scale)
-            plans.append(RowPlan(row, overrides, _pins(overrides, f"{where}: {row.label}"), tuple(part.seeds)))
+            plans.append(RowPlan(named, overrides, _pins(overrides, f"{where}: {row.label}"), tuple(part.seeds)))
     runs = [plan for plan in plans if plan.overrides]
     for index, first in enumerate(runs):
         for second in runs[index + 1 :]:
@@ -128,6 +130,23 @@ def missing_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> l
     return [run for run in table_runs(spec, scale) if tuple(run) not in have]
 
 
+def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """The names in ``wanted`` (name -> settings of a decoding) that a record's config does not have beside its own."""
+    have = config.get("beside", {})
+    return [name for name, settings in wanted.items() if have.get(name) != settings]
+
+
+def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
+    if key == "beside":
+        return pinned == "none" or pinned in config.get("beside", {})
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return False
+        node = node[part]
+    return _same(pinned, node)
+
+
 def _same(pinned: Any, stored: Any) -> bool:
     # A group is pinned by its choice, which every group's config carries as its name.
     if isinstance(stored, Mapping) and isinstance(pinned, str):
@@ -137,15 +156,7 @@ def _same(pinned: Any, stored: Any) -> bool:
 
 
 def _has_values(pins: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    for key, pinned in pins.items():
-        node: Any = config
-        for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
-                return False
-            node = node[part]
-        if not _same(pinned, node):
-            return False
-    return True
+    return all(_has_value(key, pinned, config) for key, pinned in pins.items())
 
 
 def unpinned(plan: RowPlan, record: RunRecord) -> list[str]:

@@ -17,13 +17,18 @@ BROUGHT = ("objective", "decoding")
 def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
     """One sentence or two each, in a fixed order; what does not apply is left out."""
     part = block.scales[scale]
-    remarks = [block.note, part.note, _stand_ins(scale, part.replace, part.groups), _unparsable(block, plans, records)]
+    remarks = [
+        block.note,
+        part.note,
+        _stand_ins(scale, part.replace, bool(part.groups) and not part.labels),
+        _unparsable(block, plans, records),
+    ]
     every = [record for have in records for record in have.values()]
     remarks += [_settings(plans, records), _data(every), _origin(every)]
     return [" ".join(remark.split()) for remark in remarks if remark]
 
 
-def _stand_ins(scale: str, replace: Mapping[str, str], groups: Sequence[str]) -> str:
+def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:
     pairs = [
         f"{new.removeprefix('model=')} stands in for {old.removeprefix('model=')}"
         for old, new in replace.items()
@@ -31,8 +36,8 @@ def _stand_ins(scale: str, replace: Mapping[str, str], groups: Sequence[str]) ->
     ]
     if not pairs:
         return ""
-    left_out = "; the other models are left out" if groups else ""
-    return f"At scale={scale} {', '.join(pairs)}{left_out}. The paper's numbers are those of the published models."
+    others = "; the other models are left out" if left_out else ""
+    return f"At scale={scale} {', '.join(pairs)}{others}. The paper's numbers are those of the published models."
 
 
 def _unparsable(block: BlockSpec, plans: Sequence[RowPlan], records: Records) -> str:

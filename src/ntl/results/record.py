@@ -14,6 +14,7 @@ from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_
 SCHEMA = 1
 SIZE_LIMIT = 10 * 1024  # bytes, less what size_of_summary leaves out
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
+PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 Json = dict[str, Any]
 
 # Schema n -> the function that turns a record of schema n into one of schema n + 1.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ntl.config.table import ColumnSpec, RowSpec, TableSpec, load_table_spec
 from ntl.results.compare import Difference, Grid, best_rows, constant_values, differences
+from ntl.results.gains import control_note, example_note
 from ntl.results.match import RowPlan, plan_table, row_records
 from ntl.results.notes import notes
 from ntl.results.record import RunRecord
@@ -135,7 +136,9 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         every = [record for have in by_row for record in have.values()]
         for plan, line in zip(plans, grid, strict=True):
             if plan.row.constant:
-                line.update({c.metric: constant_values(f"{c.metric}:{plan.row.constant}", every) for c in columns})
+                # However the model's answers are read, a constant answer is the same one.
+                keys = {c.metric: f"{c.metric.partition('@')[0]}:{plan.row.constant}" for c in columns}
+                line.update({metric: constant_values(key, every) for metric, key in keys.items()})
         best = best_rows(columns, plans, grid)
         rows = []
         for index, (plan, have, line) in enumerate(zip(plans, by_row, grid, strict=True)):
@@ -146,6 +149,10 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
             by_seed = dict(sorted(have.items()))
             rows.append(TableRow(plan, by_seed, cells, missing, command(plan, missing) if missing else ""))
         compared = differences(columns, plans, grid, by_row)
-        remarks = notes(block, scale, plans, by_row)
-        blocks.append(Block(block.title, columns, tuple(rows), tuple(compared), tuple(remarks)))
+        remarks = [
+            *notes(block, scale, plans, by_row),
+            control_note(columns, plans, grid),
+            example_note(columns, plans, by_row),
+        ]
+        blocks.append(Block(block.title, columns, tuple(rows), tuple(compared), tuple(filter(None, remarks))))
     return Table(spec.name, scale, spec.title, spec.note, tuple(blocks))

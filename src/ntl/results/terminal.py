@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ntl.results.text import difference_text, header, not_in_records, paper_text, value_text
+from ntl.results.text import difference_text, header, not_in_records, paper_line, value_text
 
 if TYPE_CHECKING:
     from ntl.results.table import Block, Table
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def _block(block: "Block") -> list[RenderableType]:
     # Text, not str: rich would read "[0.41, 0.45]" as markup.
     grid = RichTable(title=Text(block.title), title_justify="left")
-    grid.add_column("")
+    grid.add_column("", no_wrap=True)
     grid.add_column("n", justify="right")
     for column in block.columns:
         grid.add_column(Text(header(column)), justify="right")
@@ -27,7 +27,7 @@ def _block(block: "Block") -> list[RenderableType]:
         cells = []
         for cell in row.cells:
             text = Text(value_text(cell, row), style="bold" if cell.best else "")
-            if paper := paper_text(cell):
+            if paper := paper_line(cell):
                 text.append(f"\npaper {paper}", style="not bold dim")
             cells.append(text)
         grid.add_row(Text(row.spec.label), "" if row.spec.constant else str(len(row.records)), *cells)

@@ -12,11 +12,17 @@ LEGEND = (
     "Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. "
     "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0."
 )
+PAPER_LEGEND = " In brackets behind the paper's value: ours minus it."
 DIFFERENCE_LEGEND = (
     "Mean difference over the seeds of both rows [95% t interval] seeds with that sign; bold: the interval excludes 0. "
     "With one common seed an interval is a bootstrap over test examples. Not corrected for the number of comparisons."
 )
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
+
+
+def legend(block: "Block") -> str:
+    papers = any(cell.paper for row in block.rows for cell in row.cells)
+    return LEGEND + PAPER_LEGEND if papers else LEGEND
 
 
 def header(column: ColumnSpec) -> str:
@@ -28,26 +34,48 @@ def number(value: float, spec: str) -> str:
     return format(value, f"z{spec}")
 
 
-def value_text(cell: "Cell", row: "TableRow") -> str:
-    """``-`` without a record, ``undefined`` for a metric that has no value, else the mean, its spread and interval."""
+def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
+    """The mean with its spread, and the interval with how many seeds have the metric where not all do.
+
+    ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
+    """
     summary, spec = cell.summary, cell.column.format
     if summary is None:
-        return "-"
+        return "-", ""
     if summary.mean is None:
-        return "undefined"
+        return "undefined", ""
     if summary.sd is None or summary.low is None or summary.high is None:
-        text = ", ".join(number(value, spec) for value in summary.values)
+        text, interval = ", ".join(number(value, spec) for value in summary.values), ""
     else:
+        text = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)}"
         interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
-        text = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)} {interval}"
     if summary.undefined:
         text = f"undefined in {summary.undefined} of {summary.n + summary.undefined}, else {text}"
-    return text if row.spec.constant or len(cell.seeds) == len(row.records) else f"{text} (n={len(cell.seeds)})"
+    if not row.spec.constant and len(cell.seeds) != len(row.records):
+        interval = f"{interval} (n={len(cell.seeds)})".strip()
+    return text, interval
+
+
+def value_text(cell: "Cell", row: "TableRow") -> str:
+    """Both of ``value_parts`` in one line."""
+    return " ".join(filter(None, value_parts(cell, row)))
 
 
 def paper_text(cell: "Cell") -> str:
     """The paper's number as printed there, empty where it prints none."""
     return " ± ".join(number(value, cell.column.paper_format) for value in cell.paper)
+
+
+def paper_line(cell: "Cell") -> str:
+    """The paper's number and, where there is a mean of ours, how far that is from it; empty where it prints none."""
+    text, away = paper_text(cell), paper_difference(cell)
+    return text if away is None else f"{text} ({format(away, f'+z{cell.column.format}')})"
+
+
+def paper_difference(cell: "Cell") -> float | None:
+    """Our mean minus the paper's; None without either."""
+    mean = cell.summary.mean if cell.summary else None
+    return mean - cell.paper[0] if cell.paper and mean is not None else None
 
 
 def difference_text(cell: DifferenceCell) -> str:

@@ -1,16 +1,17 @@
 """Our trainer config as transformers' training arguments."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
 
-from ntl.config import Config
-from ntl.config.trainer import Schedule
+from ntl.config import Config, UserError
+from ntl.config.trainer import Parallel, Schedule
 from ntl.training.environment import pick_device
 
-# A rank waits this long for another: the first one decodes alone.
+# A rank waits this long for another: the first one prepares the data alone. One that dies ends them all, by torchrun.
 RANK_TIMEOUT_SECONDS = 24 * 3600
 
 SCHEDULER = {
@@ -21,11 +22,34 @@ SCHEDULER = {
 }
 
 
-def training_arguments(config: Config, checkpoints: Path) -> Seq2SeqTrainingArguments:
-    """Nothing here reports anywhere or writes outside ``checkpoints``; logging is ``ntl.training.tracking``."""
+def several_processes() -> bool:
+    """Whether torchrun started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def check_processes(config: Config) -> None:
+    """Raise ``UserError`` where the config asks for several processes and this is the only one."""
+    parallel = config.trainer.parallel
+    if parallel is not Parallel.auto and not several_processes():
+        raise UserError(
+            f"trainer.parallel={parallel.name}: this is one process; start several with "
+            "`torchrun --standalone --nproc-per-node 2 train.py ...`, or leave trainer= out."
+        )
+
+
+def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] = ()) -> Seq2SeqTrainingArguments:
+    """Nothing here reports anywhere or writes outside ``checkpoints``; logging is ``ntl.training.tracking``.
+
+    layers: classes of the model's blocks, each of which is gathered alone under ``Parallel.fsdp``.
+    """
+    check_processes(config)
     trainer = config.trainer
     on_cpu = pick_device(config.device).type == "cpu"
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    several = several_processes()
+    sharding: dict[str, Any] = {}
+    if trainer.parallel is Parallel.fsdp:
+        # transformers types fsdp as text for its command line, and takes a truth value.
+        sharding = {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": list(layers)}}
     scheduler: dict[str, Any] = {}
     if trainer.schedule is Schedule.plateau:
         scheduler = {"factor": trainer.factor, "patience": trainer.patience}
@@ -67,6 +91,7 @@ def training_arguments(config: Config, checkpoints: Path) -> Seq2SeqTrainingArgu
         report_to="none",
         disable_tqdm=True,
         log_level="error",
+        **sharding,
     )
     # One process uses one device: with more, transformers would split each batch over threads (nn.DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)

@@ -52,17 +52,17 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     # Mistakes show before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
     from ntl.training.checkpoints import step_of
-    from ntl.training.prediction import check_lengths, decode_splits
+    from ntl.training.prediction import check_lengths, decode_splits, predictions_name
     from ntl.training.restore import restore
 
     session, checkpoint = restore(folder, overrides, say)
-    parts = [config.decoding.name, str(config.decoding.num_beams)]
+    name = predictions_name(config.decoding)
     if step_of(checkpoint) < config.trainer.max_steps:
-        parts.append(checkpoint.name)
+        name = predictions_name(config.decoding, checkpoint.name)
         say(f"{checkpoint}: not the last of the {config.trainer.max_steps:,} steps.")
     elif plain(config.decoding) == plain(own.decoding):
-        parts = []
-    path = folder / f"{'-'.join(['predictions', *parts])}.jsonl"
+        name = PREDICTIONS
+    path = folder / name
     check_lengths(session)
     with one_line_when_full(folder):
         decode_splits(session, session.dataset.test_splits, path)

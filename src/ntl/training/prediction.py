@@ -4,17 +4,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntl.config import UserError
+from ntl.config import DecodingConfig, UserError
 from ntl.config.identity import plain
 from ntl.config.target import locate
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.training.progress import DecodingLines
+from ntl.training.ranks import from_all, is_first, my_share
 
 if TYPE_CHECKING:
     from ntl.training.session import Session
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
+# What a record keeps of a decoding that is not its own: a record is small.
+BESIDE_METRICS = (
+    "accuracy",
+    "mae",
+    "rmse",
+    "r2",
+    "pearson",
+    "mape_clipped",
+    "mape_median",
+    "within_1_percent",
+    "rmse_truth",
+    "covered",
+)
 
 
 def max_new_tokens(session: "Session") -> int:
@@ -46,22 +60,50 @@ def check_lengths(session: "Session") -> None:
             )
 
 
-def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
-    """Decode every example of the splits, write the predictions file, and score it from what was written."""
-    config = session.config.decoding
+def predictions_name(decoding: DecodingConfig, *more: str) -> str:
+    """The file of a decoding that is not the run's own."""
+    return f"{'-'.join(['predictions', decoding.name, str(decoding.num_beams), *more])}.jsonl"
+
+
+def decode_beside(session: "Session", names: Sequence[str]) -> dict[str, float]:
+    """Decode by these of ``config.beside``, too: "<split>/<metric>@<name>" for each of ``BESIDE_METRICS``."""
+    found = {}
+    for name in names:
+        decoding = session.config.beside[name]
+        session.say(f"decoding by {name}:")
+        path = session.folder / predictions_name(decoding)
+        scores = decode_splits(session, session.dataset.test_splits, path, decoding)
+        metrics = scores.metrics if scores else {}
+        for split in session.dataset.test_splits:
+            known = [metric for metric in BESIDE_METRICS if f"{split}/{metric}" in metrics]
+            found.update({f"{split}/{metric}@{name}": metrics[f"{split}/{metric}"] for metric in known})
+    return found
+
+
+def decode_splits(session: "Session", splits: Sequence[str], path: Path, decoding: DecodingConfig | None = None) -> Any:
+    """Decode every example of the splits, write the predictions file, and score it from what was written.
+
+    ``decoding`` is the run's own unless another is given. Of several processes each decodes its share; the first one
+    writes and scores, and the others get None.
+    """
+    config = decoding or session.config.decoding
     rows: list[dict[str, Any]] = []
     count_malformed: Any = getattr(session.tokenizer, "count_malformed", None)
     for split in splits:
         texts, examples = session.rows(split), session.encoded(split)
-        predictions = locate(config._target_)(
+        share = my_share(len(texts))
+        mine = locate(config._target_)(
             config,
             model=session.model,
             tokenizer=session.tokenizer,
-            examples=examples,
+            examples=[examples[index] for index in share],
             collate=session.collator.prompts,
             max_new_tokens=max_new_tokens(session),
-            progress=DecodingLines(session.say, split, len(texts)),
+            progress=DecodingLines(session.say, split, len(share)),
         )
+        predictions = from_all(mine)
+        if predictions is None:
+            continue
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
             line: dict[str, Any] = _line(session, split, row, prediction.text) | prediction.about
             if session.dataset.metrics == "text":
@@ -70,6 +112,8 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path) -> Any:
                 line["malformed"] = count_malformed(prediction.token_ids)
             rows.append(line)
         session.say(f"decoded {split}: {len(texts):,} examples")
+    if not is_first():
+        return None
     baselines = {}
     if session.dataset.metrics == "number":
         baselines = constant_baselines(session.dataset.train_targets(session.data_dir))

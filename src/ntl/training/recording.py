@@ -8,6 +8,7 @@ import torch
 from ntl.config.identity import plain
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
+from ntl.results.record import PROBE
 from ntl.training.environment import device_name, packages, peak_memory_bytes
 from ntl.training.tracking import METRICS, read_metrics
 
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from ntl.training.trainer import ObjectiveTrainer
 
 # Where a run lies and who watches it is no part of what was computed.
-NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device")
+NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device", "probe_steps")
 FOLDERS = ("output_dir", "data_dir")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
 
 def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
     series = {name: [(line["step"], line[name]) for line in lines if name in line] for name in CURVES}
+    probes = [(line["step"], values) for line in lines if isinstance(values := line.get("probe"), dict)]
+    for group in sorted({group for _, values in probes for group in values}):
+        series[f"{PROBE}{group}"] = [(step, values[group]) for step, values in probes if group in values]
     return {name: thin_curve(points) for name, points in series.items() if points}
 
 

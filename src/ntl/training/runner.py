@@ -11,7 +11,7 @@ from ntl.config import Config, UserError, run_id
 from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.models import require, source
-from ntl.results import read_record
+from ntl.results import lacking_readings, read_record
 from ntl.training.disk import one_line_when_full
 
 PUBLISHED_AT_TINY = (
@@ -40,16 +40,14 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
     folder = Path(config.output_dir) / run_id(config)
     record_path = folder / "record.json"
     if record_path.is_file():
-        _report_finished(record_path, config)
-        return record_path
+        return _already_finished(record_path, config)
     if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
         require(source(config.model))
     if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
         say(PUBLISHED_AT_TINY.format(name=config.model.name))
     with _only_one(folder):
         if record_path.is_file():  # written by the process that had the folder until now
-            _report_finished(record_path, config)
-            return record_path
+            return _already_finished(record_path, config)
         # Imported here: a mistake in the config must show before torch is loaded.
         from ntl.training.session import Session
 
@@ -57,11 +55,21 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
             return Session(config, folder, overrides, say).run()
 
 
-def _report_finished(record_path: Path, config: Config) -> None:
-    decoded = read_record(record_path).config.get("decoding")
+def _already_finished(record_path: Path, config: Config) -> Path:
+    record = read_record(record_path)
+    decoded = record.config.get("decoding")
+    if lacking := lacking_readings(record.config, plain(config.beside)):
+        say(f"{record_path}: this run is finished; decoding it by {', '.join(lacking)}, too.")
+        # Imported here, as torch comes with it.
+        from ntl.training.again import add_readings
+
+        with one_line_when_full(record_path.parent):
+            add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
+        return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     if decoded != plain(config.decoding):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it otherwise.")
+    return record_path
 
 
 @contextmanager

@@ -27,8 +27,10 @@ from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
-from ntl.training.prediction import check_lengths, decode_splits
+from ntl.training.prediction import check_lengths, decode_beside, decode_splits
+from ntl.training.probe import Probe
 from ntl.training.progress import ProgressLines
+from ntl.training.ranks import whole_state
 from ntl.training.recording import build_record
 from ntl.training.sources import tokenizer_for
 from ntl.training.tracking import METRICS, MetricsFile, mirror
@@ -132,7 +134,7 @@ class Session:
         self._warn_of_losses(train)
         return ObjectiveTrainer(
             model=self.objective(),
-            args=training_arguments(self.config, self.checkpoints),
+            args=training_arguments(self.config, self.checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
             eval_dataset=self.encoded("validation").first(self.config.trainer.eval_rows),
             data_collator=self.collator,
@@ -192,6 +194,10 @@ class Session:
         tracker = mirror(self.config, self.folder.name, self.folder, self.say)
         trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(self.say))
+        if self.config.probe_steps:
+            if trainer.args.world_size > 1:
+                raise UserError("probe_steps: works on one device; leave it out, or train on one.")
+            trainer.add_callback(Probe(self, self.config.probe_steps, self.folder / METRICS))
         with stop:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if stop.requested(trainer.args.device):
@@ -200,8 +206,11 @@ class Session:
         validation = _validate(trainer)
         seen = trainer.examples_and_tokens_seen()
         path = self.folder / "record.json"
+        self._gather_model(trainer)
+        scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
+        beside = decode_beside(self, list(self.config.beside))
         if trainer.is_world_process_zero():
-            scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
+            scores.metrics.update(beside)
             seconds = time.monotonic() - started
             record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
             write_record(path, record)
@@ -209,6 +218,15 @@ class Session:
             tracker.finish(record.metrics)
         trainer.accelerator.wait_for_everyone()
         return path
+
+    def _gather_model(self, trainer: ObjectiveTrainer) -> None:
+        # Generation asks a model for its weights at every token: it is worth holding them whole.
+        if trainer.is_fsdp_enabled:
+            state = whole_state(self.model)
+            del self.model
+            model: Any = self.model
+            model.load_state_dict(state)
+            model.to(trainer.args.device)
 
     def _make_folder(self) -> None:
         try:

@@ -14,6 +14,7 @@ from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
 from ntl.training.objectives.parts import Parts
+from ntl.training.ranks import whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
 from ntl.training.weights import load_model, save_model
 
@@ -57,6 +58,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless they see a function here; it is never called.
             self.compute_loss_func = evaluation_means
+        if self.args.fsdp and not self.is_fsdp_enabled:
+            raise UserError(
+                "trainer.parallel=fsdp: accelerate shards on accelerators alone; use trainer=ddp on the CPU."
+            )
         # It prints every log line; ntl.training.progress does, more sparingly.
         self.remove_callback(PrinterCallback)
         self.normalization = normalization
@@ -179,10 +184,13 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """A folder that ``from_pretrained`` reads: the model alone, not the objective around it."""
+        model = self._objective().model
+        # Gathered by every process, as each has a part.
+        whole = whole_state(model) if self.is_fsdp_enabled else None
         if not self.args.should_save:
             return
         folder = output_dir or str(self.args.output_dir)
-        save_model(self._objective().model, Path(folder), state_dict)
+        save_model(model, Path(folder), whole)
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
 
@@ -203,7 +211,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
         try:
-            load_model(self._objective().model, folder)
+            if self.is_fsdp_enabled:
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
+            else:
+                load_model(self._objective().model, folder)
         except RuntimeError as error:
             raise UserError(f"{folder}: its weights are those of another model than this run's.") from error
         meters, self.metered_since, seen = read_meters(folder / METERS)

@@ -20,14 +20,12 @@ def has_adapters(model: Any) -> bool:
 def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
     """Write config and weights; of a model with adapters the merged weights, and beside them what was trained.
 
-    state: the weights where the model itself does not hold them whole, under their names in the objective.
+    state: the weights where the model itself does not hold them whole.
     """
     if has_adapters(model):
         folder.mkdir(parents=True, exist_ok=True)
         safetensors.torch.save_file(_contiguous(trained_state(model)), folder / ADAPTERS)
         state = merged_state(model)
-    elif state is not None:
-        state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
     model.save_pretrained(folder, state_dict=state)
 
 

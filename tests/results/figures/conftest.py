@@ -1,11 +1,28 @@
 """Tiny records of everything that a figure reads, with the resolved config that their overrides would give."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ntl.config.figure import FigureSpec, load_figure_spec
+from ntl.config.target import locate
 from ntl.results import RunRecord
+from ntl.results.figures.command import RESULTS
+from ntl.results.figures.runs import Source
+from ntl.results.figures.style import Drawing
+
+
+@pytest.fixture
+def draw() -> Callable[..., Drawing | None]:
+    """A figure, of config/figure where it is named, from these records and the files of this folder."""
+
+    def drawn(figure: str | FigureSpec, records: Sequence[RunRecord] = (), results: Path = RESULTS) -> Drawing | None:
+        spec = load_figure_spec(figure) if isinstance(figure, str) else figure
+        return locate(spec.draw)(spec, Source(records, results))
+
+    return drawn
 
 
 @pytest.fixture

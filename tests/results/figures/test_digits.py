@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ntl.results.figures.digits import draw_digits, shares
+from ntl.results.figures.digits import shares
 
 
 def histograms(*counts: int) -> dict[str, Any]:
@@ -26,12 +26,12 @@ def test_shares_by_hand(tiny_record) -> None:
     assert shares(records[2:], "test", "prediction", "leading").shape == (0, 10)
 
 
-def test_mean_and_range_over_seeds(tiny_record) -> None:
+def test_mean_and_range_over_seeds(tiny_record, draw) -> None:
     records = [
         tiny_record("ce", 1, digit_histograms=histograms(1, 3)),
         tiny_record("ce", 2, digit_histograms=histograms(1, 1)),
     ]
-    drawing = draw_digits(records)
+    drawing = draw("figureA4", records)
     assert drawing is not None
     first, last = drawing.figure.axes
     assert [bar.get_height() for bar in first.patches] == [10] * 10  # type: ignore[attr-defined]
@@ -40,4 +40,4 @@ def test_mean_and_range_over_seeds(tiny_record) -> None:
     ends = [segment[:, 1] for segment in first.collections[0].get_segments()]  # type: ignore[attr-defined]
     np.testing.assert_allclose(ends[1], [50, 75])
     assert "2 seeds a loss" in drawing.caption
-    assert draw_digits([]) is None
+    assert draw("figureA4", []) is None

@@ -1,8 +1,11 @@
 """Figures A1 and A2: groups of records by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from ntl.results.figures.groups import draw_modules, draw_pairs, group_values, pair_grid
+from ntl.config.figure import load_figure_spec
+from ntl.results.figures.groups import group_values, pair_grid
 
 
 def test_values_of_groups_a_seed(tiny_record) -> None:
@@ -24,26 +27,29 @@ def test_the_grid_has_the_median_over_seeds_first_factor_down(tiny_record) -> No
     assert pair_grid({}, "mape").shape == (0, 0)
 
 
-def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record) -> None:
+def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record, draw) -> None:
     groups = {"interpolate": {"1x1": {"mape": 8.2}, "2x2": {"mape": 12.0}}, "extrapolate": {"3x3": {"mape": 5e6}}}
-    drawing = draw_pairs([tiny_record(loss, 1, "multiplication", groups=groups) for loss in ("ce", "ntl_was")])
+    drawing = draw("figureA2", [tiny_record(loss, 1, "multiplication", groups=groups) for loss in ("ce", "ntl_was")])
     assert drawing is not None
     first = drawing.figure.axes[0]
     assert [text.get_text() for text in first.texts] == ["8", "12", ">999"]
     (frame,) = first.patches
     assert (frame.get_width(), frame.get_height()) == (2, 2)  # type: ignore[attr-defined]
     assert "1 seed a loss" in drawing.caption
-    assert draw_pairs([]) is None
-    assert draw_pairs([tiny_record("ce", 1, "multiplication")]) is None
+    assert draw("figureA2", []) is None
+    assert draw("figureA2", [tiny_record("ce", 1, "multiplication")]) is None
 
 
-def test_modules_by_split_with_the_range_over_seeds(tiny_record) -> None:
+def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw) -> None:
     def record(loss: str, seed: int, accuracy: float):
         inside = {"numbers__round": {"accuracy": accuracy}, "algebra__linear": {"accuracy": 0.0}}
         groups = {"interpolate": inside, "extrapolate": {"numbers__round_big": {"accuracy": 0.1}}}
-        return tiny_record(loss, seed, "mathematics", groups=groups)
+        return tiny_record(loss, seed, "multiplication", groups=groups)
 
-    drawing = draw_modules([record("ce", 1, 0.2), record("ce", 2, 0.4), record("ntl_was", 1, 0.5)])
+    spec = load_figure_spec("figureA1")
+    # The rows of a table with more than one seed.
+    spec = replace(spec, panels=[replace(panel, table="evidence", block=1) for panel in spec.panels])
+    drawing = draw(spec, [record("ce", 1, 0.2), record("ce", 2, 0.4), record("ntl_was", 1, 0.5)])
     assert drawing is not None
     inside, outside = drawing.figure.axes
     assert [label.get_text() for label in inside.get_yticklabels()] == ["algebra: linear", "numbers: round"]
@@ -52,4 +58,4 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record) -> None:
     np.testing.assert_allclose(np.asarray(inside.lines[1].get_xdata()), [0, 50])
     assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
     assert "1 to 2 seeds a loss" in drawing.caption
-    assert draw_modules([]) is None
+    assert draw("figureA1", []) is None

@@ -1,29 +1,73 @@
 """Which records stand beside each other in a figure."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from ntl.config import UserError
-from ntl.results.figures.runs import runs_by_loss
+from ntl.config.figure import load_figure_spec
+from ntl.results.figures.command import RESULTS
+from ntl.results.figures.runs import Source, panel_plans, runs_by_loss
+
+SPEC = load_figure_spec("tiny_losses")
+NOISY = SPEC.panels[0]
 
 
-def test_only_runs_that_differ_in_loss_and_seed_alone(tiny_record) -> None:
-    ours = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 7)]
+def runs(records, panel=NOISY):
+    return runs_by_loss(SPEC, panel, Source(records, RESULTS))
+
+
+def test_only_the_runs_of_the_rows(tiny_record) -> None:
+    ours = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 6)]
     others = [
         tiny_record("ntl_was", 3, weight=2.0),
         tiny_record("ntl_was", 4, scale="small"),
         tiny_record("ntl_was", 5, model="t5_tiny"),
         tiny_record("ntl_was", 6, "multiplication"),
-        tiny_record("ntl_was", 7, tokenizer="default"),
-        tiny_record("ntl_was", 8, overrides=["loss=ntl_was", "trainer.max_steps=7"]),
+        tiny_record("ntl_was", 3, tokenizer="default"),
+        tiny_record("ntl_was", 4, overrides=["loss=ntl_was", "trainer.max_steps=7"]),
+        tiny_record("ntl_was", 7),
         tiny_record("gce", 1),
     ]
-    found = runs_by_loss(ours + others, "noisy_numbers")
+    found = runs(ours + others)
     assert list(found) == ["ce", "ntl_was"]
-    assert {loss: list(have) for loss, have in found.items()} == {"ce": [7], "ntl_was": [1, 2]}
+    assert {loss: list(have) for loss, have in found.items()} == {"ce": [6], "ntl_was": [1, 2]}
     assert found["ntl_was"][2] is ours[0]
-    assert runs_by_loss(ours, "mathematics") == {}
+    assert runs([]) == {}
+    assert list(runs(ours, replace(NOISY, rows=NOISY.rows[2:]))) == ["ntl_was"]
 
 
 def test_two_records_of_one_seed_are_an_error(tiny_record) -> None:
-    with pytest.raises(UserError, match=r"noisy_numbers, ce.*two records"):
-        runs_by_loss([tiny_record("ce", 1), tiny_record("ce", 1)], "noisy_numbers")
+    with pytest.raises(UserError, match=r"'CE'.*two records"):
+        runs([tiny_record("ce", 1), tiny_record("ce", 1)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"table": "evidense"}, "no table 'evidense': did you mean 'evidence'"),
+        ({"block": 2}, r"tiny_losses\.yaml: table 'evidence' has no block 2 at scale 'tiny'"),
+        ({"scale": "paper"}, r"tiny_losses\.yaml: table 'evidence' has no block 0 at scale 'paper'"),
+        ({"rows": ["CE", "GCE"]}, r"tiny_losses\.yaml: table 'evidence' has no row 'GCE' there that runs"),
+        ({"rows": ["constant: mean"]}, "has no row 'constant: mean' there that runs"),
+        ({"group": "T5"}, "has no row 'CE' there that runs"),
+        ({"rows": ["CE", "CE"]}, "two rows of table 'evidence' have one loss"),
+    ],
+)
+def test_a_panel_that_names_no_rows_is_one_line(changes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        runs([], replace(NOISY, **changes))
+
+
+def test_a_group_s_rows_in_the_panel_s_order() -> None:
+    panel = replace(NOISY, table="table5", group="Granite 3.1 1B (MoE)", rows=["NTL-WAS, λ = 0.3", "CE"])
+    assert [plan.pins["model"] for plan in panel_plans(SPEC, panel)] == ["granite_moe_tiny"] * 2
+    assert [plan.pins["loss"] for plan in panel_plans(SPEC, panel)] == ["ntl_was", "ce"]
+
+
+def test_files_are_those_of_the_spec() -> None:
+    spec = load_figure_spec("figure3")
+    assert Source([], Path("here")).file(spec, "paper") == Path("here/paper/figure3.yaml")
+    with pytest.raises(UserError, match=r"figure3\.yaml: files\.curves is missing"):
+        Source([], Path("here")).file(spec, "curves")

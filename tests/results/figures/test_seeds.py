@@ -2,11 +2,17 @@
 
 from matplotlib.collections import PathCollection
 
-from ntl.results.figures.seeds import PANELS, draw_seeds, values_by_seed
+from ntl.config.figure import load_figure_spec
+from ntl.results.figures.command import RESULTS
+from ntl.results.figures.runs import Source
+from ntl.results.figures.seeds import values_by_seed
+
+SPEC = load_figure_spec("tiny_losses")
+DATASETS = ("noisy_numbers", "multiplication")
 
 
 def test_values_are_those_of_comparable_runs_that_have_one(tiny_record) -> None:
-    metric = PANELS[0].metric
+    metric = SPEC.panels[0].metric
     records = [
         tiny_record("ce", 1, metrics={metric: 3.0}),
         tiny_record("ce", 2, metrics={metric: 2.0}),
@@ -15,21 +21,22 @@ def test_values_are_those_of_comparable_runs_that_have_one(tiny_record) -> None:
         tiny_record("ntl_was", 3, metrics={metric: 9.0}, weight=2.0),
         tiny_record("ntl_crps", 1, metrics={}),
     ]
-    assert values_by_seed(records, PANELS[0]) == {"ce": {1: 3.0, 2: 2.0}, "ntl_was": {1: 2.5}}
+    found = values_by_seed(SPEC, SPEC.panels[0], Source(records, RESULTS))
+    assert found == {"ce": {1: 3.0, 2: 2.0}, "ntl_was": {1: 2.5}}
 
 
-def test_one_dot_a_run_and_none_without_both_data_sets(tiny_record) -> None:
+def test_one_dot_a_run_and_none_without_both_data_sets(tiny_record, draw) -> None:
     records = [
-        tiny_record(loss, seed, panel.dataset, metrics={panel.metric: 2.0 + seed})
+        tiny_record(loss, seed, dataset, metrics={panel.metric: 2.0 + seed})
         for loss in ("ce", "ntl_was")
         for seed in (1, 2, 3)
-        for panel in PANELS
+        for dataset, panel in zip(DATASETS, SPEC.panels, strict=True)
     ]
-    drawing = draw_seeds(records)
+    drawing = draw(SPEC, records)
     assert drawing is not None
     for axes in drawing.figure.axes:
         dots = [dot for each in axes.collections if isinstance(each, PathCollection) for dot in each.get_offsets()]  # type: ignore[union-attr]
         assert [(float(x), float(y)) for x, y in dots] == [(place, value) for place in (0, 1) for value in (3, 4, 5)]
         assert [label.get_text() for label in axes.get_xticklabels()] == ["CE", "NTL-WAS"]
     assert "3 seeds left, 3 seeds right" in drawing.caption
-    assert draw_seeds(records[::2]) is None
+    assert draw(SPEC, records[::2]) is None

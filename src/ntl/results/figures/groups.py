@@ -2,21 +2,21 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from ntl.results.figures.runs import runs_by_loss
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, PAGE, RASTER, Drawing, panels, seeds_text
+from ntl.config.figure import FigureSpec
+from ntl.results.figures.runs import ByLoss, Source, runs_by_loss
+from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, PAGE, RASTER, Drawing, finish, panels, seeds_text
 from ntl.results.record import RunRecord
 
 SPLITS = ("interpolate", "extrapolate")
 PAIR = re.compile(r"(\d+)x(\d+)")
 PERCENT = (5, 200)  # ends of the colours
-PAIR_LOSSES = ("ce", "ce_digits", "ntl_was")
 
 
 def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> dict[str, list[float]]:
@@ -29,21 +29,24 @@ def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> d
     return found
 
 
-def draw_modules(records: Sequence[RunRecord]) -> Drawing | None:
-    """Figure A1. None where no run of mathematics has modules."""
-    runs = runs_by_loss(records, "mathematics")
-    modules = {
-        split: sorted({group for have in runs.values() for group in group_values(have, split, "accuracy")})
-        for split in SPLITS
-    }
-    rows = {split: names for split, names in modules.items() if names}
-    if not rows:
+def _modules(runs: ByLoss, split: str, metric: str) -> list[str]:
+    return sorted({group for have in runs.values() for group in group_values(have, split, metric)})
+
+
+def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
+    """Figure A1. None where no run has modules."""
+    drawn = []
+    for panel in spec.panels:
+        runs = runs_by_loss(spec, panel, source)
+        if names := _modules(runs, panel.split, panel.metric):
+            drawn.append((panel, runs, names))
+    if not drawn:
         return None
-    ratios = [len(names) for names in rows.values()]
-    figure, axes = panels(PAGE, 1.0 + 0.19 * sum(ratios), 1, len(rows), sharex=True, height_ratios=ratios)
-    for each, (split, names) in zip(axes, rows.items(), strict=True):
+    ratios = [len(names) for _, _, names in drawn]
+    figure, axes = panels(PAGE, 1.0 + 0.19 * sum(ratios), 1, len(drawn), sharex=True, height_ratios=ratios)
+    for each, (panel, runs, names) in zip(axes, drawn, strict=True):
         for at, (loss, have) in enumerate(runs.items()):
-            values = group_values(have, split, "accuracy")
+            values = group_values(have, panel.split, panel.metric)
             offset = 0.16 * (at - (len(runs) - 1) / 2)
             places = [place + offset for place, name in enumerate(names) if name in values]
             found = [100 * np.array(values[name]) for name in names if name in values]
@@ -52,18 +55,12 @@ def draw_modules(records: Sequence[RunRecord]) -> Drawing | None:
             each.plot([v.mean() for v in found], places, MARKERS[loss], color=COLOURS[loss], markersize=4, label=label)
         each.set_yticks(range(len(names)), [name.replace("__", ": ").replace("_", " ") for name in names])
         each.set_ylim(len(names) - 0.5, -0.5)
-        each.set_title(f"{split.removesuffix('e')}ion", loc="left")
+        each.set_title(panel.title, loc="left")
         each.set_xlim(left=-1)
         each.grid(axis="both")
-    axes[-1].set_xlabel("exact answers (%)")
+    axes[-1].set_xlabel(drawn[-1][0].axis)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return Drawing(
-        "figureA1",
-        "Figure A1: accuracy by module of mathematics",
-        figure,
-        f"Exact greedy answers, scale=tiny, {seeds_text([len(have) for have in runs.values()])} a loss: the mean, and "
-        "the range over seeds.",
-    )
+    return finish(spec, figure, seeds=seeds_text([len(have) for _, runs, _ in drawn for have in runs.values()]))
 
 
 def pair_grid(records: Mapping[int, RunRecord], metric: str) -> np.ndarray:
@@ -80,10 +77,11 @@ def pair_grid(records: Mapping[int, RunRecord], metric: str) -> np.ndarray:
     return grid
 
 
-def draw_pairs(records: Sequence[RunRecord]) -> Drawing | None:
-    """Figure A2. None where no run of multiplication has pairs of digits."""
-    runs = {loss: have for loss, have in runs_by_loss(records, "multiplication").items() if loss in PAIR_LOSSES}
-    grids = {loss: grid for loss, have in runs.items() if (grid := pair_grid(have, "mape")).size}
+def draw_pairs(spec: FigureSpec, source: Source) -> Drawing | None:
+    """Figure A2. None where no run has pairs of digits."""
+    (panel,) = spec.panels
+    runs = runs_by_loss(spec, panel, source)
+    grids = {loss: grid for loss, have in runs.items() if (grid := pair_grid(have, panel.metric)).size}
     if not grids:
         return None
     norm = LogNorm(*PERCENT)
@@ -103,17 +101,10 @@ def draw_pairs(records: Sequence[RunRecord]) -> Drawing | None:
         each.spines[:].set_visible(False)
         each.tick_params(length=0)
     axes[0].set_ylabel("digits of the first factor")
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both", label="mean relative error (%)")  # pyright: ignore[reportArgumentType]
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both", label=panel.axis)  # pyright: ignore[reportArgumentType]
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
     bar.minorticks_off()
-    return Drawing(
-        "figureA2",
-        "Figure A2: relative error by digits of the two factors of multiplication",
-        figure,
-        "Mean absolute percentage error of greedy answers, of the seeds the median, scale=tiny, "
-        f"{seeds_text([len(runs[loss]) for loss in grids])} a loss. Framed: lengths that were trained on. The median, "
-        "as one answer of ten digits too many makes a seed's mean millions of percent.",
-    )
+    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]))
 
 
 def _inside(records: Mapping[int, RunRecord]) -> list[str]:

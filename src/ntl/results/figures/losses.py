@@ -4,21 +4,21 @@ The losses are torch functions, and this room works without torch: what they giv
 holds against the functions, so that `make figures` takes seconds and gives the same bytes on every processor.
 """
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.colors import Normalize
 
-from ntl.results.figures.style import COLOURS, COLUMN, MARKERS, PAGE, RASTER, Drawing, panels
+from ntl.config.figure import FigureSpec
+from ntl.results.figures.runs import Source
+from ntl.results.figures.style import COLOURS, COLUMN, MARKERS, PAGE, RASTER, Drawing, finish, panels
 from ntl.results.figures.tables import read_rows
 
 LABEL = 4
 Rows = list[dict[str, str]]
 
 
-def draw_by_digit(folder: Path) -> Drawing:
+def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
     """Figure 1b from ``losses_by_digit.csv``."""
-    rows = read_rows(folder / "losses_by_digit.csv")
+    rows = read_rows(source.file(spec, "curves"))
     digits = _floats(rows, "predicted")
     figure, (axes,) = panels(COLUMN, 2.3, 1)
     shown = {"ce": (1.0, "CE"), "ntl_mse": (0.5, "NTL-MSE × 0.5"), "ntl_was": (1.0, "NTL-WAS")}
@@ -31,19 +31,12 @@ def draw_by_digit(folder: Path) -> Drawing:
     axes.set_ylabel("loss")
     axes.grid(axis="y")
     axes.legend(loc="upper center", ncols=1)
-    return Drawing(
-        "figure1b",
-        "Figure 1b: loss against the predicted digit",
-        figure,
-        "One logit is 5, the nine others are 0.01; the label is 4. CE (nats) is the same for every wrong digit. "
-        "NTL-MSE is in squared value units and drawn at half its size, as in the paper, NTL-WAS in value units: both "
-        "grow with the distance.",
-    )
+    return finish(spec, figure)
 
 
-def draw_by_mass(folder: Path) -> Drawing:
+def draw_by_mass(spec: FigureSpec, source: Source) -> Drawing:
     """Figure 2 from ``losses_by_mass.csv``."""
-    rows = read_rows(folder / "losses_by_mass.csv")
+    rows = read_rows(source.file(spec, "curves"))
     sides = {"ce": "CE (nats)", "ntl_mse": "NTL-MSE (squared units)", "ntl_was": "NTL-WAS (units)"}
     figure, axes = panels(PAGE, 2.1, len(sides), sharey=True)
     for each, (loss, title) in zip(axes, sides.items(), strict=True):
@@ -58,15 +51,7 @@ def draw_by_mass(folder: Path) -> Drawing:
         each.set_xticks([0, 0.5, 1])
         each.set_yticks([0, 0.5, 1])
     axes[0].set_ylabel("p(5)")
-    return Drawing(
-        "figure2",
-        "Figure 2: the losses over the mass on 3 and on 5, the label being 4",
-        figure,
-        "p(4) = 1 − p(3) − p(5); where that is negative there is no distribution. The colours of CE end at 4 nats. "
-        "NTL-MSE is 0 along the whole diagonal p(3) = p(5), NTL-WAS at the label alone. The CE panel differs from the "
-        "paper's on purpose: the authors' notebook draws CE(softmax(5p)), probabilities taken for logits, which is at "
-        "most 5.01 where p(4) = 0, while −log p(4) is infinite there, and 0.013 in place of 0 where p(4) = 1.",
-    )
+    return finish(spec, figure)
 
 
 def _floats(rows: Rows, name: str) -> np.ndarray:

@@ -1,29 +1,53 @@
-"""Which records a figure compares: tiny runs on one data set that differ in their loss and their seed alone."""
+"""What a figure is drawn from: the runs of a table's rows, and files under results/."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from ntl.config.table import RowSpec
-from ntl.results.figures.style import LOSSES
-from ntl.results.match import RowPlan
-from ntl.results.match import row_records as matching
+from ntl.config import UserError
+from ntl.config.figure import FigureSpec, PanelSpec
+from ntl.config.table import load_table_spec
+from ntl.results.match import RowPlan, plan_block, row_records
 from ntl.results.record import RunRecord
 
 ByLoss = dict[str, dict[int, RunRecord]]
 
 
-def runs_by_loss(records: Sequence[RunRecord], dataset: str) -> ByLoss:
-    """loss -> seed -> record, for the losses of ``LOSSES`` that have any, in their order.
+@dataclass(frozen=True)
+class Source:
+    """Everything there is to draw from; ``results`` is the folder that the files of a figure are named in."""
 
-    The rules are those of a table's row: a run that set anything else is another experiment. UserError where two
-    records claim one seed.
+    records: Sequence[RunRecord]
+    results: Path
+
+    def file(self, spec: FigureSpec, name: str) -> Path:
+        """One of the figure's ``files``."""
+        if name not in spec.files:
+            raise UserError(f"config/figure/{spec.name}.yaml: files.{name} is missing")
+        return self.results / spec.files[name]
+
+
+def panel_plans(spec: FigureSpec, panel: PanelSpec) -> list[RowPlan]:
+    """The rows that a panel names, in its order. UserError: no such table, block, scale or row."""
+    where = f"config/figure/{spec.name}.yaml"
+    table = load_table_spec(panel.table)
+    if not 0 <= panel.block < len(table.blocks) or panel.scale not in table.blocks[panel.block].scales:
+        raise UserError(f"{where}: table {panel.table!r} has no block {panel.block} at scale {panel.scale!r}")
+    plans = plan_block(table.blocks[panel.block], panel.scale, f"config/table/{panel.table}.yaml")
+    by_label = {plan.row.label: plan for plan in plans if plan.overrides and plan.row.group == panel.group}
+    if lost := [label for label in panel.rows if label not in by_label]:
+        raise UserError(f"{where}: table {panel.table!r} has no row {lost[0]!r} there that runs")
+    return [by_label[label] for label in panel.rows]
+
+
+def runs_by_loss(spec: FigureSpec, panel: PanelSpec, source: Source) -> ByLoss:
+    """loss -> seed -> record, for the panel's rows that have any, in its order.
+
+    UserError where two rows have one loss, by which they are told apart, or two records claim one seed.
     """
-    pins = {"dataset": dataset, "scale": "tiny", "model": "gpt2_tiny", "tokenizer": "digit", "loss.weight": 0.3}
-    seeds = tuple(sorted({record.seed for record in records}))
-    found: ByLoss = {}
-    for loss in LOSSES:
-        all_pins = {**pins, "loss": loss}
-        overrides = tuple(f"{key}={value}" for key, value in all_pins.items())
-        plan = RowPlan(RowSpec(label=f"{dataset}, {loss}"), overrides, all_pins, seeds)
-        if have := matching(plan, records):
-            found[loss] = dict(sorted(have.items()))
-    return found
+    plans = panel_plans(spec, panel)
+    losses = [str(plan.pins.get("loss")) for plan in plans]
+    if len(set(losses)) < len(losses):
+        raise UserError(f"config/figure/{spec.name}.yaml: two rows of table {panel.table!r} have one loss")
+    found = {loss: row_records(plan, source.records) for loss, plan in zip(losses, plans, strict=True)}
+    return {loss: dict(sorted(have.items())) for loss, have in found.items() if have}

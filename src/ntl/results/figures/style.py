@@ -10,6 +10,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ntl.config.figure import FigureSpec
+
 COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
 # Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
 LOSSES = {"ce": "CE", "ce_digits": "CE + digit CE\n(control)", "ntl_was": "NTL-WAS", "ntl_crps": "NTL-CRPS"}
@@ -70,6 +72,11 @@ def panels(width: float, height: float, columns: int, rows: int = 1, **options: 
     """A figure of ``width`` × ``height`` inches, and its panels row by row."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+
+
+def finish(spec: FigureSpec, figure: Figure, **values: str) -> Drawing:
+    """The drawing of a spec, its caption filled in with ``values``."""
+    return Drawing(spec.name, spec.title, figure, spec.caption.format(**values), tuple(spec.formats))
 
 
 def write(drawing: Drawing, folder: Path) -> list[Path]:

@@ -1,0 +1,9 @@
+"""Build the HTML page of tables, figures, runs and the loss explorer: `make report`."""
+
+import sys
+
+from ntl.config.report import report
+from ntl.results.report.command import main
+
+if __name__ == "__main__":
+    sys.exit(report(main))

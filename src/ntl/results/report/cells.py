@@ -1,0 +1,64 @@
+"""A cell's texts: ours, the paper's, and the difference of the two, under each rule that records are scored by."""
+
+from dataclasses import dataclass, replace
+
+from ntl.config.table import BlockSpec, ColumnSpec, RowSpec, TableSpec
+from ntl.results.table import Cell, TableRow
+
+# Name of the rule -> the suffix of its metrics.
+RULES = {"default": "", "paper": "@paper", "expectation": "@expectation"}
+ABSENT = "-"
+_LONGEST = 1e7  # from here on an exponent: a column is not to be wide because of one run that went astray
+
+
+@dataclass(frozen=True)
+class CellText:
+    """``interval`` and ``n`` are empty where there is none; ``difference`` is our mean minus the paper's."""
+
+    ours: str
+    interval: str
+    n: str
+    difference: str
+    best: bool
+
+
+NOTHING = CellText(ABSENT, "", "", ABSENT, False)
+
+
+def short(value: float, spec: str, sign: str = "") -> str:
+    """The value by its column's format, or with three digits and an exponent where that would be long."""
+    return format(value, f"{sign}z{spec}" if abs(value) < _LONGEST else f"{sign}.2e")
+
+
+def cell_text(cell: Cell, row: TableRow) -> CellText:
+    """As the Markdown has it: ``-`` without a record, ``undefined`` for a metric that has no value."""
+    summary, spec = cell.summary, cell.column.format
+    if summary is None:
+        return NOTHING
+    n = "" if row.spec.constant else f"n={len(cell.seeds)}"
+    if summary.mean is None:
+        return CellText("undefined", "", n, ABSENT, False)
+    ours, interval = ", ".join(short(value, spec) for value in summary.values), ""
+    if summary.sd is not None and summary.low is not None and summary.high is not None:
+        ours = f"{short(summary.mean, spec)} ± {short(summary.sd, spec)}"
+        interval = f"[{short(summary.low, spec)}, {short(summary.high, spec)}]"
+    if summary.undefined:
+        return CellText(
+            f"undefined in {summary.undefined} of {len(cell.seeds)}, else {ours}", interval, n, ABSENT, False
+        )
+    difference = short(summary.mean - cell.paper[0], spec, "+") if cell.paper else ABSENT
+    return CellText(ours, interval, n, difference, cell.best)
+
+
+def under(rule: str, spec: TableSpec) -> TableSpec:
+    """The same table with every column scored by ``rule``, and the paper's numbers beside it."""
+    suffix = RULES[rule]
+    return replace(spec, blocks=[_block(block, suffix) for block in spec.blocks])
+
+
+def _block(block: BlockSpec, suffix: str) -> BlockSpec:
+    columns: list[ColumnSpec] = [replace(column, metric=column.metric + suffix) for column in block.columns]
+    rows: list[RowSpec] = [
+        replace(row, paper={metric + suffix: values for metric, values in row.paper.items()}) for row in block.rows
+    ]
+    return replace(block, columns=columns, rows=rows)

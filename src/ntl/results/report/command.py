@@ -1,0 +1,27 @@
+"""``make report``: one HTML page of everything that the published records and figures can give."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from ntl.config import UserError
+from ntl.results.load import load_records
+from ntl.results.publish import write_text
+from ntl.results.report.figures import read_pictures
+from ntl.results.report.page import render
+
+RESULTS = Path(__file__).resolve().parents[4] / "results"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the page. UserError: a folder that does not exist, a figure that was not drawn."""
+    parser = argparse.ArgumentParser(prog="make_report.py", description=__doc__)
+    parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
+    parser.add_argument("--figures", type=Path, default=RESULTS / "figures", metavar="DIR")
+    parser.add_argument("--out", type=Path, default=RESULTS / "report.html", metavar="FILE")
+    chosen = parser.parse_args(argv)
+    for folder in chosen.records:
+        if not folder.is_dir():
+            raise UserError(f"--records {folder}: no such folder")
+    write_text(chosen.out, render(load_records(chosen.records), read_pictures(chosen.figures)))
+    print(chosen.out)

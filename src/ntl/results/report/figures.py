@@ -1,0 +1,63 @@
+"""The figures of the page: the PNG files of ``make figures`` with the captions of their README."""
+
+import re
+import struct
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ntl.config import UserError
+from ntl.results.report.markup import Html, element
+
+# As ntl.results.figures.command.page writes them; the links to the files end the caption.
+_FIGURE = re.compile(
+    r"^!\[(?P<title>[^\]]*)\]\((?P<name>[\w-]+)\.png\)\n\n(?P<caption>.*?)(?: \[\w+\]\([^)]*\))+$", re.M
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG file with its title and what stands under it."""
+
+    name: str
+    title: str
+    caption: str
+    png: bytes
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels, which the file's first chunk holds."""
+        width, height = struct.unpack(">II", self.png[16:24])
+        return width, height
+
+
+def read_pictures(folder: Path) -> list[Picture]:
+    """The pictures that the folder's README shows, in its order. UserError where one of them cannot be read."""
+    try:
+        page = (folder / "README.md").read_text(encoding="utf-8")
+        return [
+            Picture(found["name"], found["title"], found["caption"], (folder / f"{found['name']}.png").read_bytes())
+            for found in _FIGURE.finditer(page)
+        ]
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror}): `make figures` draws it") from error
+
+
+def _figure(picture: Picture) -> Html:
+    width, height = picture.size
+    source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
+    image = element("img", src=source, alt=picture.title, width=width, height=height)
+    box = element("div", image, class_="scroll", tabindex=0, role="region", aria_label=picture.title)
+    return element("figure", element("h3", picture.title), box, element("figcaption", picture.caption), id=picture.name)
+
+
+def section(pictures: Sequence[Picture]) -> Html:
+    """Each picture in the page itself, with its caption."""
+    return element(
+        "section",
+        element("h2", "Figures", id="figures-title"),
+        *map(_figure, pictures),
+        id="figures",
+        aria_labelledby="figures-title",
+    )

@@ -1,0 +1,58 @@
+"""Work that is shared by the processes of one run; alone, a process does it all."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor
+
+Item = TypeVar("Item")
+_ABSENT = object()
+
+
+def _rank_and_size() -> tuple[int, int]:
+    if not distributed.is_initialized():
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def is_first() -> bool:
+    """Whether this process writes and speaks for all."""
+    return _rank_and_size()[0] == 0
+
+
+def my_share(count: int) -> range:
+    """The indices below ``count`` that this process does: every n-th, so that all have equally long ones."""
+    rank, size = _rank_and_size()
+    return range(rank, count, size)
+
+
+def from_all(mine: Sequence[Item]) -> list[Item] | None:
+    """The items of ``my_share`` of every process in the order of their indices, for the first; None for the others."""
+    rank, size = _rank_and_size()
+    if size == 1:
+        return list(mine)
+    shares: list[Any] | None = [None] * size if rank == 0 else None
+    distributed.gather_object(list(mine), shares)
+    if shares is None:
+        return None
+    return [item for row in zip_longest(*shares, fillvalue=_ABSENT) for item in row if item is not _ABSENT]
+
+
+def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The weights of a sharded model, whole, on the CPU of every process; tied ones are one tensor.
+
+    Every process must call this.
+    """
+    whole: dict[tuple[int, torch.Size], torch.Tensor] = {}
+    state = {}
+    for name, value in model.state_dict().items():
+        sharded = isinstance(value, DTensor)
+        key = (value.to_local() if sharded else value).data_ptr(), value.shape
+        if key not in whole:
+            # One after the other: together they may not fit one device.
+            whole[key] = (value.full_tensor() if sharded else value).cpu()
+        state[name] = whole[key]
+    return state

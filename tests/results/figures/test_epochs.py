@@ -1,0 +1,45 @@
+"""Figure 4: curves of a probe by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ntl.config.figure import load_figure_spec
+from ntl.results.figures.epochs import epochs_until
+
+CURVES = {"probe_mape/1x1": [[10, 40.0], [20, 9.0], [30, 12.0], [40, 0.4]], "probe_mape/2x1": [[10, None], [40, 30.0]]}
+
+
+@pytest.fixture
+def probed(tiny_record):
+    def make(loss: str, seed: int, curves=CURVES):
+        about = {"steps": 40, "examples_seen": 300, "data": {"rows": {"train": 100}}}
+        return tiny_record(loss, seed, "multiplication", curves=curves, **about)
+
+    return make
+
+
+def test_the_first_time_below_the_threshold_in_epochs(probed) -> None:
+    record = probed("ce", 1)  # 40 steps are 3 epochs
+    assert epochs_until(record, "1x1", 10.0) == 1.5
+    assert epochs_until(record, "1x1", 9.0) == 3.0
+    assert epochs_until(record, "1x1", 0.4) == math.inf
+    assert epochs_until(record, "2x1", 10.0) == math.inf
+    assert epochs_until(record, "2x2", 10.0) is None
+
+
+def test_never_is_an_open_marker_at_the_end(probed, tiny_record, draw) -> None:
+    assert draw("figure4") is None
+    assert draw("figure4", [tiny_record("ce", 1, "multiplication")]) is None
+    later = {**CURVES, "probe_mape/1x1": [[30, 9.0], [40, 8.0]]}
+    spec = load_figure_spec("figure4")
+    drawing = draw(replace(spec, panels=spec.panels[1:]), [probed("ce", 1), probed("ce", 2, later)])
+    assert drawing is not None
+    (axes,) = drawing.figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1 × 1", "2 × 1"]
+    first, second = [line for line in axes.lines if len(line.get_xdata())]  # type: ignore[arg-type]
+    # Of 1.5 and 2.25 epochs the later; never twice.
+    assert (list(first.get_xdata()), first.get_markerfacecolor()) == ([2.25], "#000000")  # type: ignore[arg-type]
+    assert (list(second.get_xdata()), second.get_markerfacecolor()) == ([3.0], "none")  # type: ignore[arg-type]
+    assert "2 seeds a loss" in drawing.caption

@@ -1,0 +1,69 @@
+"""The texts of a cell, and a table under another rule."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ntl.config.table import load_table_spec
+from ntl.results import RunRecord, build_table
+from ntl.results.report.cells import NOTHING, CellText, cell_text, short, under
+
+METRIC = "interpolate/accuracy"
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "sign", "text"),
+    [
+        (0.25, ".3f", "", "0.250"),
+        (0.25, ".1%", "+", "+25.0%"),
+        (-0.0001, ".2f", "", "0.00"),
+        (9_999_999.0, ".2f", "", "9999999.00"),
+        (-12_345_678.0, ".2f", "", "-1.23e+07"),
+        (1e10, ".2f", "+", "+1.00e+10"),
+    ],
+)
+def test_a_long_number_has_an_exponent(value: float, spec: str, sign: str, text: str) -> None:
+    assert short(value, spec, sign) == text
+
+
+def texts(values: list[float | None], make: Callable[..., RunRecord], loss: str = "ce") -> CellText:
+    records = [make(loss, seed, {METRIC: value}) for seed, value in enumerate(values, start=1)]
+    row = build_table("table2", records).blocks[0].rows[0]
+    return cell_text(row.cells[0], row)
+
+
+def test_three_seeds_have_a_spread_and_an_interval(arithmetic_record: Callable[..., RunRecord]) -> None:
+    # mean 0.4, sd 0.1, t(2) = 4.3027: 0.4 ± 4.3027 · 0.1 / √3; the paper has 0.34.
+    expected = CellText("0.400 ± 0.100", "[0.152, 0.648]", "n=3", "+0.060", False)
+    assert texts([0.3, 0.4, 0.5], arithmetic_record) == expected
+
+
+def test_fewer_seeds_have_their_values(arithmetic_record: Callable[..., RunRecord]) -> None:
+    assert texts([0.3, 0.4], arithmetic_record) == CellText("0.300, 0.400", "", "n=2", "+0.010", False)
+    assert texts([0.24], arithmetic_record) == CellText("0.240", "", "n=1", "-0.100", False)
+
+
+def test_what_is_undefined_is_said(arithmetic_record: Callable[..., RunRecord]) -> None:
+    assert texts([None], arithmetic_record) == CellText("undefined", "", "n=1", "-", False)
+    partly = texts([0.3, None], arithmetic_record)
+    assert partly == CellText("undefined in 1 of 2, else 0.300", "", "n=2", "-", False)
+
+
+def test_a_cell_without_record(arithmetic_record: Callable[..., RunRecord]) -> None:
+    assert texts([], arithmetic_record) == NOTHING
+
+
+def test_under_another_rule_every_column_and_paper_number_has_its_suffix(
+    arithmetic_record: Callable[..., RunRecord],
+) -> None:
+    spec = under("paper", load_table_spec("table2"))
+    assert all(column.metric.endswith("@paper") for block in spec.blocks for column in block.columns)
+    record = arithmetic_record("ce", 1, {METRIC: 0.1, f"{METRIC}@paper": 0.44})
+    row = build_table(spec, [record]).blocks[0].rows[0]
+    assert cell_text(row.cells[0], row) == CellText("0.440", "", "n=1", "+0.100", False)
+    assert cell_text(row.cells[1], row) == NOTHING
+
+
+def test_the_default_rule_is_the_table_itself() -> None:
+    spec = load_table_spec("table2")
+    assert under("default", spec) == spec

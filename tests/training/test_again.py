@@ -1,0 +1,57 @@
+"""A finished run read by further decodings."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.launch.plan import plan_runs
+from ntl.results import read_record
+from ntl.training import run
+
+BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
+
+
+def without_times(path: Path) -> object:
+    return replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[])
+
+
+def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
+    config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
+    record = read_record(run(config))
+    plain = read_record(finished / "record.json")
+    added = {name for name in record.metrics if name not in plain.metrics}
+    assert added >= {"test/mae@expectation", "test/rmse_truth@expectation", "test/covered@expectation"}
+    assert all(name.endswith("@expectation") for name in added)
+    assert {name: record.metrics[name] for name in plain.metrics} == plain.metrics
+    assert record.metrics["test/mae@expectation"] != record.metrics["test/mae"]
+    assert record.predictions_sha256 == plain.predictions_sha256
+    assert list(record.config["beside"]) == ["expectation"]
+
+
+def test_a_finished_run_is_read_again_not_trained_again(
+    finished: Path, small, settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    todo, have = plan_runs([settings(*BESIDE)], finished.parent)
+    assert [each.id for each in todo] == [finished.name]
+    assert have == []
+    weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
+    assert run(small(*BESIDE)) == finished / "record.json"
+    assert "decoding it by expectation, too" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in weights} == weights
+    both = run(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
+    assert without_times(finished / "record.json") == without_times(both)
+    assert plan_runs([settings(*BESIDE)], finished.parent)[0] == []
+    assert "finished already" not in capsys.readouterr().out
+    run(small(*BESIDE))
+    assert "finished already" in capsys.readouterr().out
+
+
+def test_without_a_checkpoint_it_says_so(finished: Path, small) -> None:
+    shutil.rmtree(finished / "checkpoints")
+    before = (finished / "record.json").read_bytes()
+    with pytest.raises(UserError, match="no checkpoint"):
+        run(small(*BESIDE))
+    assert (finished / "record.json").read_bytes() == before
