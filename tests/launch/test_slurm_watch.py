@@ -121,13 +121,16 @@ def test_a_run_that_another_sweep_is_at_is_waited_for(queue: Queue, monkeypatch:
     result.return_value = Busy("another process is at this run")
     for index in (0, 1):
         queue.log.with_name(f"7_{index}_0_result.pkl").write_bytes(pickle.dumps(("success", result)))
+    queue.folders[1].mkdir()
+    (queue.folders[1] / "run.log").write_text("ValueError: no such thing\n")
     taken = {queue.folders[0], queue.folders[1]}
     monkeypatch.setattr(slurm, "is_taken", lambda folder: folder in taken)
     queue.looks = [{}, ENDED]
     queue.before = {20: lambda: queue.finish(0), 25: lambda: taken.clear()}
     done, failed = queue.launch()
     assert done is None
-    assert isinstance(failed, Busy)  # the other one ended without a record, too
+    assert isinstance(failed, JobLost)  # the other one ended without a record, too
+    assert str(failed) == "another job was at it and left no record; last line: ValueError: no such thing"
     assert queue.made == 26
 
 

@@ -131,8 +131,10 @@ class _Watch:
         else:
             error = _why(run, job, state)
             # The job of another sweep makes the run; its record, or the end of that job, ends the wait.
-            if isinstance(error, Busy) and is_taken(run.folder):
-                return
+            if isinstance(error, Busy):
+                if is_taken(run.folder):
+                    return
+                error = JobLost(f"another job was at it and left no record; last line: {last_line(run.log)}")
         self._results[index] = _result(run.overrides, error)
         number = f"[{len(self._results)}/{len(self._jobs)}]"
         _say(f"{number} {run.label}, job {job.id}: {f'FAILED: {error_line(error)}' if error else 'done'}")

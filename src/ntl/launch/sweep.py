@@ -15,6 +15,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 
 from ntl.config.composition import CONFIG_DIR, register, to_config
+from ntl.config.errors import Busy
 from ntl.config.identity import run_id
 from ntl.launch.missing import Report
 from ntl.launch.plan import Run, plan_runs
@@ -70,6 +71,8 @@ def train(raw: DictConfig) -> None:
             from ntl.training import run
 
             run(config, overrides=list(HydraConfig.get().overrides.task))
+        except Busy:
+            raise  # the log is that of the process which is at the run
         except Exception:
             traceback.print_exc()
             raise
