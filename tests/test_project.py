@@ -43,6 +43,8 @@ SHARED_TESTS: dict[str, list[str]] = {
     "losses/test_robustness.py": [],
     "results/test_render.py": ["results/flat.py", "results/markdown.py", "results/terminal.py"],
 }
+# Folders of tests whose sources lie outside the package.
+OUTSIDE = {"scripts": ROOT / "scripts", "hydra_plugins": SRC.parent / "hydra_plugins"}
 INITS = [path for path in python_files("src") if path.name == "__init__.py"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DIRECT = {
@@ -93,18 +95,21 @@ def needs_a_test(path: Path) -> bool:
 def test_every_source_file_has_its_tests() -> None:
     shared = {SRC / name for names in SHARED_TESTS.values() for name in names}
     sources = [path for path in python_files("src") if path not in shared.union(INITS) and needs_a_test(path)]
-    expected = [ROOT / "tests" / path.relative_to(SRC).with_name(f"test_{path.name}") for path in sources]
+    # Hydra's namespace of plugins lies beside the package.
+    roots = [SRC if path.is_relative_to(SRC) else SRC.parent for path in sources]
+    places = [path.relative_to(root) for path, root in zip(sources, roots, strict=True)]
+    expected = [ROOT / "tests" / place.with_name(f"test_{place.name}") for place in places]
     assert relative([path for path in expected if not path.is_file()]) == []
 
 
 def test_every_test_file_has_its_source() -> None:
-    """tests/ROOM/test_NAME.py, or test_NAME_ASPECT.py, tests src/ntl/ROOM/NAME.py; tests/scripts/ tests scripts/."""
+    """tests/ROOM/test_NAME.py, or test_NAME_ASPECT.py, tests src/ntl/ROOM/NAME.py; OUTSIDE lists the exceptions."""
     lost = []
     for path in python_files("tests"):
         folder = path.relative_to(ROOT / "tests").parent
         if not path.name.startswith("test_") or folder == Path() or str(folder / path.name) in SHARED_TESTS:
             continue
-        room = ROOT / "scripts" if folder == Path("scripts") else SRC / folder
+        room = OUTSIDE.get(str(folder), SRC / folder)
         words = path.stem.removeprefix("test_").split("_")
         names = ["_".join(words[:n]) for n in range(1, len(words) + 1)]
         if not any((room / f"{name}.py").is_file() or (room / name).is_dir() for name in names):

@@ -1,10 +1,13 @@
 """Worker processes of these tests find ``fake_runs`` beside this file."""
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_cluster import cluster, missing_programs
 
 from ntl.launch.plan import Run
 from ntl.results import RunRecord
@@ -75,3 +78,27 @@ def timed_record() -> Callable[..., RunRecord]:
         return RunRecord(id="r", overrides=[], config=config, seed=1, metrics={}, wall_time_s=seconds, **known)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Path]:
+    """A Slurm of one node, started for these tests; with NTL_REQUIRE_SLURM=1 they fail where they cannot have it."""
+
+    def without(reason: str) -> None:
+        if os.environ.get("NTL_REQUIRE_SLURM") == "1":
+            pytest.fail(f"NTL_REQUIRE_SLURM=1, but {reason}")
+        pytest.skip(reason)
+
+    if lost := missing_programs():
+        without(f"{', '.join(lost)} not found: apt install slurm-wlm munge")
+    # A short path: that of a socket has at most 107 characters.
+    with tempfile.TemporaryDirectory(prefix="ntl-slurm-") as folder:
+        manager = cluster(Path(folder))
+        try:
+            config = manager.__enter__()
+        except RuntimeError as error:
+            without(str(error))
+        try:
+            yield config
+        finally:
+            manager.__exit__(None, None, None)

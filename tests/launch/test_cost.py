@@ -31,6 +31,8 @@ def test_a_tiny_run_without_records_costs_what_others_on_its_data_cost(timed_rec
     records = [timed_record(10.0, model="t5_tiny"), timed_record(30.0, model="rt_tiny"), timed_record(9.0, "rjokes")]
     cost = Costs(records).of(compose(TINY))
     assert (cost.seconds, cost.device, cost.measured) == (20.0, "CPU", False)
+    cost = Costs(records[2:]).of(compose(TINY))  # what others on other data cost
+    assert (cost.seconds, cost.device, cost.measured) == (9.0, "CPU", False)
 
 
 def test_a_larger_run_without_records_is_estimated_by_its_arithmetic(timed_record: MakeRecord) -> None:
@@ -44,7 +46,9 @@ def test_a_larger_run_without_records_is_estimated_by_its_arithmetic(timed_recor
 
     exact = Costs([other]).of(compose([*long, "trainer.bf16=false"]))
     assert exact.seconds == pytest.approx(100 * flops / (0.4 * 67e12))
-    # Without any record of the data set: as many tokens as fit.
+    # Without a record of the data set: the tokens of other sets; without any record: as many as fit.
+    others = [timed_record(1.0, dataset=name, tokens_seen=n) for name, n in (("rjokes", 1000), ("gsm8k", 5000))]
+    assert Costs(others).of(compose(long)).seconds == pytest.approx(cost.seconds)
     full = Costs([]).of(compose([*long, "trainer.max_input_length=300"]))
     assert full.seconds == pytest.approx(10 * cost.seconds)
 

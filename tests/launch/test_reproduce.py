@@ -19,7 +19,13 @@ def test_published_records_count(monkeypatch: pytest.MonkeyPatch, code: int) -> 
     monkeypatch.setattr(reproduce, "complete_tables", fake)
     assert reproduce.main(["table=2,a6", "scale=small", "workers=3"]) == code
     outputs = Path("outputs")
-    options = {"records": [Path("results/runs"), outputs], "outputs": outputs, "workers": 3}
+    options = {
+        "records": [Path("results/runs"), outputs],
+        "outputs": outputs,
+        "workers": 3,
+        "launcher": "",
+        "hydra": (),
+    }
     assert calls == [((("table2", "table_a6"), "small"), options)]
 
 
@@ -43,3 +49,15 @@ def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyP
     assert reproduce.main(["--ledger"]) == 0
     assert calls == [(reproduce.ROOT / "README.md", [reproduce.ROOT / "results" / "runs"])]
     assert (reproduce.ROOT / "README.md").is_file()
+
+
+def test_status_prints_and_makes_nothing(
+    small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [f"table={small_table}", "--status"]
+    assert reproduce.main(words) == 0
+    assert capsys.readouterr().out == "0 done, 0 running, 0 queued, 0 failed, 4 missing of 4 runs\n"
+    assert reproduce.main([*words, "--json"]) == 0
+    assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["missing"] * 4
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]

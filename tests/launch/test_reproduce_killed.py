@@ -32,7 +32,6 @@ blocks:
       - trainer.max_steps=120
       - trainer.save_steps=20
       - trainer.logging_steps=5
-      - tracking=none
     scales:
       tiny: {seeds: [1, 2]}
     columns: [{metric: test/rmse, header: RMSE, better: lower}]
@@ -58,7 +57,7 @@ def start(folder: Path) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**worker_environment(os.environ, threads=1), "CUDA_VISIBLE_DEVICES": ""},
+        env={**worker_environment(os.environ, threads=1), "CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled"},
         start_new_session=True,
     )
 
@@ -120,6 +119,7 @@ def test_a_table_killed_five_times_ends_as_one_that_was_not(tmp_path: Path) -> N
     assert process.returncode == 1, said
     assert records(broken) == records(tmp_path / "straight")
     assert (broken / "outputs/small_tiny.md").read_bytes() == (tmp_path / "straight/outputs/small_tiny.md").read_bytes()
+    assert "| CE | 2 |" in (broken / "outputs/small_tiny.md").read_text()
     # Nothing is run twice: what had a record kept it, and the last command made only the others.
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in written.items())
     assert f"{GOOD - len(written)} run" in said

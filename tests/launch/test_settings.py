@@ -67,3 +67,10 @@ def test_a_table_of_ones_own(small_table: Path) -> None:
     assert parse_settings([f"table={small_table},2"]).tables == (str(small_table), "table2")
     assert load(str(small_table)).title == "Small"
     assert load("table2").name == "table2"
+
+
+def test_a_launcher_and_its_settings() -> None:
+    settings = parse_settings(["launcher=slurm", "hydra.launcher.partition=gpu", "table=2"])
+    assert (settings.launcher, settings.hydra) == ("slurm", ("hydra.launcher.partition=gpu",))
+    with pytest.raises(UserError, match="name the launcher, too: launcher=slurm"):
+        parse_settings(["hydra.launcher.partition=gpu"])

@@ -11,7 +11,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.training import runner
-from ntl.training.runner import _only_one, run, say
+from ntl.training.runner import _only_one, is_taken, run, say
 
 
 def test_a_finished_run_is_reported_without_torch(finished: Path, small) -> None:
@@ -55,6 +55,18 @@ def _locked_by_another(path: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+def test_whether_somebody_is_at_a_run(tmp_path: Path) -> None:
+    folder, lock = tmp_path / "run", tmp_path / ".run.lock"
+    assert not is_taken(folder)
+    with _only_one(folder):
+        assert is_taken(folder)
+    assert not is_taken(folder)
+    lock.touch()  # left by a process that was killed
+    assert not is_taken(folder)
+    with _only_one(folder):  # asking took nothing
+        assert is_taken(folder)
 
 
 def test_one_process_at_a_run_and_no_file_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ FIXED_COST_SCALE = "tiny"
 ASSUMPTIONS = (
     f"Estimated: 6 x parameters x tokens on one {GPU} at {UTILISATION:.0%} of {BF16_FLOPS / 1e12:.0f} TFLOP/s (bf16) "
     f"or {FLOAT32_FLOPS / 1e12:.0f} (float32), at least {STEP_SECONDS * 1000:.0f} ms a step, decoding not counted; at "
-    "scale=tiny the mean of other models on the same data set."
+    "scale=tiny the mean of other models on the same data set, or of all runs. Tokens are those of records on the data "
+    "set, or on others."
 )
 
 Kind = tuple[str, ...]
@@ -87,8 +88,7 @@ class Costs:
         if kind in self._seconds:
             device, seconds = self._measured(kind)
             return Cost(seconds, device, True, disk)
-        akin = [each for each in self._seconds if (each[0], each[2]) == (kind[0], kind[2])]
-        if config.scale.name == FIXED_COST_SCALE and akin:
+        if config.scale.name == FIXED_COST_SCALE and (akin := self._akin(kind)):
             return Cost(mean(self._measured(each)[1] for each in akin), self._measured(akin[0])[0], False, disk)
         return Cost(self._by_flops(config), GPU, False, disk)
 
@@ -117,6 +117,11 @@ class Costs:
     def _disk(self, config: Config) -> int:
         return BYTES_PER_PARAMETER * self.parameters(config) * config.trainer.keep_checkpoints + BESIDE_BYTES
 
+    def _akin(self, kind: Kind) -> list[Kind]:
+        """Measured kinds of the scale: those of other models on the data set, else of any data set."""
+        same_scale = [each for each in self._seconds if each[2] == kind[2]]
+        return [each for each in same_scale if each[0] == kind[0]] or same_scale
+
     def _by_flops(self, config: Config) -> float:
         # Kaplan et al., 2020: 6 FLOPs a parameter and token, forward and backward together. Decoding is not counted.
         trainer = config.trainer
@@ -126,9 +131,11 @@ class Costs:
         return trainer.max_steps * max(flops / rate, STEP_SECONDS)
 
     def _tokens_per_example(self, config: Config) -> float:
-        if known := self._tokens.get(config.dataset.name):
-            return min(median(known), config.trainer.max_input_length)
-        return config.trainer.max_input_length
+        typical = {name: median(known) for name, known in self._tokens.items()}
+        longest = config.trainer.max_input_length
+        if not typical:
+            return longest
+        return min(typical.get(config.dataset.name, median(typical.values())), longest)
 
 
 def _device(record: RunRecord) -> str:

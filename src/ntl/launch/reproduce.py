@@ -5,14 +5,16 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from ntl.config.identity import plain
 from ntl.config.table import table_names
 from ntl.launch.cost import Costs
-from ntl.launch.demand import demands, missing
+from ntl.launch.demand import Demand, demands, missing
 from ntl.launch.ledger import dry_run, dry_run_text, write_ledger
 from ntl.launch.pool import available_cores
 from ntl.launch.settings import ALL, PARSERS, Settings, parse_settings, short_name
+from ntl.launch.status import status_text, statuses
 from ntl.launch.table import complete_tables
-from ntl.results import load_records
+from ntl.results import RunRecord, load_records
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = Path("results/runs")
@@ -23,6 +25,8 @@ SETTINGS = f"""settings:
   scale=NAME     tiny, small or paper (default: tiny)
   workers=N      worker processes (default: one a core)
   outputs=DIR    folder of run folders (default: outputs)
+  launcher=NAME  one of Hydra's launchers in place of worker processes: slurm, or your own of config/hydra/launcher
+  hydra.KEY=...  its settings: hydra.launcher.partition=gpu
 """
 
 
@@ -33,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
     parser.add_argument("--dry-run", action="store_true", help="print runs, hours and disk, and make nothing")
-    parser.add_argument("--json", action="store_true", help="of --dry-run: print one JSON object")
+    parser.add_argument("--status", action="store_true", help="print what is done, running, queued, failed and missing")
+    parser.add_argument("--json", action="store_true", help="of --dry-run and --status: print JSON")
     parser.add_argument("--ledger", action="store_true", help="write what every table costs into README.md")
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
@@ -43,12 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.dry_run:
         _dry_run(settings, chosen.json)
         return 0
+    if chosen.status:
+        _status(settings, chosen.json)
+        return 0
     return complete_tables(
         settings.tables,
         settings.scale,
         records=_folders(settings),
         outputs=settings.outputs,
         workers=settings.workers,
+        launcher=settings.launcher,
+        hydra=settings.hydra,
     ).exit_code
 
 
@@ -56,10 +66,18 @@ def _folders(settings: Settings) -> list[Path]:
     return [PUBLISHED, settings.outputs]
 
 
+def _demanded(settings: Settings, records: Sequence[RunRecord], quiet: bool) -> list[Demand]:
+    return demands(settings.tables, settings.scale, records, (lambda line: None) if quiet else print)
+
+
 def _dry_run(settings: Settings, as_json: bool) -> None:
     records = load_records(_folders(settings))
-    skip = (lambda line: None) if as_json else print
-    demanded = demands(settings.tables, settings.scale, records, skip)
+    demanded = _demanded(settings, records, as_json)
     todo = [run.id for run in missing(demanded, settings.outputs)]
     result = dry_run(demanded, todo, Costs(records))
     print(json.dumps(result, indent=1) if as_json else dry_run_text(result, settings.workers or available_cores()))
+
+
+def _status(settings: Settings, as_json: bool) -> None:
+    found = statuses(_demanded(settings, load_records(_folders(settings)), as_json), settings.outputs)
+    print(json.dumps([plain(status) for status in found], indent=1) if as_json else status_text(found))

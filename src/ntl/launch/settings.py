@@ -9,23 +9,33 @@ from ntl.config import UserError
 from ntl.config.legality import nearest
 from ntl.config.table import TableSpec, load_table_spec, table_names
 
+HYDRA = "hydra."
 ALL, SUFFIX = "all", ".yaml"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is reproduced, and where. ``workers`` None is one a core."""
+    """What is reproduced, and where. ``workers`` None is one a core.
+
+    ``launcher`` names one of Hydra's in place of worker processes, and ``hydra`` are its settings, as
+    ``hydra.launcher.partition=gpu``.
+    """
 
     tables: tuple[str, ...] = ("quickstart",)
     scale: str = "tiny"
     workers: int | None = None
     outputs: Path = Path("outputs")
+    launcher: str = ""
+    hydra: tuple[str, ...] = ()
 
 
 def parse_settings(words: Sequence[str]) -> Settings:
     """``key=value`` words in any order. UserError: one line with the nearest key, table or scale."""
     values: dict[str, str] = {}
+    hydra = tuple(word for word in words if word.startswith(HYDRA))
     for word in words:
+        if word in hydra:
+            continue
         key, equals, value = word.partition("=")
         if key not in PARSERS or not equals:
             known = ", ".join(f"{name}=" for name in PARSERS)
@@ -34,7 +44,10 @@ def parse_settings(words: Sequence[str]) -> Settings:
             raise UserError(f"{key} is set twice.")
         values[key] = value
     fields: dict[str, Any] = {FIELDS.get(key, key): PARSERS[key](value) for key, value in values.items()}
-    return Settings(**fields)
+    settings = Settings(hydra=hydra, **fields)
+    if hydra and not settings.launcher:
+        raise UserError(f"{hydra[0]}: a launcher's setting; name the launcher, too: launcher=slurm.")
+    return settings
 
 
 def short_name(table: str) -> str:
@@ -80,6 +93,6 @@ def _workers(text: str) -> int:
     return int(text)
 
 
-PARSERS = {"table": _tables, "scale": _scale, "workers": _workers, "outputs": Path}
+PARSERS = {"table": _tables, "scale": _scale, "workers": _workers, "outputs": Path, "launcher": str}
 # Where the setting and the field differ in name.
 FIELDS = {"table": "tables"}

@@ -10,6 +10,7 @@ from ntl.launch.demand import Demand, demands, place, wanted
 from ntl.launch.missing import TRAIN, Report, run_missing
 from ntl.launch.pool import Ended
 from ntl.launch.progress import duration
+from ntl.launch.sweep import sweep_missing
 from ntl.results import build_table, load_records
 from ntl.results.publish import write_tables
 
@@ -56,13 +57,16 @@ def complete_tables(
     records: Sequence[Path],
     outputs: Path,
     workers: int | None = None,
+    launcher: str = "",
+    hydra: Sequence[str] = (),
     target: str = TRAIN,
     console: Console | None = None,
 ) -> Report:
     """Train what tables of ``config/table`` lack, print each, and write it to ``outputs`` as .md, .tex and .csv.
 
     A run that several tables need is made once. ``records`` are the folders whose records count; new runs go to
-    ``outputs``, which should be one of them. A table is there as soon as its last run has ended, and in the end with
+    ``outputs``, which should be one of them. ``launcher`` is one of Hydra's, with the settings ``hydra``, in place of
+    worker processes of our own. A table is there as soon as its last run has ended, and in the end with
     what there is where some of its runs failed. The last lines are the failures, each with its log.
     UserError: no such table; no table that has this scale.
     """
@@ -75,15 +79,18 @@ def complete_tables(
     demanded = demands(names, scale, found, say)
     tables = _Tables(demanded, records, outputs, console)
     tables.show_complete()
-    report = run_missing(
-        wanted(demanded),
-        workers=workers,
-        root=place(outputs),
-        target=target,
-        console=console,
-        expected=Costs(found).measured,
-        after=tables.ended,
-    )
+    if launcher:
+        report = sweep_missing(wanted(demanded), launcher, hydra, root=place(outputs))
+    else:
+        report = run_missing(
+            wanted(demanded),
+            workers=workers,
+            root=place(outputs),
+            target=target,
+            console=console,
+            expected=Costs(found).measured,
+            after=tables.ended,
+        )
     tables.show_rest()
     trained = f"{len(report.done)} run{'' if len(report.done) == 1 else 's'} trained in {duration(report.seconds)}"
     say(f"{trained}, {len(report.failed)} failed. Runs: {outputs}/<run id>/.")

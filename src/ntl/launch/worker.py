@@ -60,7 +60,7 @@ def _listen(requests: IO[str], jobs: "SimpleQueue[dict[str, Any] | None]", busy:
 
 
 def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
-    with _output_to(Path(job["log"])):
+    with output_to(Path(job["log"])):
         try:
             # Inside, so that a failing import is the job's failure, with its traceback in the log.
             from ntl.config import compose
@@ -89,7 +89,8 @@ def error_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _output_to(log: Path) -> Iterator[None]:
+def output_to(log: Path) -> Iterator[None]:
+    """All that is printed inside goes to the end of a file."""
     # File descriptors, not sys.stdout: libraries written in C and child processes print, too.
     log.parent.mkdir(parents=True, exist_ok=True)
     saved = os.dup(1), os.dup(2)

@@ -104,6 +104,18 @@ def _held(path: Path, folder: Path) -> IO[str]:
         lock.close()
 
 
+def is_taken(folder: Path) -> bool:
+    """Whether a process is at the run of this folder now."""
+    try:
+        with (folder.parent / f".{folder.name}.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def _is_same_file(lock: IO[str], path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(lock.fileno()), path.stat())

@@ -201,6 +201,7 @@ class Session:
         with stop:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if stop.requested(trainer.args.device):
+            stop.hand_on()
             raise KeyboardInterrupt
         validation = _validate(trainer)
         seen = trainer.examples_and_tokens_seen()

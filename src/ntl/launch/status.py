@@ -1,0 +1,73 @@
+"""`scripts/reproduce.py --status`: what is done, running, queued, failed and missing of the runs of tables."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from ntl.config import UserError
+from ntl.launch.demand import Demand, missing
+from ntl.launch.plan import Run
+from ntl.launch.queue import ACTIVE, job_states, last_line, marked
+from ntl.training.runner import is_taken
+
+
+class State(Enum):
+    """In the order in which they are told. ``failed``: begun or submitted, without a record, and nobody is at it."""
+
+    done = "done"
+    running = "running"
+    queued = "queued"
+    failed = "failed"
+    missing = "missing"
+
+
+@dataclass(frozen=True)
+class Status:
+    """``detail``: the job and the steps made, or the last line of the log."""
+
+    id: str
+    label: str
+    state: State
+    detail: str = ""
+
+
+def statuses(demanded: Sequence[Demand], outputs: Path) -> list[Status]:
+    """One for each run of the tables; a run that several of them need is told once."""
+    todo = {run.id: run for run in missing(demanded, outputs)}
+    states = _job_states(todo.values())
+    ids = dict.fromkeys(key for demand in demanded for key in demand.runs)
+    return [_status(todo[key], states) if key in todo else Status(key, key, State.done) for key in ids]
+
+
+def _job_states(runs: Iterable[Run]) -> dict[str, str]:
+    if not any(marked(run.folder) for run in runs):
+        return {}  # no job was ever submitted: Slurm need not be here
+    try:
+        return job_states() or {}
+    except UserError:
+        return {}
+
+
+def _status(run: Run, states: Mapping[str, str]) -> Status:
+    job = marked(run.folder)
+    state = states.get(job.id, "") if job else ""
+    name = f", job {job.id}" if job and state in ACTIVE else ""
+    if is_taken(run.folder) or state == "RUNNING":
+        return Status(run.id, run.label, State.running, f"step {run.step(0.0)}/{run.max_steps}{name}")
+    if state in ACTIVE:
+        return Status(run.id, run.label, State.queued, f"{state.lower()}{name}")
+    said = last_line(run.log) or (last_line(job.log) if job else "")
+    if said or job:
+        return Status(run.id, run.label, State.failed, said or "its job left no line")
+    return Status(run.id, run.label, State.missing)
+
+
+def status_text(found: Sequence[Status]) -> str:
+    """How many there are of each state, then every run that is running, queued or failed."""
+    counts = Counter(status.state for status in found)
+    lines = [", ".join(f"{counts[state]} {state.value}" for state in State) + f" of {len(found)} runs"]
+    told = (State.running, State.queued, State.failed)
+    lines += [f"{s.state.value:<8}{s.label}: {s.detail}" for state in told for s in found if s.state is state]
+    return "\n".join(lines)

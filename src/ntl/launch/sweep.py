@@ -1,0 +1,84 @@
+"""Missing runs by any of Hydra's launchers in place of our worker processes: Slurm, joblib, one after the other."""
+
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from hydra import initialize_config_dir
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig
+
+from ntl.config.composition import CONFIG_DIR, register, to_config
+from ntl.config.errors import Busy
+from ntl.config.identity import run_id
+from ntl.launch.missing import Report
+from ntl.launch.plan import Run, plan_runs
+from ntl.launch.pool import Ended
+from ntl.launch.worker import error_line, output_to
+
+
+def sweep_missing(
+    runs: Iterable[Sequence[str]], launcher: str, settings: Sequence[str] = (), *, root: Path | None = None
+) -> Report:
+    """Train every run that has no record, as ``hydra/launcher=LAUNCHER`` would in a multirun.
+
+    Args:
+        runs: one list of overrides a run.
+        settings: of Hydra, as ``hydra.launcher.partition=gpu``.
+        root: folder of run folders; by default the configs' own ``output_dir``.
+
+    A run that fails does not stop the others. What a run prints goes to its run.log. Hydra's errors, and UserError,
+    for a launcher that is not there or is set wrongly.
+    """
+    started = time.monotonic()
+    todo, skipped = plan_runs(runs, root)
+    results = _launch(todo, launcher, settings) if todo else []
+    ended = [_ended(run, result) for run, result in zip(todo, results, strict=True)]
+    return Report(
+        done=tuple(result.run for result in ended if not result.error),
+        failed=tuple(result for result in ended if result.error),
+        skipped=tuple(skipped),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequence[JobReturn]:
+    register()
+    GlobalHydra.instance().clear()
+    sweep = (todo[0].folder.parent / ".sweep").resolve()
+    overrides = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{sweep}'", *settings]
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3", job_name="reproduce"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        config = hydra.compose_config("train", overrides, RunMode.MULTIRUN, from_shell=False)
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
+        plugin = Plugins.instance().instantiate_launcher(context, train, config)
+        return plugin.launch([list(run.overrides) for run in todo], initial_job_idx=0)
+
+
+def train(raw: DictConfig) -> None:
+    """What a launcher calls for each run, wherever it starts it."""
+    config = to_config(raw)
+    folder = Path(config.output_dir) / run_id(config)
+    with output_to(folder / "run.log"):
+        try:
+            from ntl.training import run
+
+            run(config, overrides=list(HydraConfig.get().overrides.task))
+        except Busy:
+            raise  # the log is that of the process which is at the run
+        except Exception:
+            traceback.print_exc()
+            raise
+
+
+def _ended(run: Run, result: JobReturn) -> Ended:
+    if result.status is JobStatus.FAILED:
+        return Ended(run, 0.0, error_line(result._return_value))
+    return Ended(run, 0.0, "" if run.is_done else f"it ended without {run.record}")

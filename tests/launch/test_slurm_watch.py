@@ -1,0 +1,158 @@
+"""What a sweep makes of the states of its jobs, without a Slurm."""
+
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.utils import JobReturn, JobStatus
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.errors import Busy
+from ntl.config.identity import plain
+from ntl.launch import slurm
+from ntl.launch.queue import Job, mark
+from ntl.launch.slurm import JobLost, launch
+from ntl.results import RunRecord, write_record
+
+Look = dict[str, str] | None
+
+
+class Queue:
+    """Runs of two seeds in jobs 7_0 and 7_1, and what squeue says at each look; ``before`` a look something happens."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        common = ["dataset=noisy_numbers", "loss=ce", f"output_dir={folder}"]
+        self.overrides = [[*common, f"seed={seed}"] for seed in (1, 2)]
+        self.configs = [compose(overrides) for overrides in self.overrides]
+        self.folders = [folder / run_id(config) for config in self.configs]
+        self.submitted: list[Sequence[str]] = []
+        self.looks: list[Look] = []
+        self.before: dict[int, Callable[[], object]] = {}
+        self.made = 0
+        self.log = folder / "logs" / "7_0_0_log.err"
+        self.log.parent.mkdir()
+        monkeypatch.setattr(slurm, "POLL_SECONDS", 0)
+        monkeypatch.setattr(slurm, "job_states", self._look)
+        monkeypatch.setattr(slurm, "_submit", self._submit)
+
+    def _submit(self, params: Any, context: Any, job_overrides: Sequence[Sequence[str]], first: int) -> list[Job]:
+        self.submitted += [list(overrides) for overrides in job_overrides]
+        return [Job(f"7_{n}", self.log.with_name(f"7_{n}_0_log.err")) for n in range(len(job_overrides))]
+
+    def _look(self) -> Look:
+        self.before.pop(self.made, lambda: None)()
+        states = self.looks[min(self.made, len(self.looks) - 1)]
+        self.made += 1
+        return states
+
+    def finish(self, index: int) -> None:
+        config = self.configs[index]
+        record = RunRecord(id=run_id(config), overrides=[], config=plain(config), seed=config.seed, metrics={})
+        write_record(self.folders[index] / "record.json", record)
+
+    def launch(self) -> list[Any]:
+        """What each run came to: None where it has ended well."""
+        results = launch({}, {}, self.overrides, 0)
+        assert [result.overrides for result in results] == self.overrides
+        assert all((result.status is JobStatus.FAILED) == bool(result._return_value) for result in results)
+        return [result._return_value for result in results]
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return Queue(tmp_path, monkeypatch)
+
+
+RUNNING = {"7_0": "RUNNING", "7_1": "PENDING"}
+ENDED = {"7_0": "COMPLETED", "7_1": "COMPLETED"}
+
+
+def test_runs_are_done_when_they_have_a_record_and_their_job_has_ended(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.looks = [{}, RUNNING, RUNNING, {"7_0": "COMPLETING"}, ENDED]
+    queue.before = {2: lambda: queue.finish(0), 4: lambda: queue.finish(1)}
+    assert queue.launch() == [None, None]
+    assert queue.submitted == queue.overrides
+    assert (queue.folders[0] / "slurm.job").read_text().split()[0] == "7_0"
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "2 jobs submitted, 0 in the queue already, 0 runs have a record."
+    assert said[1].endswith("Cancel: scancel 7")
+    assert said[2:] == [
+        "[1/2] noisy_numbers ce seed 1, job 7_0: done",
+        "[2/2] noisy_numbers ce seed 2, job 7_1: done",
+    ]
+
+
+def test_a_job_without_a_result_is_lost_after_some_looks(queue: Queue) -> None:
+    queue.log.write_text("srun: error: vm: task 0: Killed\n")
+    queue.finish(1)
+    queue.looks = [{}, {"7_0": "RUNNING"}, {"7_0": "FAILED"}]
+    lost, done = queue.launch()
+    assert isinstance(lost, JobLost)
+    assert str(lost) == "job 7_0 ended as FAILED; last line: srun: error: vm: task 0: Killed"
+    assert done is None
+    assert queue.made == 2 + slurm.LOOKS
+
+
+def test_a_job_that_comes_back_and_a_controller_that_is_silent_are_waited_for(queue: Queue) -> None:
+    queue.finish(1)
+    queue.looks = [{}, {}, {}, {"7_0": "PENDING"}, {}, {}, None, None, None, {"7_0": "RUNNING"}, {}]
+    queue.before = {10: lambda: queue.finish(0)}
+    assert queue.launch() == [None, None]
+
+
+def test_what_the_job_raised_is_the_error(queue: Queue) -> None:
+    result = JobReturn(status=JobStatus.FAILED)
+    result.return_value = UserError("no such file")
+    for index, outcome in enumerate([("success", result), ("error", "Traceback ...\nRuntimeError: timed out\n")]):
+        queue.log.with_name(f"7_{index}_0_result.pkl").write_bytes(pickle.dumps(outcome))
+    queue.looks = [{}, ENDED]
+    raised, trace = queue.launch()
+    assert (type(raised), str(raised)) == (UserError, "no such file")
+    assert (type(trace), str(trace)) == (JobLost, "RuntimeError: timed out")
+
+
+def test_a_run_that_another_sweep_is_at_is_waited_for(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = JobReturn(status=JobStatus.FAILED)
+    result.return_value = Busy("another process is at this run")
+    for index in (0, 1):
+        queue.log.with_name(f"7_{index}_0_result.pkl").write_bytes(pickle.dumps(("success", result)))
+    queue.folders[1].mkdir()
+    (queue.folders[1] / "run.log").write_text("ValueError: no such thing\n")
+    taken = {queue.folders[0], queue.folders[1]}
+    monkeypatch.setattr(slurm, "is_taken", lambda folder: folder in taken)
+    queue.looks = [{}, ENDED]
+    queue.before = {20: lambda: queue.finish(0), 25: lambda: taken.clear()}
+    done, failed = queue.launch()
+    assert done is None
+    assert isinstance(failed, JobLost)  # the other one ended without a record, too
+    assert str(failed) == "another job was at it and left no record; last line: ValueError: no such thing"
+    assert queue.made == 26
+
+
+def test_what_is_in_the_queue_is_followed_and_what_has_a_record_is_left(queue: Queue) -> None:
+    mark(queue.folders[0], Job("3", queue.log))
+    queue.finish(1)
+    queue.looks = [{"3": "PENDING"}, {"3": "RUNNING"}, {"3": "COMPLETED"}]
+    queue.before = {2: lambda: queue.finish(0)}
+    assert queue.launch() == [None, None]
+    assert queue.submitted == []
+
+
+def test_a_mark_of_a_job_that_has_ended_does_not_count(queue: Queue) -> None:
+    for folder in queue.folders:
+        mark(folder, Job("3", queue.log))
+    queue.looks = [{"3": "FAILED"}, ENDED]
+    queue.before = {1: lambda: (queue.finish(0), queue.finish(1))}
+    assert queue.launch() == [None, None]
+    assert len(queue.submitted) == 2
+
+
+def test_without_the_extra_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match=r"^submitit is not installed: pip install 'ntl\[slurm\]'"):
+        slurm._submit({}, {}, [["seed=1"]], 0)
