@@ -1,12 +1,12 @@
 """Work that is shared by the processes of one run; alone, a process does it all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 Item = TypeVar("Item")
 _ABSENT = object()
@@ -56,3 +56,19 @@ def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
             whole[key] = (value.full_tensor() if sharded else value).cpu()
         state[name] = whole[key]
     return state
+
+
+def load_sharded(model: nn.Module, whole: Mapping[str, torch.Tensor]) -> None:
+    """Put whole weights, the same on every process, into a sharded model. RuntimeError for those of another one.
+
+    Nothing is sent: each process keeps its part of what it has read.
+    """
+    try:
+        for name, parameter in model.named_parameters():
+            value = whole[name].to(parameter.device)
+            if isinstance(parameter, DTensor):
+                value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+            with torch.no_grad():
+                parameter.copy_(value)
+    except KeyError as error:
+        raise RuntimeError(f"no weight {error}") from error

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
@@ -14,9 +15,9 @@ from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
 from ntl.training.objectives.parts import Parts
-from ntl.training.ranks import whole_state
+from ntl.training.ranks import load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
-from ntl.training.weights import load_model, save_model
+from ntl.training.weights import WEIGHTS, load_model, save_model
 
 # What is summed between two log lines: the step losses, then Parts.
 NUM_METERS = 1 + len(Parts._fields)
@@ -212,7 +213,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         folder = Path(resume_from_checkpoint)
         try:
             if self.is_fsdp_enabled:
-                super()._load_from_checkpoint(resume_from_checkpoint, model)
+                load_sharded(self._objective().model, safetensors.torch.load_file(folder / WEIGHTS))
             else:
                 load_model(self._objective().model, folder)
         except RuntimeError as error:

@@ -24,6 +24,7 @@ def arithmetic_record() -> Callable[..., RunRecord]:
     def make(loss: str, seed: int, metrics: dict[str, float | None], **changes: Any) -> RunRecord:
         names = {"dataset": "arithmetic", "scale": "tiny", "model": "gpt2_tiny", "tokenizer": "digit"}
         config: dict[str, Any] = {group: {"name": name} for group, name in names.items()}
+        config["beside"] = {"expectation": {"name": "expectation"}}
         config["loss"] = {"name": loss, "weight": 0.3, "number": None if loss == "ce" else {"options": {}}}
         values: dict[str, Any] = {
             "id": f"arithmetic-{loss}-s{seed}",

@@ -52,7 +52,7 @@ def test_the_switches_have_every_choice_and_start_with_ours(some_records: list[R
 
 def test_missing_runs_and_metrics_are_listed(some_records: list[RunRecord]) -> None:
     text = section(*compute(some_records, ["table2"]))
-    assert "loss=ntl_was loss.weight=0.3 seed=4" in text
+    assert "loss=ntl_mse loss.weight=0.15 seed=1,2,3" in text
     assert "CE: interpolate/r2, extrapolate/accuracy, extrapolate/mae" in text
 
 

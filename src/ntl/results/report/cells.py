@@ -57,8 +57,12 @@ def under(rule: str, spec: TableSpec) -> TableSpec:
 
 
 def _block(block: BlockSpec, suffix: str) -> BlockSpec:
-    columns: list[ColumnSpec] = [replace(column, metric=column.metric + suffix) for column in block.columns]
+    def ruled(metric: str) -> str:
+        # A column that names its own decoding is scored by that.
+        return metric if "@" in metric else metric + suffix
+
+    columns: list[ColumnSpec] = [replace(column, metric=ruled(column.metric)) for column in block.columns]
     rows: list[RowSpec] = [
-        replace(row, paper={metric + suffix: values for metric, values in row.paper.items()}) for row in block.rows
+        replace(row, paper={ruled(metric): values for metric, values in row.paper.items()}) for row in block.rows
     ]
     return replace(block, columns=columns, rows=rows)

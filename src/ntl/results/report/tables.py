@@ -70,8 +70,8 @@ def section(filled: Sequence[Ruled], empty: Sequence[Table]) -> Html:
             "p",
             "Rules: ours reads the answer as our parse rule says, the paper's as the original code does (last number, "
             "predictions clipped, a relative tolerance), both from the same outputs; expectation decoding takes the "
-            "mean of the model's own distribution of numbers. Constant answers are neither read nor decoded: they "
-            "stand under our rules alone.",
+            "mean of the model's own distribution of numbers. A constant answer is the same however a model is "
+            "decoded; under the paper's parse rule it was not scored. Columns that name their decoding keep it.",
         ),
         element("ul", *anchors, class_="anchors"),
         switches,
@@ -205,7 +205,7 @@ def _list(name: str, lines: Sequence[str], code: bool = False) -> Html:
 def _without_records(empty: Sequence[Table]) -> Html:
     if not empty:
         return Html()
-    lines = [f"python scripts/reproduce.py --table {table.name} --scale {table.scale}" for table in empty]
+    lines = [f"python scripts/reproduce.py table={table.name} scale={table.scale}" for table in empty]
     items = [element("li", f"{table.title} ", element("code", f"{table.name}, {table.scale}")) for table in empty]
     return element(
         "article",
