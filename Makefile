@@ -44,7 +44,7 @@ test: install ## the default tests (5 minutes of processor time, shared by sever
 	@$(RUN_PY) -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 slow: install ## the tests that train for minutes
-	@$(RUN_PY) -m pytest -q -m slow
+	@$(RUN_PY) -m pytest -q -m slow -n $(TEST_WORKERS) --dist loadfile
 
 check: install ## lint, format, types, import order, the rules of the project
 	@$(RUN_PY) -m ruff check .

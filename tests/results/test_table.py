@@ -140,28 +140,34 @@ def test_markdown(spec, records: list[RunRecord]) -> None:
     assert build_table(spec, records[::-1]).markdown() == MARKDOWN
 
 
-LATEX = r"""% Needs \usepackage{booktabs}. Computed from run records: do not edit.
+LATEX = r"""% Needs \usepackage{booktabs,graphicx}. Computed from run records: do not edit.
 
 \begin{table}
 \centering
 \caption{Losses \& weights (scale: tiny)}
 \label{tab:mine-tiny}
+\setlength{\tabcolsep}{4pt}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{lrrr}
 \toprule
- & $n$ & accuracy $\uparrow$ & MAE $\downarrow$ \\
+ & $n$ & \begin{tabular}[b]{@{}r@{}}accuracy $\uparrow$\end{tabular} & \begin{tabular}[b]{@{}r@{}}MAE $\downarrow$\end{tabular} \\
 \midrule
-CE & 3 & {20.0\% $\pm$ 10.0\% [-4.8\%, 44.8\%]} & {6.00 $\pm$ 1.00 [3.52, 8.48]} \\
+CE & 3 & {20.0\% $\pm$ 10.0\%} & {6.00 $\pm$ 1.00} \\
+ & & \footnotesize{[$-$4.8\%, 44.8\%]} & \footnotesize{[3.52, 8.48]} \\
 \quad \textit{paper} & &  & 2.15 $\pm$ 0.08 (+3.85) \\
 control & 0 & {-} & {-} \\
-NTL\_WAS & 3 & {30.0\% $\pm$ 0.0\% [30.0\%, 30.0\%]} & \textbf{4.07 $\pm$ 1.05 [1.46, 6.68]} \\
+NTL\_WAS & 3 & {30.0\% $\pm$ 0.0\%} & \textbf{4.07 $\pm$ 1.05} \\
+ & & \footnotesize{[30.0\%, 30.0\%]} & \footnotesize{[1.46, 6.68]} \\
 \quad \textit{paper} & &  & 0.91 (+3.16) \\
 constant: mean &  & {-} & {9.00} \\
 \bottomrule
-\end{tabular}
-\par\footnotesize Paper: 4 runs.
-\par\footnotesize At scale=tiny gpt2\_tiny stands in for t5\_small. The paper's numbers are those of the published models.
-\par\footnotesize Unparsable outputs over all seeds: test: none.
-\par\footnotesize From 6 run records, commit 0123456, device cpu.
+\end{tabular}}
+\par\smallskip\raggedright\footnotesize
+Mean $\pm$ standard deviation over n seeds [95\% t interval]; for n = 2 both values. Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0.\par
+Paper: 4 runs.\par
+At scale=tiny gpt2\_tiny stands in for t5\_small. The paper's numbers are those of the published models.\par
+Unparsable outputs over all seeds: test: none.\par
+From 6 run records, commit 0123456, device cpu.\par
 \end{table}
 """  # noqa: E501
 

@@ -10,6 +10,7 @@ from ntl.results.match import RowPlan, row_name
 from ntl.results.packing import unpack_bits, unpack_errors
 from ntl.results.record import RunRecord
 from ntl.results.statistics import Paired, bootstrap_difference, paired
+from ntl.results.text import number
 
 # Errors take many values, and a draw costs in their number.
 DRAWS = {"accuracy": 10_000, "mae": 2_000}
@@ -46,9 +47,9 @@ def control_note(columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: 
             if index is None:
                 none.append(column.header)
             else:
-                part, spec = alone.differences.mean or 0.0, f"+z{column.format}"
-                whole = f"{gain:{spec}} ({row_name(plans[index].row)})"
-                found.append(f"{column.header}: {part:{spec}} of {whole}, {part / gain:.0%}")
+                part = alone.differences.mean or 0.0
+                whole = f"{number(gain, column.format, '+')} ({row_name(plans[index].row)})"
+                found.append(f"{column.header}: {number(part, column.format, '+')} of {whole}, {part / gain:z.0%}")
         name = f"{group}: " if group else ""
         if found:
             parts.append(f"{name}{'; '.join(found)}")
@@ -94,7 +95,7 @@ def example_note(
                     result = _bootstrap(split, name, records[base], records[index])
                     if result is None:
                         continue
-                    mean, low, high = (f"{value:+z{column.format}}" for value in result)
+                    mean, low, high = (number(value, column.format, "+") for value in result)
                     if result[1] > 0 or result[2] < 0:
                         clear.append(f"{row_name(plan.row)} {mean} [{low}, {high}]")
                     else:

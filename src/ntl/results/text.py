@@ -17,6 +17,8 @@ DIFFERENCE_LEGEND = (
     "Mean difference over the seeds of both rows [95% t interval] seeds with that sign; bold: the interval excludes 0. "
     "With one common seed an interval is a bootstrap over test examples. Not corrected for the number of comparisons."
 )
+# From here on an exponent: a column is not to be wide because of one run that went astray.
+LARGE = 1e7
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
 
 
@@ -29,9 +31,9 @@ def header(column: ColumnSpec) -> str:
     return column.header + ARROWS[column.better]
 
 
-def number(value: float, spec: str) -> str:
-    """A number by a format spec, without a minus sign before a zero."""
-    return format(value, f"z{spec}")
+def number(value: float, spec: str, sign: str = "") -> str:
+    """A number by a format spec, without a minus sign before a zero; from ten million on with an exponent."""
+    return format(value, f"{sign}.2e" if abs(value) >= LARGE else f"{sign}z{spec}")
 
 
 def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
@@ -69,7 +71,7 @@ def paper_text(cell: "Cell") -> str:
 def paper_line(cell: "Cell") -> str:
     """The paper's number and, where there is a mean of ours, how far that is from it; empty where it prints none."""
     text, away = paper_text(cell), paper_difference(cell)
-    return text if away is None else f"{text} ({format(away, f'+z{cell.column.format}')})"
+    return text if away is None else f"{text} ({number(away, cell.column.format, '+')})"
 
 
 def paper_difference(cell: "Cell") -> float | None:
@@ -80,19 +82,21 @@ def paper_difference(cell: "Cell") -> float | None:
 
 def difference_text(cell: DifferenceCell) -> str:
     """``-`` without a common seed; the values themselves for two seeds, the bootstrap interval for one."""
-    signed = f"+z{cell.column.format}"
+    spec = cell.column.format
     if cell.paired is None:
         return "-"
     summary = cell.paired.differences
     if cell.examples is not None:
-        mean, low, high = (format(value, signed) for value in cell.examples)
+        mean, low, high = (number(value, spec, "+") for value in cell.examples)
         return f"{mean} [{low}, {high}]"
     if summary.mean is None:
         return "undefined"
     if summary.low is None or summary.high is None:
-        text = ", ".join(format(value, signed) for value in summary.values)
+        text = ", ".join(number(value, spec, "+") for value in summary.values)
     else:
-        text = f"{format(summary.mean, signed)} [{format(summary.low, signed)}, {format(summary.high, signed)}]"
+        text = (
+            f"{number(summary.mean, spec, '+')} [{number(summary.low, spec, '+')}, {number(summary.high, spec, '+')}]"
+        )
     return f"{text} {cell.paired.agree}/{summary.n}" if summary.n > 1 else text
 
 

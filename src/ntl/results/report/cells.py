@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 from ntl.config.table import BlockSpec, ColumnSpec, RowSpec, TableSpec
 from ntl.results.table import Cell, TableRow
+from ntl.results.text import number
 
 # Name of the rule -> the suffix of its metrics.
 RULES = {"default": "", "paper": "@paper", "expectation": "@expectation"}
 ABSENT = "-"
-_LONGEST = 1e7  # from here on an exponent: a column is not to be wide because of one run that went astray
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,6 @@ class CellText:
 NOTHING = CellText(ABSENT, "", "", ABSENT, False)
 
 
-def short(value: float, spec: str, sign: str = "") -> str:
-    """The value by its column's format, or with three digits and an exponent where that would be long."""
-    return format(value, f"{sign}z{spec}" if abs(value) < _LONGEST else f"{sign}.2e")
-
-
 def cell_text(cell: Cell, row: TableRow) -> CellText:
     """As the Markdown has it: ``-`` without a record, ``undefined`` for a metric that has no value."""
     summary, spec = cell.summary, cell.column.format
@@ -38,15 +33,15 @@ def cell_text(cell: Cell, row: TableRow) -> CellText:
     n = "" if row.spec.constant else f"n={len(cell.seeds)}"
     if summary.mean is None:
         return CellText("undefined", "", n, ABSENT, False)
-    ours, interval = ", ".join(short(value, spec) for value in summary.values), ""
+    ours, interval = ", ".join(number(value, spec) for value in summary.values), ""
     if summary.sd is not None and summary.low is not None and summary.high is not None:
-        ours = f"{short(summary.mean, spec)} ± {short(summary.sd, spec)}"
-        interval = f"[{short(summary.low, spec)}, {short(summary.high, spec)}]"
+        ours = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)}"
+        interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
     if summary.undefined:
         return CellText(
             f"undefined in {summary.undefined} of {len(cell.seeds)}, else {ours}", interval, n, ABSENT, False
         )
-    difference = short(summary.mean - cell.paper[0], spec, "+") if cell.paper else ABSENT
+    difference = number(summary.mean - cell.paper[0], spec, "+") if cell.paper else ABSENT
     return CellText(ours, interval, n, difference, cell.best)
 
 
