@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ntl.config import compose
-from ntl.config.identity import plain
+from ntl.config.identity import recorded
 from ntl.data.mathematics import HARDER, MODULES
 from ntl.evaluation import score_predictions, write_predictions
 from ntl.evaluation.baselines import constant_baselines
@@ -56,7 +56,7 @@ def record_of(folder: Path, dataset: str, scale: str, made: list[Row]) -> RunRec
     return RunRecord(
         id=f"{dataset}-gpt2_medium-gce_ntl_was-s1-0123456789ab",
         overrides=[*overrides, "seed=1"],
-        config=plain(compose(overrides)),
+        config=recorded(compose(overrides)),
         seed=1,
         metrics={"validation/ce": 0.12345678901, "validation/ntl": 0.98765432109, **scores.metrics},
         git={"commit": "0" * 40, "dirty": False},

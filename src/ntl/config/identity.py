@@ -12,6 +12,9 @@ from ntl.config.legality import HUB_ID
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
+# Where a run lies and who watches it is no part of what was computed.
+NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device", "probe_steps")
+
 
 def plain(value: Any) -> Any:
     """Dataclasses, enums and containers as JSON values."""
@@ -62,3 +65,13 @@ def run_id(config: Any) -> str:
     """
     digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
     return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{digest}"
+
+
+def recorded(config: Any) -> dict[str, Any]:
+    """What a run's record keeps of its config. A record is small: what is switched off is left out, too."""
+    values = {key: value for key, value in plain(config).items() if key not in NOT_RECORDED}
+    if not values["beside"]:
+        del values["beside"]
+    if not values["model"]["lora"]["rank"]:
+        del values["model"]["lora"]
+    return values

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ntl.config.identity import plain
+from ntl.config.identity import recorded
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ntl.training.session import Session
     from ntl.training.trainer import ObjectiveTrainer
 
-# Where a run lies and who watches it is no part of what was computed.
-NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device", "probe_steps")
 FOLDERS = ("output_dir", "data_dir")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
@@ -50,7 +48,7 @@ def build_record(
         seconds: This process' wall time.
     """
     config = session.config
-    values = {key: value for key, value in plain(config).items() if key not in NOT_RECORDED}
+    values = recorded(config)
     device: torch.device = trainer.args.device
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in ("ce", "ntl")}
     return RunRecord(
