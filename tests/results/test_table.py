@@ -162,7 +162,7 @@ NTL\_WAS & 3 & {30.0\% $\pm$ 0.0\%} & \textbf{4.07 $\pm$ 1.05} \\
 constant: mean &  & {-} & {9.00} \\
 \bottomrule
 \end{tabular}}
-\par\smallskip\raggedright\footnotesize
+\par\smallskip\raggedright\scriptsize
 Mean $\pm$ standard deviation over n seeds [95\% t interval]; for n = 2 both values. Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0.\par
 Paper: 4 runs.\par
 At scale=tiny gpt2\_tiny stands in for t5\_small. The paper's numbers are those of the published models.\par

@@ -114,7 +114,7 @@ def _panel(block: "Block", shown: slice, caption: str, label: str, remarks: Sequ
         *body,
         r"\bottomrule",
         r"\end{tabular}}",
-        r"\par\smallskip\raggedright\footnotesize",
+        r"\par\smallskip\raggedright\scriptsize",
         *[rf"{escape(remark)}\par" for remark in remarks],
         r"\end{table}",
         "",
