@@ -1,5 +1,6 @@
-"""``python on_ranks.py [float64] [shard] [die] -- train.py ...``: train.py as one rank of a test sees it.
+"""``python on_ranks.py float64,shard train.py ...``: train.py as one rank of a test sees it.
 
+plain: as it is.
 float64: torch's default type. shard: FSDP on the CPU, where accelerate leaves it out though torch has it.
 die: the second rank raises an error of its own in step 3.
 """
@@ -10,6 +11,10 @@ import sys
 from typing import Any
 
 import torch
+
+
+def plain() -> None:
+    pass
 
 
 def float64() -> None:
@@ -45,8 +50,7 @@ def die() -> None:
 
 
 if __name__ == "__main__":
-    end = sys.argv.index("--")
-    for name in sys.argv[1:end]:
-        {"float64": float64, "shard": shard, "die": die}[name]()
-    sys.argv = sys.argv[end + 1 :]
+    for name in sys.argv[1].split(","):
+        {"plain": plain, "float64": float64, "shard": shard, "die": die}[name]()
+    sys.argv = sys.argv[2:]
     runpy.run_path(sys.argv[0], run_name="__main__")
