@@ -1,6 +1,7 @@
 """Settings that hold for every test. Environment variables come first: torch and transformers read them on import."""
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -12,12 +13,16 @@ os.environ["WANDB_SILENT"] = "true"
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
+from absl.logging import get_absl_handler
 from hypothesis import HealthCheck, settings
 
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# rouge-score imports absl, whose handler closes its stream when Hydra sets logging up anew: never pytest's own file.
+get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(scope="session")
