@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ntl.config import Config, compose
+from ntl.config import Config, UserError, compose
 from ntl.training.arguments import training_arguments
 
 CPU = ["device=cpu", "dataset=noisy_numbers"]
@@ -108,3 +108,9 @@ def test_many_devices_in_one_process_are_one(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Seq2SeqTrainingArguments, "__post_init__", eight_devices)
     arguments = _arguments("trainer.batch_size=4")
     assert (arguments.n_gpu, arguments.train_batch_size) == (1, 4)
+
+
+def test_probes_need_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="probe_steps: works on one device"):
+        _arguments("probe_steps=5")

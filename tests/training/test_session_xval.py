@@ -1,9 +1,7 @@
 """xVal from the file to the record, interrupted or not, and decoded again."""
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ from ntl.training.command import predict
 from ntl.training.prediction import check_lengths
 from ntl.training.restore import restore
 from ntl.training.session import Session
-from ntl.training.trainer import ObjectiveTrainer
 
 SHAPE = ["model=xval_tiny", "model.d_model=16", "model.d_ff=32", "model.num_layers=1"]
 STEPS = ["trainer.batch_size=16", "trainer.max_steps=8", "trainer.save_steps=4", "trainer.logging_steps=2"]
@@ -62,21 +59,11 @@ def test_a_run_and_its_predictions_again(paper_compat: str, xval) -> None:
     assert (tokenizer.paper_compat, model.config.paper_compat) == (paper_compat == "true",) * 2
 
 
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(xval, monkeypatch, tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(xval, run_interrupted, tmp_path: Path) -> None:
     settings = ["model.dropout=0.1"]
     expected = read_record(run(xval(*settings)))
     broken = xval(*settings, f"output_dir={tmp_path / 'broken'}")
-    original = ObjectiveTrainer.training_step
-
-    def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.state.global_step == 4:
-            monkeypatch.setattr(ObjectiveTrainer, "training_step", original)
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(ObjectiveTrainer, "training_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(broken)
+    run_interrupted(broken, 5)
     record = read_record(run(broken))
     assert record.metrics == expected.metrics
     assert record.curves == expected.curves

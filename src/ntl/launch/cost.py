@@ -7,6 +7,7 @@ from statistics import mean, median
 
 from ntl.config import Config
 from ntl.config.identity import plain
+from ntl.launch.plan import kind_of
 from ntl.results import RunRecord
 
 # An H100 SXM's dense matrix products a second (NVIDIA's data sheet) with trainer.bf16 and without, where PyTorch's
@@ -56,11 +57,6 @@ class Sum:
         if self.measured in (0, self.runs):
             return "measured" if self.measured else "estimated" if self.runs else ""
         return f"estimated, {self.measured} of {self.runs} measured"
-
-
-def kind_of(config: Config) -> Kind:
-    """Runs of one kind are expected to cost the same."""
-    return (config.dataset.name, config.model.name, config.scale.name)
 
 
 class Costs:

@@ -131,6 +131,6 @@ class _Busy:
 
 def _checked(result: Ended) -> Ended:
     # A table is computed from records: a run without one has not ended well, whatever it says.
-    if result.error or result.run.record.is_file():
+    if result.error or result.run.is_done:
         return result
     return Ended(result.run, result.seconds, f"it ended without {result.run.record}")

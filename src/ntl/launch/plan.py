@@ -15,6 +15,18 @@ from ntl.results import lacking_readings, read_record
 _TAIL_BYTES = 8192
 
 
+def last_lines(path: Path) -> list[bytes]:
+    """The lines at the end of a file, the first of which may be cut. OSError where it cannot be read."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        return file.read().splitlines()
+
+
+def kind_of(config: Config) -> tuple[str, ...]:
+    """Runs of one kind are expected to take, and to cost, the same."""
+    return (config.dataset.name, config.model.name, config.scale.name)
+
+
 @dataclass(frozen=True)
 class Run:
     """One training run before it starts. ``kind`` is shared by runs that should take equally long."""
@@ -48,9 +60,7 @@ class Run:
         try:
             if path.stat().st_mtime < since:
                 return 0
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-                lines = file.read().splitlines()
+            lines = last_lines(path)
         except OSError:
             return 0
         for line in reversed(lines):
@@ -75,9 +85,12 @@ def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tup
         if name not in composed or len(config.beside) > len(composed[name][0].beside):
             composed[name] = (config, (*overrides, *place))
     several = len({config.model.name for config, _ in composed.values()}) > 1
-    planned = [_run(name, config, overrides, several) for name, (config, overrides) in composed.items()]
-    todo = [run for run in planned if not run.is_done]
-    return sorted(todo, key=lambda run: -run.max_steps), [run for run in planned if run.is_done]
+    todo: list[Run] = []
+    done: list[Run] = []
+    for name, (config, overrides) in composed.items():
+        run = _run(name, config, overrides, several)
+        (done if run.is_done else todo).append(run)
+    return sorted(todo, key=lambda run: -run.max_steps), done
 
 
 def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool) -> Run:
@@ -87,7 +100,7 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
         label=f"{' '.join(words)} seed {config.seed}",
         overrides=overrides,
         folder=Path(config.output_dir) / name,
-        kind=(config.dataset.name, config.model.name, config.scale.name),
+        kind=kind_of(config),
         max_steps=config.trainer.max_steps,
         beside=plain(config.beside),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.launch.plan import last_lines
 
 # In a run's folder: the job that was submitted for it, and where that job's own output goes.
 MARK = "slurm.job"
@@ -73,9 +74,7 @@ def job_states() -> dict[str, str] | None:
 def last_line(log: Path) -> str:
     """The last line of a log that says something; empty where there is none."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = [line.decode(errors="replace") for line in last_lines(log)]
     except OSError:
         return ""
     telling = (line for line in reversed(lines) if line.strip() and not line.startswith(NOISE))

@@ -1,13 +1,13 @@
 """Rows against each other: what is best, and how far each row is from its baseline and its control."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ntl.config.table import Better, ColumnSpec, Role, RowSpec
+from ntl.results.examples import example_difference
 from ntl.results.match import RowPlan
-from ntl.results.packing import unpack_bits
 from ntl.results.record import RunRecord
-from ntl.results.statistics import Paired, bootstrap_difference, paired, summarize
+from ntl.results.statistics import Paired, paired, summarize
 
 # One dict a row: metric -> seed -> value, None where the metric is undefined.
 Grid = list[dict[str, dict[int, float | None]]]
@@ -70,18 +70,6 @@ def constant_values(key: str, records: Sequence[RunRecord]) -> dict[int, float |
     return dict(enumerate(sorted(scores, key=lambda score: (score is None, score or 0.0))))
 
 
-def _examples(metric: str, base: RunRecord, other: RunRecord) -> tuple[float, float, float] | None:
-    split, _, name = metric.partition("/")
-    count = base.metrics.get(f"{split}/count")
-    ids = base.ids_sha256.get(split)
-    if name != "accuracy" or not count or ids is None or ids != other.ids_sha256.get(split):
-        return None
-    if split not in base.correct or split not in other.correct:
-        return None
-    left, right = (unpack_bits(record.correct[split], int(count)) for record in (base, other))
-    return bootstrap_difference(left, right)
-
-
 def _difference(
     columns: Sequence[ColumnSpec],
     rows: tuple[RowSpec, RowSpec],
@@ -93,9 +81,21 @@ def _difference(
     for column in columns:
         result = paired(values[0][column.metric], values[1][column.metric])
         only = len(common) == 1 and result is not None
-        examples = _examples(column.metric, records[0][common[0]], records[1][common[0]]) if only else None
+        scored = only and column.metric.endswith("/accuracy")
+        examples = (
+            example_difference(column.metric, [(records[0][common[0]], records[1][common[0]])]) if scored else None
+        )
         cells.append(DifferenceCell(column, result, examples))
     return Difference(rows[1], rows[0], tuple(cells)) if common else None
+
+
+def against(plans: Sequence[RowPlan], role: Role) -> Iterator[tuple[int, int]]:
+    """(index of a row with this role, index of another row of its group that has runs)."""
+    for first, base in enumerate(plans):
+        if base.row.role is role:
+            for second, plan in enumerate(plans):
+                if plan.overrides and second != first and plan.row.group == base.row.group:
+                    yield first, second
 
 
 def differences(
@@ -104,18 +104,14 @@ def differences(
     """Every row minus its group's baseline, and every ``ntl`` row minus its group's control, where seeds are shared."""
     found = []
     for role in (Role.baseline, Role.control):
-        for first, base in enumerate(plans):
-            if base.row.role is not role:
-                continue
-            for second, plan in enumerate(plans):
-                wanted = plan.overrides and second != first and plan.row.group == base.row.group
-                if wanted and (role is Role.baseline or plan.row.role is Role.ntl):
-                    found.append(
-                        _difference(
-                            columns,
-                            (base.row, plan.row),
-                            (grid[first], grid[second]),
-                            (records[first], records[second]),
-                        )
+        for first, second in against(plans, role):
+            if role is Role.baseline or plans[second].row.role is Role.ntl:
+                found.append(
+                    _difference(
+                        columns,
+                        (plans[first].row, plans[second].row),
+                        (grid[first], grid[second]),
+                        (records[first], records[second]),
                     )
+                )
     return [difference for difference in found if difference is not None]

@@ -2,18 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from ntl.config.table import Better, ColumnSpec, Role
-from ntl.results.compare import Grid
+from ntl.results.compare import Grid, against
+from ntl.results.examples import example_difference
 from ntl.results.match import RowPlan, row_name
-from ntl.results.packing import unpack_bits, unpack_errors
 from ntl.results.record import RunRecord
-from ntl.results.statistics import Paired, bootstrap_difference, paired
+from ntl.results.statistics import Paired, paired
 from ntl.results.text import number
-
-# Errors take many values, and a draw costs in their number.
-DRAWS = {"accuracy": 10_000, "mae": 2_000}
 
 
 def _groups(plans: Sequence[RowPlan]) -> Iterator[tuple[str, dict[Role, list[int]]]]:
@@ -78,28 +73,20 @@ def example_note(
 ) -> str:
     """Paired bootstrap over test examples of each row against its baseline, for accuracy and MAE.
 
-    An example's score is its mean over the seeds that both rows have; an error is one of the fixed sample that the
-    record keeps, and an example that a run leaves unanswered is left out on both sides.
+    An example's score is its mean over the seeds that both rows have (``ntl.results.examples``).
     """
     parts = []
     for column in columns:
-        split, _, name = column.metric.partition("/")
-        if name not in DRAWS:
-            continue
         clear, held = [], 0
-        for group, roles in _groups(plans):
-            for base in roles.get(Role.baseline, []):
-                for index, plan in enumerate(plans):
-                    if index == base or plan.row.group != group or not plan.overrides:
-                        continue
-                    result = _bootstrap(split, name, records[base], records[index])
-                    if result is None:
-                        continue
-                    mean, low, high = (number(value, column.format, "+") for value in result)
-                    if result[1] > 0 or result[2] < 0:
-                        clear.append(f"{row_name(plan.row)} {mean} [{low}, {high}]")
-                    else:
-                        held += 1
+        for base, index in against(plans, Role.baseline):
+            result = _over_seeds(column.metric, records[base], records[index])
+            if result is None:
+                continue
+            mean, low, high = (number(value, column.format, "+") for value in result)
+            if result[1] > 0 or result[2] < 0:
+                clear.append(f"{row_name(plans[index].row)} {mean} [{low}, {high}]")
+            else:
+                held += 1
         rest = f"{held} row{'s' if held > 1 else ''} with 0 in the interval" if held else ""
         if clear or held:
             parts.append(f"{column.header}: {'; '.join(filter(None, [*clear, rest]))}")
@@ -111,27 +98,11 @@ def example_note(
     )
 
 
-def _bootstrap(
-    split: str, name: str, base: Mapping[int, RunRecord], other: Mapping[int, RunRecord]
+def _over_seeds(
+    metric: str, base: Mapping[int, RunRecord], other: Mapping[int, RunRecord]
 ) -> tuple[float, float, float] | None:
-    seeds = sorted(set(base) & set(other))
-    pairs = [(base[seed], other[seed]) for seed in seeds]
+    pairs = [(base[seed], other[seed]) for seed in sorted(set(base) & set(other))]
     # Where a seed draws the test set too, an example has no mean over seeds.
-    tests = {(record.ids_sha256.get(split), str(record.data)) for pair in pairs for record in pair}
-    if len(tests) != 1:
+    if len({str(record.data) for pair in pairs for record in pair}) != 1:
         return None
-    scores = [[_scores(split, name, record) for record in pair] for pair in pairs]
-    if any(each is None for pair in scores for each in pair):
-        return None
-    left, right = np.mean(np.array(scores, dtype=np.float64), axis=0)
-    known = np.isfinite(left) & np.isfinite(right)
-    if not known.any():
-        return None
-    return bootstrap_difference(left[known], right[known], draws=DRAWS[name])
-
-
-def _scores(split: str, name: str, record: RunRecord) -> Sequence[float | None] | np.ndarray | None:
-    if name == "accuracy":
-        count = record.metrics.get(f"{split}/count")
-        return unpack_bits(record.correct[split], int(count)) if count and split in record.correct else None
-    return unpack_errors(record.errors[split]) if split in record.errors else None
+    return example_difference(metric, pairs)

@@ -36,8 +36,8 @@ def number(value: float, spec: str, sign: str = "") -> str:
     return format(value, f"{sign}.2e" if abs(value) >= LARGE else f"{sign}z{spec}")
 
 
-def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
-    """The mean with its spread, and the interval with how many seeds have the metric where not all do.
+def mean_and_interval(cell: "Cell") -> tuple[str, str]:
+    """The mean with its spread, and the interval, empty where there is none.
 
     ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
     """
@@ -53,6 +53,14 @@ def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
         interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
     if summary.undefined:
         text = f"undefined in {summary.undefined} of {summary.n + summary.undefined}, else {text}"
+    return text, interval
+
+
+def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
+    """Those of ``mean_and_interval``, and behind the interval how many seeds have the metric where not all do."""
+    text, interval = mean_and_interval(cell)
+    if cell.summary is None or cell.summary.mean is None:
+        return text, interval
     if not row.spec.constant and len(cell.seeds) != len(row.records):
         interval = f"{interval} (n={len(cell.seeds)})".strip()
     return text, interval

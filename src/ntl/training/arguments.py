@@ -28,7 +28,9 @@ def several_processes() -> bool:
 
 
 def check_processes(config: Config) -> None:
-    """Raise ``UserError`` where the config asks for several processes and this is the only one."""
+    """Raise ``UserError`` where the config asks for several processes and this is the only one, or the reverse."""
+    if config.probe_steps and several_processes():
+        raise UserError("probe_steps: works on one device; leave it out, or train on one.")
     parallel = config.trainer.parallel
     if parallel is not Parallel.auto and not several_processes():
         raise UserError(

@@ -195,8 +195,6 @@ class Session:
         trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(self.say))
         if self.config.probe_steps:
-            if trainer.args.world_size > 1:
-                raise UserError("probe_steps: works on one device; leave it out, or train on one.")
             trainer.add_callback(Probe(self, self.config.probe_steps, self.folder / METRICS))
         with stop:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ntl.config.table import BlockSpec, ColumnSpec, RowSpec, TableSpec
 from ntl.results.table import Cell, TableRow
-from ntl.results.text import number
+from ntl.results.text import mean_and_interval, number, paper_difference
 
 # Name of the rule -> the suffix of its metrics.
 RULES = {"default": "", "paper": "@paper", "expectation": "@expectation"}
@@ -27,21 +27,12 @@ NOTHING = CellText(ABSENT, "", "", ABSENT, False)
 
 def cell_text(cell: Cell, row: TableRow) -> CellText:
     """As the Markdown has it: ``-`` without a record, ``undefined`` for a metric that has no value."""
-    summary, spec = cell.summary, cell.column.format
-    if summary is None:
+    if cell.summary is None:
         return NOTHING
+    ours, interval = mean_and_interval(cell)
     n = "" if row.spec.constant else f"n={len(cell.seeds)}"
-    if summary.mean is None:
-        return CellText("undefined", "", n, ABSENT, False)
-    ours, interval = ", ".join(number(value, spec) for value in summary.values), ""
-    if summary.sd is not None and summary.low is not None and summary.high is not None:
-        ours = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)}"
-        interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
-    if summary.undefined:
-        return CellText(
-            f"undefined in {summary.undefined} of {len(cell.seeds)}, else {ours}", interval, n, ABSENT, False
-        )
-    difference = number(summary.mean - cell.paper[0], spec, "+") if cell.paper else ABSENT
+    away = None if cell.summary.undefined else paper_difference(cell)
+    difference = ABSENT if away is None else number(away, cell.column.format, "+")
     return CellText(ours, interval, n, difference, cell.best)
 
 
