@@ -6,7 +6,7 @@ Shape suffixes: V vocabulary, K number tokens, N the positions that count.
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntl.losses.rows import Reduction, label_rows, number_rows, reduce
+from ntl.losses.rows import NumberRows, Reduction, label_rows, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -25,7 +25,7 @@ def cross_entropy(
     """
     rows = label_rows(logits, labels, ignore_index)
     losses_N = F.cross_entropy(rows.logits_NV, rows.labels_N, ignore_index=ignore_index, reduction="none")
-    return reduce(losses_N, rows.index, labels, reduction)
+    return reduce(losses_N, rows, labels, reduction)
 
 
 def digit_cross_entropy(
@@ -43,4 +43,9 @@ def digit_cross_entropy(
     whose logit is -inf has the loss inf; a row of -inf number logits has log K and no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none"), rows.index, labels, reduction)
+    return reduce(digit_cross_entropy_rows(rows), rows, labels, reduction)
+
+
+def digit_cross_entropy_rows(rows: NumberRows) -> Tensor:
+    """(N,), see `digit_cross_entropy`."""
+    return F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none")

@@ -36,17 +36,8 @@ def ntl_was_cdf(
     number labels only. The mean is over number labels; without any it is an exact 0 with a graph. A row of -inf number
     logits counts as uniform and has no gradient.
     """
-    if target is not None and sigma is not None:
-        raise ValueError("give a target or a sigma, not both")
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    if target is not None:
-        target_NK = _target_rows(target, labels, rows)
-    elif sigma is not None:
-        target_NK = gaussian_target(rows.targets_N, rows.values_K, sigma)
-    else:
-        target_NK = _one_hot(rows)
-    difference_NJ, gaps_J = _cdf_difference(rows, target_NK)
-    return reduce((difference_NJ.abs() * gaps_J).sum(dim=-1), rows.index, labels, reduction)
+    return reduce(was_cdf_rows(rows, target=target, sigma=sigma), rows, labels, reduction)
 
 
 def ntl_crps(
@@ -67,8 +58,27 @@ def ntl_crps(
     -inf number logits counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
+    return reduce(crps_rows(rows), rows, labels, reduction)
+
+
+def was_cdf_rows(rows: NumberRows, *, target: Tensor | None = None, sigma: float | None = None) -> Tensor:
+    """(N,), see `ntl_was_cdf`."""
+    if target is not None and sigma is not None:
+        raise ValueError("give a target or a sigma, not both")
+    if target is not None:
+        target_NK = _target_rows(target, rows)
+    elif sigma is not None:
+        target_NK = gaussian_target(rows.targets_N, rows.values_K, sigma)
+    else:
+        target_NK = _one_hot(rows)
+    difference_NJ, gaps_J = _cdf_difference(rows, target_NK)
+    return (difference_NJ.abs() * gaps_J).sum(dim=-1)
+
+
+def crps_rows(rows: NumberRows) -> Tensor:
+    """(N,), see `ntl_crps`."""
     difference_NJ, gaps_J = _cdf_difference(rows, _one_hot(rows))
-    return reduce((difference_NJ.square() * gaps_J).sum(dim=-1), rows.index, labels, reduction)
+    return (difference_NJ.square() * gaps_J).sum(dim=-1)
 
 
 def _cdf_difference(rows: NumberRows, target_NK: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,8 +92,10 @@ def _one_hot(rows: NumberRows) -> Tensor:
     return F.one_hot(rows.tokens_N, len(rows.values_K)).to(rows.logits_NK.dtype)
 
 
-def _target_rows(target: Tensor, labels: Tensor, rows: NumberRows) -> Tensor:
-    shape = (*labels.shape, len(rows.values_K))
+def _target_rows(target: Tensor, rows: NumberRows) -> Tensor:
+    shape = (*rows.labels.shape, len(rows.values_K))
+    if target.dim() == 1 and rows.labels.shape == (1,):  # of a single position
+        target = target.unsqueeze(0)
     if target.shape != shape:
         raise ValueError(f"target must be labels' shape + (K,), {shape}, not {tuple(target.shape)}")
-    return (target if labels.dim() else target.unsqueeze(0))[rows.index].to(rows.logits_NK.dtype)
+    return rows.at(target).to(rows.logits_NK.dtype)

@@ -3,6 +3,7 @@
 Shape suffixes: V vocabulary, K number tokens, N labelled positions, M those of them whose label is a number.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -33,13 +34,17 @@ def gaussian_cross_entropy(
     log_p_NV = F.log_softmax(rows.logits_NV, dim=-1)
     losses_N = F.nll_loss(log_p_NV, rows.labels_N, ignore_index=ignore_index, reduction="none")
 
-    index_M = is_number(rows.labels_N, number_vocab, ignore_index).nonzero().squeeze(-1)
+    numbers_N = is_number(rows.labels_N, number_vocab, ignore_index)
+    every = torch.compiler.is_compiling()  # a graph has no tensor whose shape depends on the labels
+    index_M = torch.arange(len(losses_N), device=losses_N.device) if every else numbers_N.nonzero().squeeze(-1)
     log_p_MK = log_p_NV[index_M.unsqueeze(-1), number_vocab.token_ids]
-    targets_M = number_vocab.values[rows.labels_N[index_M]].to(log_p_MK.dtype)
+    labels_M = rows.labels_N[index_M].where(numbers_N[index_M], number_vocab.token_ids[0])
+    targets_M = number_vocab.values[labels_M].to(log_p_MK.dtype)
     target_MK = gaussian_target(targets_M, number_vocab.token_values.to(log_p_MK.dtype), sigma)
     # Far from the label the target underflows to 0, and 0 · log 0 must be 0.
     number_losses_M = -(target_MK * log_p_MK.masked_fill(target_MK == 0, 0.0)).sum(dim=-1)
-    return reduce(losses_N.index_put((index_M,), number_losses_M), rows.index, labels, reduction)
+    number_losses_M = number_losses_M.where(numbers_N[index_M], losses_N[index_M])
+    return reduce(losses_N.index_put((index_M,), number_losses_M), rows, labels, reduction)
 
 
 def gaussian_target(targets: Tensor, values: Tensor, sigma: float) -> Tensor:

@@ -27,7 +27,7 @@ def ntl_mse(
     -inf number logits counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce((_expectation(rows) - rows.targets_N).square(), rows.index, labels, reduction)
+    return reduce(mse_rows(rows), rows, labels, reduction)
 
 
 def ntl_mae(
@@ -40,7 +40,7 @@ def ntl_mae(
 ) -> Tensor:
     """|ŷ − y|, the paper's NTL-MAE, in value units. Shapes, mean and special rows as in `ntl_mse`."""
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce((_expectation(rows) - rows.targets_N).abs(), rows.index, labels, reduction)
+    return reduce(mae_rows(rows), rows, labels, reduction)
 
 
 def ntl_huber(
@@ -57,10 +57,25 @@ def ntl_huber(
     Shapes, mean and special rows as in `ntl_mse`.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    losses_N = F.huber_loss(_expectation(rows), rows.targets_N, delta=delta, reduction="none")
-    return reduce(losses_N, rows.index, labels, reduction)
+    return reduce(huber_rows(rows, delta=delta), rows, labels, reduction)
 
 
-def _expectation(rows: NumberRows) -> Tensor:
+def mse_rows(rows: NumberRows) -> Tensor:
+    """(N,), see `ntl_mse`."""
+    return (expectation(rows) - rows.targets_N).square()
+
+
+def mae_rows(rows: NumberRows) -> Tensor:
+    """(N,), see `ntl_mae`."""
+    return (expectation(rows) - rows.targets_N).abs()
+
+
+def huber_rows(rows: NumberRows, *, delta: float = 1.0) -> Tensor:
+    """(N,), see `ntl_huber`."""
+    return F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
+
+
+def expectation(rows: NumberRows) -> Tensor:
+    """(N,): ŷ, the mean of the values under softmax over the number tokens."""
     # A product and a sum, not a matrix product, which autocast would take in half precision.
     return (rows.logits_NK.softmax(dim=-1) * rows.values_K).sum(dim=-1)

@@ -15,11 +15,12 @@ Index = tuple[Tensor, ...]
 
 
 class LabelRows(NamedTuple):
-    """The labelled positions: `logits_NV`, `labels_N`, and their `index` into `labels`."""
+    """The labelled positions: `logits_NV`, `labels_N`, and their `index` into `labels`, None where they are all."""
 
     logits_NV: Tensor
     labels_N: Tensor
-    index: Index
+    index: Index | None
+    counts_N: Tensor | None = None
 
 
 class NumberRows(NamedTuple):
@@ -29,40 +30,84 @@ class NumberRows(NamedTuple):
     tokens_N: the label as a position among the number tokens, 0 <= k < K
     targets_N: the value of the label
     values_K: the values of the number tokens
-    index: the positions in `labels`
+    labels: all labels
+    index: the positions in `labels`, None where the rows are all of them
+    counts_N: which rows are number-labelled, None where they all are; the others hold zeros
     """
 
     logits_NK: Tensor
     tokens_N: Tensor
     targets_N: Tensor
     values_K: Tensor
-    index: Index
+    labels: Tensor
+    index: Index | None = None
+    counts_N: Tensor | None = None
+
+    def at(self, grid: Tensor) -> Tensor:
+        """The rows' entries of a tensor that has the shape of `labels` in front."""
+        return grid.flatten(0, self.labels.dim() - 1) if self.index is None else grid[self.index]
 
 
 def label_rows(logits: Tensor, labels: Tensor, ignore_index: int) -> LabelRows:
     """The labelled positions of logits (..., V) and labels (...)."""
-    logits, labels = _aligned(logits, labels)
-    index = (labels != ignore_index).nonzero(as_tuple=True)
+    logits, labels = aligned(logits, labels)
+    counts = labels != ignore_index
+    if torch.compiler.is_compiling():  # a graph has no tensor whose shape depends on the labels
+        zeroed = logits.masked_fill(~counts.unsqueeze(-1), 0.0).flatten(0, -2)
+        return LabelRows(upcast(zeroed), labels.flatten(), None, counts.flatten())
+    index = counts.nonzero(as_tuple=True)
     if index[0].numel() == labels.numel():  # copying all of the logits would cost as much as the loss itself
-        return LabelRows(_upcast(logits.reshape(-1, logits.shape[-1])), labels.reshape(-1), index)
-    return LabelRows(_upcast(logits[index]), labels[index], index)
+        return LabelRows(upcast(logits.reshape(-1, logits.shape[-1])), labels.reshape(-1), index)
+    return LabelRows(upcast(logits[index]), labels[index], index)
 
 
 def number_rows(logits: Tensor, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> NumberRows:
     """The number-labelled positions of logits (..., V) and labels (...); copies N×K logits and no more."""
-    logits, labels = _aligned(logits, labels)
+    logits, labels = aligned(logits, labels)
     check_width(logits, number_vocab)
-    index = is_number(labels, number_vocab, ignore_index).nonzero(as_tuple=True)
-    logits_NK = _upcast(logits[(*(i.unsqueeze(-1) for i in index), number_vocab.token_ids)])
-    if logits.dtype == torch.float16 and logits_NK.requires_grad:
+    index, counts_N = number_index(labels, number_vocab, ignore_index)
+    if index is None:
+        picked_NK = logits.index_select(-1, number_vocab.token_ids).flatten(0, -2)
+    else:
+        picked_NK = logits[(*(i.unsqueeze(-1) for i in index), number_vocab.token_ids)]
+    logits_NK = upcast(picked_NK)
+    if logits.dtype == torch.float16 and logits_NK.requires_grad and not torch.compiler.is_compiling():
         # A squared error over values in the hundreds has gradients that float16 cannot hold: they saturate.
         limit = torch.finfo(torch.float16).max
         logits_NK.register_hook(lambda gradient: gradient.clamp(-limit, limit))
-    nothing_left_N1 = (logits_NK == -torch.inf).all(dim=-1, keepdim=True)
-    logits_NK = logits_NK.masked_fill(nothing_left_N1, 0.0)
-    tokens_N = torch.searchsorted(number_vocab.token_ids, labels[index])
+    return rows_of(logits_NK, labels, number_vocab, index, counts_N)
+
+
+def number_index(
+    labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
+) -> tuple[Index | None, Tensor | None]:
+    """`index` and `counts_N` of the number rows: those alone on a CPU; all positions where counting them would cost.
+
+    It would make a GPU wait for the host, and break a compiled graph.
+    """
+    numbers = is_number(labels, number_vocab, ignore_index)
+    if labels.is_cuda or torch.compiler.is_compiling():
+        return None, numbers.flatten()
+    return numbers.nonzero(as_tuple=True), None
+
+
+def rows_of(
+    logits_NK: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    index: Index | None,
+    counts_N: Tensor | None,
+) -> NumberRows:
+    """The rows at `index` of labels, from their number-token logits in the type the loss is computed in."""
+    left_out_N1 = (logits_NK == -torch.inf).all(dim=-1, keepdim=True)
+    labels_N = labels.flatten() if index is None else labels[index]
+    if counts_N is not None:
+        left_out_N1 = left_out_N1 | ~counts_N.unsqueeze(-1)
+        labels_N = labels_N.where(counts_N, number_vocab.token_ids[0])
+    logits_NK = logits_NK.masked_fill(left_out_N1, 0.0)
+    tokens_N = torch.searchsorted(number_vocab.token_ids, labels_N)
     values_K = number_vocab.token_values.to(logits_NK.dtype)
-    return NumberRows(logits_NK, tokens_N, values_K[tokens_N], values_K, index)
+    return NumberRows(logits_NK, tokens_N, values_K[tokens_N], values_K, labels, index, counts_N)
 
 
 def check_width(logits: Tensor, number_vocab: NumberVocabulary) -> None:
@@ -90,17 +135,29 @@ def count_number_labels(labels: Tensor, number_vocab: NumberVocabulary, *, ignor
     return is_number(labels, number_vocab, ignore_index).sum()
 
 
-def reduce(losses_N: Tensor, index: Index, labels: Tensor, reduction: Reduction) -> Tensor:
-    """The loss per position, reduced; without positions an exact 0 whose gradient is 0, in the graph all the same."""
+def reduce(
+    losses_N: Tensor, rows: LabelRows | NumberRows, labels: Tensor, reduction: Reduction, count: Tensor | None = None
+) -> Tensor:
+    """The loss per position, reduced; without positions an exact 0 whose gradient is 0, in the graph all the same.
+
+    count: the denominator of the mean, where that is not the number of positions.
+    """
+    if rows.counts_N is not None:
+        losses_N = losses_N.where(rows.counts_N, 0.0)
+        count = rows.counts_N.sum() if count is None else count
     if reduction == "none":
-        return losses_N.new_zeros(labels.shape or (1,)).index_put(index, losses_N).reshape(labels.shape)
+        if rows.index is None:
+            return losses_N.reshape(labels.shape)
+        return losses_N.new_zeros(labels.shape or (1,)).index_put(rows.index, losses_N).reshape(labels.shape)
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
     total = losses_N.sum()
-    return total if reduction == "sum" else total / max(losses_N.numel(), 1)
+    if reduction == "sum":
+        return total
+    return total / (max(losses_N.numel(), 1) if count is None else count.clamp(min=1))
 
 
-def _aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Both, checked against each other, and with one batch dimension where `labels` is a scalar."""
     if logits.shape[:-1] != labels.shape or logits.dim() == 0:
         raise ValueError(f"logits (..., V) and labels (...) do not fit: {tuple(logits.shape)}, {tuple(labels.shape)}")
@@ -108,5 +165,6 @@ def _aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return (logits, labels) if labels.dim() else (logits.unsqueeze(0), labels.unsqueeze(0))
 
 
-def _upcast(logits: Tensor) -> Tensor:
+def upcast(logits: Tensor) -> Tensor:
+    """In the type the losses are computed in."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

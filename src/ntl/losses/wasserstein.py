@@ -5,7 +5,7 @@ Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 
 from torch import Tensor
 
-from ntl.losses.rows import Reduction, number_rows, reduce
+from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -28,10 +28,19 @@ def ntl_was(
     without any it is an exact 0 with a graph. A row of -inf number logits counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
+    return reduce(was_rows(rows, cost=cost), rows, labels, reduction)
+
+
+def was_rows(rows: NumberRows, *, cost: Tensor | None = None) -> Tensor:
+    """(N,), see `ntl_was`."""
+    # A product and a sum, not a matrix product, which autocast would take in half precision.
+    return (rows.logits_NK.softmax(dim=-1) * cost_rows(rows, cost)).sum(dim=-1)
+
+
+def cost_rows(rows: NumberRows, cost: Tensor | None) -> Tensor:
+    """(N, K): what each number token costs at each label. ValueError for a cost that is not (K, K)."""
     if cost is None:
-        cost_NK = (rows.values_K - rows.targets_N.unsqueeze(-1)).abs()
-    elif cost.shape == (len(rows.values_K),) * 2:
-        cost_NK = cost[rows.tokens_N].to(rows.logits_NK.dtype)
-    else:
+        return (rows.values_K - rows.targets_N.unsqueeze(-1)).abs()
+    if cost.shape != (len(rows.values_K),) * 2:
         raise ValueError(f"cost must be (K, K) with K={len(rows.values_K)} number tokens, not {tuple(cost.shape)}")
-    return reduce((rows.logits_NK.softmax(dim=-1) * cost_NK).sum(dim=-1), rows.index, labels, reduction)
+    return cost[rows.tokens_N].to(rows.logits_NK.dtype)
