@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 from queue import SimpleQueue
 from typing import IO, Any
 
@@ -64,10 +65,9 @@ def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
         try:
             # Inside, so that a failing import is the job's failure, with its traceback in the log.
             from ntl.config import compose
-            from ntl.config.target import locate
 
             config = compose(job["overrides"])
-            locate(target)(config, overrides=list(job["overrides"]))
+            resolve_name(target)(config, overrides=list(job["overrides"]))
             return {"event": "done", "error": ""}
         except KeyboardInterrupt:
             return {"event": "interrupted", "error": "interrupted"}
