@@ -35,8 +35,9 @@ class Example(TypedDict):
 class Rows(Sequence[Example]):
     """The rows of a prepared split over its raw bytes, in memory or mapped: a row is parsed when it is asked for."""
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, label: str = "prepared data") -> None:
         self._data = data
+        self._label = label
 
     @cached_property
     def _bounds(self) -> np.ndarray:
@@ -58,14 +59,20 @@ class Rows(Sequence[Example]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
-        return json.loads(self._data[self._bounds[position] : self._bounds[position + 1]])
+        return self._parse(self._data[self._bounds[position] : self._bounds[position + 1]])
 
     def __iter__(self) -> Iterator[Example]:
         for _, block in self.blocks():
-            yield from (json.loads(line) for line in block.splitlines())
+            yield from map(self._parse, block.splitlines())
+
+    def _parse(self, line: bytes) -> Example:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{self._label}: a line is no JSON; delete this folder and prepare it again.") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Rows, (bytes(self._data),)
+        return Rows, (bytes(self._data), self._label)
 
     def blocks(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """Whole lines, a megabyte or more at a time, from the byte ``start``; each block with the byte after it."""
@@ -154,7 +161,7 @@ def read_split(folder: Path, split: str, entry: dict[str, Any], fault: Fault) ->
     data = map_file(path)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise UserError(_locate_damage(path, bytes(data), entry, fault))
-    return Rows(data)
+    return Rows(data, str(path))
 
 
 def intact_arrow(folder: Path, entry: dict[str, Any]) -> Path | None:

@@ -24,6 +24,7 @@ from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary
 from ntl.training.arguments import training_arguments
 from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
+from ntl.training.damage import check_state
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
@@ -188,6 +189,8 @@ class Session:
         # Before the trainer, which makes a folder: what fails here leaves nothing behind.
         check_lengths(self)
         checkpoint = self._resume_from()
+        if checkpoint:
+            check_state(checkpoint)
         trainer = self.trainer([stop])
         if trainer.is_world_process_zero():
             self._make_folder()
