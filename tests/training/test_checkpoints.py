@@ -1,5 +1,6 @@
 """Which checkpoint counts as whole, and which are kept."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, d
     damaged = {"flip": bytes(content), "cut": content[:100], "empty": b""}
     file.unlink() if damage == "gone" else file.write_bytes(damaged[damage])
     assert newest_whole(tmp_path) == (older, [newer])
+
+
+def test_a_manifest_names_no_file_elsewhere(tmp_path: Path) -> None:
+    checkpoint = _checkpoint(tmp_path, 5)
+    other = tmp_path / "other"
+    other.write_bytes(b"")
+    for name in ("../other", str(other)):
+        (checkpoint / "manifest.json").write_text(json.dumps({name: hashlib.sha256(b"").hexdigest()}))
+        assert not is_whole(checkpoint)
 
 
 @pytest.mark.parametrize("manifest", ["", "{", "[]", "{}", '{"no-such-file": "00"}'])

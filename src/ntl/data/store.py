@@ -13,6 +13,7 @@ from typing import Any, TypedDict, overload
 import numpy as np
 
 from ntl.config import UserError
+from ntl.config.trust import check_name
 from ntl.data.files import Buffer, map_file, parse_object, sha256_of
 
 MANIFEST = "manifest.json"
@@ -135,7 +136,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
-        for entry in manifest["splits"].values():
+        for split, entry in manifest["splits"].items():
+            check_name(split, f"{path}:1: split")
             if not (isinstance(entry["rows"], int) and isinstance(entry["bytes"], int) and entry["sha256"]):
                 raise ValueError("an entry without rows, bytes or sha256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -169,7 +171,7 @@ def intact_arrow(folder: Path, entry: dict[str, Any]) -> Path | None:
     arrow = entry.get("arrow")
     if arrow is None:
         return None
-    path = folder / arrow["file"]
+    path = folder / check_name(arrow["file"], f"{folder / MANIFEST}: file")
     return path if path.is_file() and sha256_of(path) == arrow["sha256"] else None
 
 

@@ -37,7 +37,9 @@ def is_whole(folder: Path) -> bool:
     """Whether every file that the manifest names is there, unchanged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest) and all(_sha256(folder / name) == digest for name, digest in manifest.items())
+        # Of files in it: a name with a separator is none of ours.
+        own = all(Path(name).name == name for name in manifest)
+        return bool(manifest) and own and all(_sha256(folder / name) == digest for name, digest in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 
