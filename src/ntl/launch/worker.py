@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from ntl.config.errors import Busy
+from ntl.config.secrets import print_traceback, redact
 
 INTERRUPTED = 130
 
@@ -74,7 +74,7 @@ def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
         except Busy as error:
             return {"event": "busy", "error": error_line(error)}
         except BaseException as error:  # a SystemExit in one run must not end the others
-            traceback.print_exc()
+            print_traceback()
             return {"event": "failed", "error": error_line(error)}
 
 
@@ -82,7 +82,7 @@ def error_line(error: BaseException) -> str:
     """The last line of a traceback, short enough for a terminal."""
     from ntl.config import Diverged, UserError
 
-    text = " ".join(str(error).split())
+    text = redact(" ".join(str(error).split()))
     if isinstance(error, UserError | Diverged):
         return text
     return f"{type(error).__name__}: {text}"[:300]

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, UserError, build
+from ntl.config.secrets import redact
 from ntl.config.target import locate
 from ntl.data.base import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
@@ -234,7 +235,8 @@ class Session:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.folder}: {error.strerror}; choose another by output_dir=.") from error
-        OmegaConf.save(OmegaConf.structured(self.config), self.folder / "config.yaml")
+        text = redact(OmegaConf.to_yaml(OmegaConf.structured(self.config)))
+        (self.folder / "config.yaml").write_text(text, encoding="utf-8")
         self.tokenizer.save_pretrained(self.folder / "tokenizer")
 
     def _summarize(self, metrics: Mapping[str, float | None]) -> None:
