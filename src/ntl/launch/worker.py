@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from queue import SimpleQueue
@@ -23,6 +23,8 @@ from ntl.config.errors import Busy
 from ntl.config.secrets import print_traceback, redact
 
 INTERRUPTED = 130
+# An attempt prints a line in five seconds at most: some 4 MB in a week.
+LOG_BYTES = 4_000_000
 
 
 def main(argv: Sequence[str]) -> int:
@@ -88,11 +90,27 @@ def error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:300]
 
 
+def rotate(log: Path) -> None:
+    """Make room for more: a log of ``LOG_BYTES`` or more becomes ``<name>.1``, in place of the one that had that name.
+
+    Of a run that is resumed again and again the last two of these files stay; what one attempt prints is not cut.
+    """
+    with suppress(FileNotFoundError):
+        if log.stat().st_size < LOG_BYTES:
+            return
+        from ntl.training.runner import is_taken
+
+        # A process that is at the run goes on writing to the file, whatever it is called.
+        if not is_taken(log.parent):
+            log.replace(log.with_name(f"{log.name}.1"))
+
+
 @contextmanager
 def output_to(log: Path) -> Iterator[None]:
     """All that is printed inside goes to the end of a file."""
     # File descriptors, not sys.stdout: libraries written in C and child processes print, too.
     log.parent.mkdir(parents=True, exist_ok=True)
+    rotate(log)
     saved = os.dup(1), os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
