@@ -82,6 +82,13 @@ def prune(newest: Path, keep: int) -> None:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
+def keep_newest(folder: Path, keep: int) -> None:
+    """Of the checkpoints in ``folder`` delete all but the newest whole one and the ``keep`` - 1 before it."""
+    newest, _ = newest_whole(folder)
+    if newest:
+        prune(newest, keep)
+
+
 def write_meters(path: Path, meters: Sequence[float], since: int, seen: Sequence[int]) -> None:
     """The sums of the log line under way, over all ranks, so that a resumed run logs what an uninterrupted one does.
 

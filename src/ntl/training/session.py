@@ -24,7 +24,7 @@ from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
+from ntl.training.checkpoints import is_whole, keep_newest, newest_whole, steps_taken
 from ntl.training.damage import check_state
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
@@ -216,6 +216,8 @@ class Session:
             seconds = time.monotonic() - started
             record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
             write_record(path, record)
+            # The newest is what predict.py decodes and what a longer run continues from.
+            keep_newest(self.checkpoints, self.config.trainer.keep_checkpoints_after)
             self._summarize(record.metrics)
             tracker.finish(record.metrics)
         trainer.accelerator.wait_for_everyone()
