@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
@@ -18,7 +17,7 @@ from ntl.training.damage import one_line_when_damaged
 from ntl.training.objectives.parts import Parts
 from ntl.training.ranks import load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
-from ntl.training.weights import WEIGHTS, load_model, save_model
+from ntl.training.weights import load_model, read_weights, save_model
 
 # What is summed between two log lines: the step losses, then Parts.
 NUM_METERS = 1 + len(Parts._fields)
@@ -217,7 +216,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         with one_line_when_damaged(folder):
             try:
                 if self.is_fsdp_enabled:
-                    load_sharded(self._objective().model, safetensors.torch.load_file(folder / WEIGHTS))
+                    load_sharded(self._objective().model, read_weights(self._objective().model, folder))
                 else:
                     load_model(self._objective().model, folder)
             except RuntimeError as error:
