@@ -15,7 +15,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test slow check format data reproduce costs tables figures report publish ci clean distclean
+.PHONY: help install quickstart test slow check format data reproduce costs tables figures report publish audit ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ report: install ## write results/report.html: tables, figures, runs and a loss e
 publish: install ## copy a run's record into results/runs: make publish RUN=outputs/ID
 	@test -n "$(RUN)" || { echo "error: say which run: make publish RUN=outputs/ID"; exit 2; }
 	@$(RUN_PY) scripts/publish.py $(RUN)
+
+audit: install ## the licence and the known vulnerabilities of every installed package
+	@$(RUN_PY) scripts/audit.py
 
 ci: ## everything that continuous integration runs, in a fresh environment
 	@.ci/run

@@ -178,6 +178,67 @@ print(*{"torch", "transformers", "datasets", "wandb"} & set(sys.modules))
     assert done.stdout.split() == []
 
 
+# What runs code that data holds. The first two as bare names, as a model's eval() is a method.
+FORBIDDEN = ["eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads", "pickle.Unpickler", "joblib.load"]
+FORBIDDEN += ["dill.load", "dill.loads", "shelve.open", "marshal.loads", "pandas.read_pickle", "yaml.load"]
+FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.extractall", "shutil.unpack_archive"]
+# Keyword arguments that switch it on.
+SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
+# submitit hands over a job's result as a pickle, in a folder of mode 0700 (docs/security.md).
+PICKLES = {"src/ntl/launch/slurm.py": ["pickle.load"]}
+
+
+def dangerous_calls(tree: ast.Module) -> list[str]:
+    """The calls of a file that could run code which comes from data, by the name that they are called by."""
+    imported = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    found = []
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        first, dot, rest = ast.unparse(call.func).partition(".")
+        name = f"{imported.get(first, first)}{dot}{rest}"
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        unsafe_load = name == "torch.load" and keywords.get("weights_only") != "True"
+        if name in FORBIDDEN or unsafe_load or name.endswith((".extractall", ".load_pickle")):
+            found.append(name)
+        found += [f"{name}({key}=...)" for key in SWITCHES if keywords.get(key, "False") != "False"]
+    return found
+
+
+def test_no_call_runs_code_that_data_holds() -> None:
+    paths = python_files("src", "scripts", "train.py")
+    assert len(paths) > 150
+    found = {str(path.relative_to(ROOT)): dangerous_calls(ast.parse(path.read_text())) for path in paths}
+    assert {path: calls for path, calls in found.items() if calls} == PICKLES
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("eval(x)", ["eval"]),
+        ("model.eval()", []),
+        ("import pickle as p; p.loads(x)", ["pickle.loads"]),
+        ("from pickle import load; load(x)", ["pickle.load"]),
+        ("import torch; torch.load(x)", ["torch.load"]),
+        ("import torch; torch.load(x, weights_only=False)", ["torch.load"]),
+        ("import torch; torch.load(x, weights_only=True)", []),
+        ("import numpy as np; np.load(x)", []),
+        ("import numpy as np; np.load(x, allow_pickle=True)", ["numpy.load(allow_pickle=...)"]),
+        ("AutoModel.from_pretrained(x, trust_remote_code=y)", ["AutoModel.from_pretrained(trust_remote_code=...)"]),
+        ("AutoModel.from_pretrained(x, trust_remote_code=False)", []),
+        ("import subprocess; subprocess.run(x, shell=True)", ["subprocess.run(shell=...)"]),
+        ("import os; os.system(x)", ["os.system"]),
+        ("import yaml; yaml.load(x)", ["yaml.load"]),
+        ("tar.extractall()", ["tar.extractall"]),
+    ],
+)
+def test_what_counts_as_a_dangerous_call(source: str, found: list[str]) -> None:
+    assert dangerous_calls(ast.parse(source)) == found
+
+
 def test_constraints_pin_exactly_the_direct_dependencies() -> None:
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
     assert lines == sorted(lines)

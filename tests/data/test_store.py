@@ -143,3 +143,24 @@ def test_load_without_an_intact_arrow_copy_reads_the_lines(small: NoisyNumbers, 
 def test_a_folder_can_be_copied(small: NoisyNumbers, prepared: Path, tmp_path: Path) -> None:
     shutil.copytree(prepared, tmp_path / "copy" / prepared.name)
     assert list(small.rows("test", tmp_path / "copy")) == list(small.rows("test", prepared.parent))
+
+
+def test_a_manifest_names_no_file_elsewhere(small: NoisyNumbers, prepared: Path) -> None:
+    manifest = json.loads((prepared / "manifest.json").read_text())
+    arrow = prepared / "test.arrow"
+    shutil.move(arrow, prepared.parent / "elsewhere.arrow")
+    manifest["splits"]["test"]["arrow"]["file"] = "../elsewhere.arrow"
+    (prepared / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"manifest\.json: file='\.\./elsewhere\.arrow': not a plain name"):
+        small.load("test", prepared.parent)
+    manifest["splits"]["../elsewhere"] = manifest["splits"].pop("test")
+    (prepared / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"manifest\.json:1: split='\.\./elsewhere': not a plain name"):
+        read_manifest(prepared)
+
+
+def test_a_line_that_is_no_json_is_one_error(tmp_path: Path) -> None:
+    rows = Rows(b"\x80\x04\n", str(tmp_path / "train.jsonl"))
+    for read in (lambda: rows[0], lambda: list(rows), lambda: pickle.loads(pickle.dumps(rows))[0]):
+        with pytest.raises(UserError, match=r"train\.jsonl: a line is no JSON; delete this folder and prepare"):
+            read()

@@ -42,7 +42,9 @@ def test_a_larger_run_without_records_is_estimated_by_its_arithmetic(timed_recor
     flops = 6 * T5_SMALL_PARAMETERS * 4096 * 2 * 30
     assert cost.seconds == pytest.approx(100 * flops / (0.4 * 990e12))
     assert (cost.device, cost.measured) == ("H100", False)
-    assert cost.disk == T5_SMALL_PARAMETERS * 12 * 2 + 5_000_000
+    assert cost.disk == T5_SMALL_PARAMETERS * 12 + 5_000_000
+    # Two are kept while it trains, and a third is written before the first is deleted.
+    assert cost.disk_more == T5_SMALL_PARAMETERS * 12 * 2
 
     exact = Costs([other]).of(compose([*long, "trainer.bf16=false"]))
     assert exact.seconds == pytest.approx(100 * flops / (0.4 * 67e12))
@@ -75,3 +77,15 @@ def test_kinds_are_those_of_planned_runs() -> None:
     assert kind_of(compose(TINY)) == ("arithmetic", "gpt2_tiny", "tiny")
     assert isinstance(Costs([]).of(compose(TINY)), Cost)
     assert "990 TFLOP/s" in ASSUMPTIONS
+
+
+def test_the_disk_of_runs_together() -> None:
+    costs = Costs([])
+    runs = [compose([*SMALL, *more]) for more in ([], ["trainer.keep_checkpoints_after=2"], ["trainer.save_steps=0"])]
+    checkpoint = T5_SMALL_PARAMETERS * 12
+    assert [costs.of(run).disk for run in runs] == [n * checkpoint + 5_000_000 for n in (1, 2, 1)]
+    assert [costs.of(run).disk_more for run in runs] == [n * checkpoint for n in (2, 1, 0)]
+    assert costs.disk_needed(runs, at_once=9) == 7 * checkpoint + 15_000_000
+    assert costs.disk_needed(runs, at_once=1) == 6 * checkpoint + 15_000_000
+    assert costs.disk_needed(runs[1:], at_once=1) == 4 * checkpoint + 10_000_000
+    assert costs.disk_needed([], at_once=1) == 0

@@ -29,6 +29,8 @@ SMALL = [
     "trainer.logging_steps=5",
     "trainer.save_steps=20",
 ]
+# In the environment of every job here, and in none of the files.
+SECRET = "planted5ec4e7planted5ec4e7"
 JOBS = ["hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=1", "hydra.launcher.timeout_min=30"]
 # Two rows of two seeds that end well, and two runs that cannot: there is no GPU to be seen.
 TABLE = f"""
@@ -48,13 +50,14 @@ blocks:
 
 
 def start(folder: Path, script: str, *words: str) -> "subprocess.Popen[str]":
+    more = {"CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled", "HF_TOKEN": SECRET}
     return subprocess.Popen(
         [sys.executable, str(ROOT / script), *words],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**worker_environment(os.environ, threads=1), "CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled"},
+        env={**worker_environment(os.environ, threads=1), **more},
     )
 
 
@@ -103,6 +106,13 @@ def test_two_sweeps_at_once_a_job_that_raises_and_a_launcher_that_is_stopped(tmp
     assert [line.split(" failed: ")[0] for line in ends[::2]] == [f"noisy_numbers ce_digits seed {s}" for s in (1, 2)]
     assert all("device=cuda: torch sees no CUDA device here" in line for line in ends[::2])
     assert "| CE | 2 |" in (tmp_path / "outputs" / "small_tiny.md").read_text()
+
+    # Its scripts, pickles and logs are the user's alone, and hold no secret.
+    private = tmp_path / "outputs" / ".sweep" / ".submitit"
+    assert private.stat().st_mode & 0o777 == 0o700
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {".sh", ".pkl", ".err", ".log"} <= {path.suffix for path in written}
+    assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
 
     # Jobs that both sweeps submitted end after the run's first.
     wait_for(lambda: not call("squeue", "--me", "--noheader"), "the queue is empty")

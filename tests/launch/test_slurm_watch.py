@@ -1,5 +1,6 @@
 """What a sweep makes of the states of its jobs, without a Slurm."""
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.errors import Busy
@@ -55,7 +57,7 @@ class Queue:
 
     def launch(self) -> list[Any]:
         """What each run came to: None where it has ended well."""
-        results = launch({}, {}, self.overrides, 0)
+        results = launch({"submitit_folder": f"{self.log.parent}/%j"}, {}, self.overrides, 0)
         assert [result.overrides for result in results] == self.overrides
         assert all((result.status is JobStatus.FAILED) == bool(result._return_value) for result in results)
         return [result._return_value for result in results]
@@ -141,6 +143,60 @@ def test_what_is_in_the_queue_is_followed_and_what_has_a_record_is_left(queue: Q
     queue.before = {2: lambda: queue.finish(0)}
     assert queue.launch() == [None, None]
     assert queue.submitted == []
+
+
+class _Evil:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "logs/../elsewhere"])
+def test_a_mark_that_names_another_place_makes_no_pickle_be_read(queue: Queue, tmp_path: Path, place: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    log = tmp_path / place / "3_0_log.err"
+    log.with_name("3_0_result.pkl").write_bytes(pickle.dumps(("success", _Evil(tmp_path / "executed"))))
+    mark(queue.folders[0], Job("3", log))
+    queue.finish(1)
+    queue.looks = [{"3": "PENDING"}, {"3": "FAILED"}]
+    lost, _ = queue.launch()
+    assert str(lost).startswith("job 3 ended as FAILED")
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("folder", ["sweep/.submitit/%j", "sweep/.submitit/job-%j", "sweep/.submitit"])
+@pytest.mark.parametrize("before", [None, 0o777])
+def test_the_folder_of_jobs_is_the_users_alone(
+    folder: str, before: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitit = pytest.importorskip("submitit")
+    shared = tmp_path / "sweep" / ".submitit"
+    if before:
+        shared.mkdir(parents=True)
+        shared.chmod(before)
+    modes = []
+
+    def executor(**given: Any) -> None:
+        modes.append(shared.stat().st_mode & 0o777)
+        raise RuntimeError("no Slurm")
+
+    monkeypatch.setattr(submitit, "AutoExecutor", executor)
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
+    context = {"config": config, "hydra_context": None, "task_function": None}
+    with pytest.raises(UserError, match=r"^Slurm takes no job: no Slurm$"):
+        slurm._submit({"submitit_folder": str(tmp_path / folder), "max_num_timeout": 1}, context, [["seed=1"]], 0)
+    assert modes == [0o700]
+
+
+def test_a_folder_of_jobs_that_is_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **more: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(UserError, match="Operation not permitted; it must be a folder of yours alone"):
+        slurm._make_private(tmp_path)
 
 
 def test_a_mark_of_a_job_that_has_ended_does_not_count(queue: Queue) -> None:

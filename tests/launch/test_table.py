@@ -54,7 +54,8 @@ def test_tables_share_runs_and_each_is_shown_when_it_is_complete(
     )
     assert (len(report.done), len(report.failed), report.exit_code) == (6, 2, 1)
     lines = out.getvalue().splitlines()
-    assert lines[0] == "8 runs in 1 worker process."
+    assert lines[0].startswith("Disk: about 0.0")
+    assert lines[1] == "8 runs in 1 worker process."
 
     def line(start: str) -> int:
         (found,) = [number for number, text in enumerate(lines) if text.startswith(start)]

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import subprocess
@@ -11,8 +12,9 @@ import pytest
 from fake_runs import DIVERGES, EXITS, FAILS, LASTS
 
 from ntl.config import Diverged, UserError, compose, run_id
+from ntl.launch import worker
 from ntl.launch.pool import worker_environment
-from ntl.launch.worker import error_line
+from ntl.launch.worker import error_line, output_to, rotate
 
 
 @pytest.fixture
@@ -73,6 +75,33 @@ def test_a_second_attempt_adds_to_the_log(process: "subprocess.Popen[str]", tmp_
         send(process, job(tmp_path, 1))
         assert answer(process)["event"] == "done"
     assert (tmp_path / "1.log").read_text().count("printed by the run") == 2
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(worker, "LOG_BYTES", 20)
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run" / "run.log"
+
+
+def test_the_log_of_a_run_that_is_resumed_for_ever_is_bounded(log: Path) -> None:
+    for attempt in range(9):
+        with output_to(log):
+            os.write(1, f"attempt {attempt}\n".encode())
+    # Ten bytes an attempt: two fill a log, and the next one begins another.
+    assert log.read_text() == "attempt 8\n"
+    assert log.with_name("run.log.1").read_text() == "attempt 6\nattempt 7\n"
+    assert len(list(log.parent.iterdir())) == 2
+
+
+def test_the_log_of_a_run_that_somebody_is_at_stays(log: Path) -> None:
+    log.write_text("x" * 99)
+    with (log.parent.parent / ".run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        rotate(log)
+    assert len(log.read_text()) == 99
+    rotate(log)
+    assert not log.exists()
 
 
 def test_overrides_that_do_not_compose_are_a_failed_job(process: "subprocess.Popen[str]", tmp_path: Path) -> None:

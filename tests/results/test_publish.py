@@ -57,3 +57,13 @@ def test_published_results_are_not_replaced(tmp_path: Path, make_record) -> None
     write_record(tmp_path / "outputs" / "ce-0.3-s1" / "record.json", make_record("ce", 1, {"test/mae": 1.0}))
     with pytest.raises(UserError, match="a different record is there already"):
         publish_runs(["ce-0.3-s1"], tmp_path / "outputs", tmp_path / "runs")
+
+
+@pytest.mark.parametrize("name", ["../../stolen", "/stolen", "a/b", "..", ""])
+def test_an_id_is_never_a_path(tmp_path: Path, make_record, name: str) -> None:
+    path = write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {}))
+    path.write_text(path.read_text().replace('"id":"ce-0.3-s1"', f'"id":"{name}"'))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=r"record\.json: id=.*: not a plain name"):
+        publish_runs(["a"], tmp_path / "outputs", tmp_path / "deep" / "runs")
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,9 +1,10 @@
 """The kinds of tokenizer: known ones, and what each brings along."""
 
+from pkgutil import resolve_name
+
 import pytest
 
 from ntl.config import UserError
-from ntl.config.target import locate
 from ntl.config.tokenizer import TokenizerConfig
 from ntl.tokenizers.kinds import KINDS, check_kind
 
@@ -20,7 +21,7 @@ def test_an_unknown_kind() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_what_a_kind_names_exists(name: str) -> None:
     kind = KINDS[name]
-    made_by = locate(kind.tokenizer_class)
+    made_by = resolve_name(kind.tokenizer_class)
     settings = {option: getattr(TokenizerConfig(name=name, kind=name), option) for option in kind.options}
     tokens = made_by.added_tokens(**settings) if kind.writes_numbers else ()
     assert len(tokens) == {"rt": 320, "xval": 1}.get(name, 0)

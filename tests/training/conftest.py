@@ -20,6 +20,7 @@ SMALL = [
     "trainer.max_steps=12",
     "trainer.warmup_steps=2",
     "trainer.save_steps=6",
+    "trainer.keep_checkpoints_after=2",
     "trainer.logging_steps=4",
     "tracking=none",
     "device=cpu",

@@ -1,5 +1,6 @@
 """Which checkpoint counts as whole, and which are kept."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from ntl.training.checkpoints import (
     by_step,
     is_whole,
+    keep_newest,
     newest_whole,
     prune,
     read_meters,
@@ -43,6 +45,28 @@ def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, d
     damaged = {"flip": bytes(content), "cut": content[:100], "empty": b""}
     file.unlink() if damage == "gone" else file.write_bytes(damaged[damage])
     assert newest_whole(tmp_path) == (older, [newer])
+
+
+def test_after_a_run_the_newest_whole_ones_stay(tmp_path: Path) -> None:
+    for step in (5, 10, 15, 20):
+        _checkpoint(tmp_path, step)
+    (tmp_path / "checkpoint-20" / "manifest.json").unlink()
+    keep_newest(tmp_path, 2)
+    assert [step_of(path) for path in by_step(tmp_path)] == [15, 10]
+    keep_newest(tmp_path, 1)
+    assert [step_of(path) for path in by_step(tmp_path)] == [15]
+    (tmp_path / "checkpoint-15" / "manifest.json").unlink()
+    keep_newest(tmp_path, 1)
+    assert [step_of(path) for path in by_step(tmp_path)] == [15]
+
+
+def test_a_manifest_names_no_file_elsewhere(tmp_path: Path) -> None:
+    checkpoint = _checkpoint(tmp_path, 5)
+    other = tmp_path / "other"
+    other.write_bytes(b"")
+    for name in ("../other", str(other)):
+        (checkpoint / "manifest.json").write_text(json.dumps({name: hashlib.sha256(b"").hexdigest()}))
+        assert not is_whole(checkpoint)
 
 
 @pytest.mark.parametrize("manifest", ["", "{", "[]", "{}", '{"no-such-file": "00"}'])

@@ -11,7 +11,7 @@ from ntl.config.errors import Busy
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.checkpoints import newest_whole
+from ntl.training.checkpoints import is_whole, newest_whole
 from ntl.training.session import Session
 
 
@@ -48,6 +48,16 @@ def test_a_run_leaves_a_folder_that_explains_itself(small) -> None:
     header, rows = read_predictions(folder / "predictions.jsonl")
     assert (header["dataset"], len(rows)) == ("noisy_numbers", 30)
     assert all({"split", "id", "answer", "prediction", "truth"} == set(row) for row in rows)
+
+
+def test_one_checkpoint_stays_of_a_run_that_ended_well(small, run_interrupted) -> None:
+    config = small("trainer.save_steps=3", "trainer.keep_checkpoints_after=1")
+    run_interrupted(config, 10)
+    checkpoints = _folder(config) / "checkpoints"
+    assert {path.name for path in checkpoints.iterdir()} == {"checkpoint-9", "checkpoint-10"}
+    run(config)
+    assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-12"]
+    assert is_whole(checkpoints / "checkpoint-12")
 
 
 def test_a_finished_run_is_not_repeated(small, capsys: pytest.CaptureFixture[str]) -> None:

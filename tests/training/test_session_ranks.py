@@ -98,6 +98,8 @@ def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(settings, 
 
 def _on_ranks(ranks: int, how: str, settings, folder: Path, *overrides: str) -> "subprocess.CompletedProcess[str]":
     chosen = settings(*SETTINGS, *overrides, f"output_dir={folder}")
+    if any(word.startswith("model=") for word in overrides):
+        chosen = [word for word in chosen if not word.startswith("model.n_")]
     torchrun = [*TORCHRUN[:-1], str(ranks)] if ranks > 1 else [sys.executable]
     program = [str(Path(__file__).with_name("on_ranks.py")), how, str(CONFIG_DIR.parent / "train.py")]
     return subprocess.run([*torchrun, *program, *chosen], capture_output=True, text=True, timeout=300)
@@ -131,14 +133,20 @@ def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, loss: 
     assert records[0].predictions_sha256 == records[1].predictions_sha256
 
 
+# A mixture of experts is saved under the names of its published checkpoints.
+EXPERTS = ["model=granite_moe_tiny", "model.settings.hidden_size=16", "model.settings.num_hidden_layers=1"]
+
+
 @pytest.mark.slow
-def test_a_sharded_run_goes_on_from_its_checkpoint(settings, tmp_path: Path) -> None:
-    shared = ["trainer=fsdp", "trainer.batch_size=8", "trainer.save_steps=5", "trainer.max_steps=10"]
+@pytest.mark.parametrize("model", [[], EXPERTS], ids=["gpt2_tiny", "granite_moe_tiny"])
+def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], settings, tmp_path: Path) -> None:
+    shared = ["trainer=fsdp", "trainer.batch_size=8", "trainer.save_steps=5", "trainer.max_steps=10", *model]
     straight = _on_ranks(2, "shard", settings, tmp_path / "straight", *shared)
     assert straight.returncode == 0, straight.stderr
     broken = tmp_path / "broken"
     shutil.copytree(tmp_path / "straight", broken)
     (folder,) = broken.glob("*")
+    assert not list(folder.rglob("pytorch_model_fsdp.bin"))  # the weights are not written twice
     shutil.rmtree(folder / "checkpoints" / "checkpoint-10")
     (folder / "record.json").unlink()
     again = _on_ranks(2, "shard", settings, broken, *shared)

@@ -6,6 +6,7 @@ from pathlib import Path
 from omegaconf import MISSING
 
 from ntl.config.errors import UserError
+from ntl.config.trust import check_target
 from ntl.config.typed import read_typed
 
 FIGURE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "figure"
@@ -58,6 +59,7 @@ def load_figure_spec(name: str, folder: Path = FIGURE_FOLDER) -> FigureSpec:
     path = folder / f"{name}.yaml"
     spec: FigureSpec = read_typed(FigureSpec, path)
     spec.name, spec.caption = name, " ".join(spec.caption.split())
+    check_target(spec.draw, "ntl.results.figures", f"{path}: draw")
     if bool(spec.panels) == bool(spec.files):
         raise UserError(f"{path}: a figure is drawn from panels or from files: give one of the two")
     if wrong := sorted(set(spec.formats) - {"pdf", "png", "svg"}):

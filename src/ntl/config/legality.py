@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.errors import UserError
+from ntl.config.trust import check_trust
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ def _check_beside(config: Any, name: str, reading: Any) -> None:
 
 def validate(config: Any) -> None:
     """Raise ``UserError`` with one line at the first thing that is out of range or does not fit."""
+    check_trust(config)
     _check_ranges(config)
     _check_path("model.path", config.model.path)
     _check_path("tokenizer.path", config.tokenizer.path)

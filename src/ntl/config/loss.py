@@ -8,7 +8,7 @@ from omegaconf import MISSING
 
 @dataclass
 class FunctionConfig:
-    """A function of ``ntl.losses`` (or any dotted path) and its keyword options."""
+    """A function of ``ntl.losses`` by its dotted path, and its keyword options."""
 
     _target_: str = MISSING
     options: dict[str, Any] = field(default_factory=dict)

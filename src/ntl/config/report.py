@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.errors import Diverged, UserError
 from ntl.config.legality import nearest, setting_names
+from ntl.config.secrets import print_traceback, redact
 
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
@@ -71,11 +71,11 @@ def _exit_code(main: Callable[[], int | None], interrupted: str) -> int:
         return INTERRUPTED
     except Exception as error:
         if _of_the_user(error):
-            print(f"error: {explain(error)}", file=sys.stderr)
+            print(f"error: {redact(explain(error))}", file=sys.stderr)
             return BAD_INPUT
         if isinstance(error, BrokenPipeError):
             print(flush=True)  # raises again where the pipe is that of standard output
-        traceback.print_exc()
+        print_traceback()
         return FAILED
 
 

@@ -38,7 +38,8 @@ class TrainerConfig:
 
     ``bf16`` computes in bfloat16 on weights that stay float32; ``gradient_checkpointing`` computes activations twice
     instead of keeping them. ``length_bucketing`` makes batches of similar length: less padding, but the examples of a
-    batch are alike.
+    batch are alike. ``keep_checkpoints`` are kept while it trains, ``keep_checkpoints_after`` when it has ended
+    well.
     """
 
     name: str = "default"
@@ -61,6 +62,7 @@ class TrainerConfig:
     save_steps: int = field(default=500, metadata={"min": 0})
     logging_steps: int = _count(50)
     keep_checkpoints: int = _count(2)
+    keep_checkpoints_after: int = _count(1)
     length_bucketing: bool = False
     max_input_length: int = field(default=512, metadata={"min": 8})
     num_workers: int = field(default=0, metadata={"min": 0})

@@ -9,6 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ntl.config.errors import UserError
+from ntl.config.trust import check_plain
 
 
 def read_typed(schema: Any, path: Path) -> Any:
@@ -17,8 +18,10 @@ def read_typed(schema: Any, path: Path) -> Any:
     UserError, in one line: no YAML, a key that the schema lacks, a key that is missing, a value of a wrong type.
     """
     try:
-        raw = OmegaConf.to_container(OmegaConf.load(path))
-    except (YAMLError, OSError, OmegaConfBaseException) as error:
+        text = path.read_text(encoding="utf-8")
+        check_plain(text, str(path))
+        raw = OmegaConf.to_container(OmegaConf.create(text))
+    except (YAMLError, OSError, ValueError, OmegaConfBaseException) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from error
     return _typed(schema, raw, f"{path}: ")
 

@@ -92,7 +92,10 @@ class BlockEncoder:
     def __call__(self, block: bytes) -> Encoded:
         settings, limit = self.settings, self.settings.max_length
         # The lines are ASCII JSON, so a line feed stands between objects and nowhere else.
-        rows = json.loads(b"[" + block.rstrip(b"\n").replace(b"\n", b",") + b"]")
+        try:
+            rows = json.loads(b"[" + block.rstrip(b"\n").replace(b"\n", b",") + b"]")
+        except ValueError as error:
+            raise UserError("prepared data: a line is no JSON; delete its folder and prepare it again.") from error
         questions, question_values = self._encode([row["question"] for row in rows])
         answers, answer_values = self._encode([settings.answer_prefix + row["answer"] for row in rows])
         truncated = unknown = 0

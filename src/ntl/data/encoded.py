@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from ntl.config import UserError
 from ntl.data.encode_worker import COUNTERS, Encoded, combine
 
 ABOUT = "about.json"
@@ -34,12 +35,13 @@ class EncodedDataset:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Views as plain arrays: the subclass for memory maps makes each slice slow.
-        self.tokens = np.load(folder / "tokens.npy", mmap_mode="r").view(np.ndarray)
-        self.offsets = np.load(folder / "offsets.npy", mmap_mode="r").view(np.ndarray)
-        values = folder / "values.npy"
-        self.values = np.load(values, mmap_mode="r").view(np.ndarray) if values.is_file() else None
-        self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        try:
+            self.tokens, self.offsets = _map(folder / "tokens.npy"), _map(folder / "offsets.npy")
+            values = folder / "values.npy"
+            self.values = _map(values) if values.is_file() else None
+            self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            raise UserError(f"{folder}: damaged ({error}); remove this folder, and it is made again.") from error
 
     def __len__(self) -> int:
         return (len(self.offsets) - 1) // 2
@@ -63,6 +65,12 @@ class EncodedDataset:
     def first(self, rows: int) -> "Head":
         """The first ``rows`` examples, or all when ``rows`` is 0."""
         return Head(self, min(rows, len(self)) if rows else len(self))
+
+
+def _map(path: Path) -> np.ndarray:
+    # Not np.load, which has other formats, too. A file of Python objects, which are pickles, is a ValueError.
+    # A view as a plain array: the subclass for memory maps makes each slice slow.
+    return np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
 
 
 class Head:

@@ -13,6 +13,7 @@ from typing import Any, TypedDict, overload
 import numpy as np
 
 from ntl.config import UserError
+from ntl.config.trust import check_name
 from ntl.data.files import Buffer, map_file, parse_object, sha256_of
 
 MANIFEST = "manifest.json"
@@ -35,8 +36,9 @@ class Example(TypedDict):
 class Rows(Sequence[Example]):
     """The rows of a prepared split over its raw bytes, in memory or mapped: a row is parsed when it is asked for."""
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, label: str = "prepared data") -> None:
         self._data = data
+        self._label = label
 
     @cached_property
     def _bounds(self) -> np.ndarray:
@@ -58,14 +60,20 @@ class Rows(Sequence[Example]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
-        return json.loads(self._data[self._bounds[position] : self._bounds[position + 1]])
+        return self._parse(self._data[self._bounds[position] : self._bounds[position + 1]])
 
     def __iter__(self) -> Iterator[Example]:
         for _, block in self.blocks():
-            yield from (json.loads(line) for line in block.splitlines())
+            yield from map(self._parse, block.splitlines())
+
+    def _parse(self, line: bytes) -> Example:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{self._label}: a line is no JSON; delete this folder and prepare it again.") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Rows, (bytes(self._data),)
+        return Rows, (bytes(self._data), self._label)
 
     def blocks(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """Whole lines, a megabyte or more at a time, from the byte ``start``; each block with the byte after it."""
@@ -128,7 +136,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
-        for entry in manifest["splits"].values():
+        for split, entry in manifest["splits"].items():
+            check_name(split, f"{path}:1: split")
             if not (isinstance(entry["rows"], int) and isinstance(entry["bytes"], int) and entry["sha256"]):
                 raise ValueError("an entry without rows, bytes or sha256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -154,7 +163,7 @@ def read_split(folder: Path, split: str, entry: dict[str, Any], fault: Fault) ->
     data = map_file(path)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise UserError(_locate_damage(path, bytes(data), entry, fault))
-    return Rows(data)
+    return Rows(data, str(path))
 
 
 def intact_arrow(folder: Path, entry: dict[str, Any]) -> Path | None:
@@ -162,7 +171,7 @@ def intact_arrow(folder: Path, entry: dict[str, Any]) -> Path | None:
     arrow = entry.get("arrow")
     if arrow is None:
         return None
-    path = folder / arrow["file"]
+    path = folder / check_name(arrow["file"], f"{folder / MANIFEST}: file")
     return path if path.is_file() and sha256_of(path) == arrow["sha256"] else None
 
 

@@ -35,12 +35,16 @@ Kind = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """One run's. ``disk`` is in bytes; ``measured`` says whether runs of the same kind have been made."""
+    """One run's. ``disk`` is in bytes, what stays of it, and ``disk_more`` what it takes beside that while it trains.
+
+    ``measured`` says whether runs of the same kind have been made.
+    """
 
     seconds: float
     device: str
     measured: bool
     disk: int
+    disk_more: int
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,10 @@ class Costs:
         kind, disk = kind_of(config), self._disk(config)
         if kind in self._seconds:
             device, seconds = self._measured(kind)
-            return Cost(seconds, device, True, disk)
+            return Cost(seconds, device, True, *disk)
         if config.scale.name == FIXED_COST_SCALE and (akin := self._akin(kind)):
-            return Cost(mean(self._measured(each)[1] for each in akin), self._measured(akin[0])[0], False, disk)
-        return Cost(self._by_flops(config), GPU, False, disk)
+            return Cost(mean(self._measured(each)[1] for each in akin), self._measured(akin[0])[0], False, *disk)
+        return Cost(self._by_flops(config), GPU, False, *disk)
 
     def total(self, configs: Iterable[Config]) -> Sum:
         """The sum over runs."""
@@ -110,8 +114,17 @@ class Costs:
             self._parameters[key] = shape(config).parameters
         return self._parameters[key]
 
-    def _disk(self, config: Config) -> int:
-        return BYTES_PER_PARAMETER * self.parameters(config) * config.trainer.keep_checkpoints + BESIDE_BYTES
+    def disk_needed(self, configs: Iterable[Config], at_once: int) -> int:
+        """Bytes that these runs take at most, where ``at_once`` of them train at the same time."""
+        costs = [self._disk(config) for config in configs]
+        return sum(stays for stays, _ in costs) + sum(sorted((more for _, more in costs), reverse=True)[:at_once])
+
+    def _disk(self, config: Config) -> tuple[int, int]:
+        checkpoint, trainer = BYTES_PER_PARAMETER * self.parameters(config), config.trainer
+        # The newest is written before the oldest is deleted.
+        most = trainer.keep_checkpoints + 1 if trainer.save_steps else 1
+        stays = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
+        return checkpoint * stays + BESIDE_BYTES, checkpoint * (most - stays)
 
     def _akin(self, kind: Kind) -> list[Kind]:
         """Measured kinds of the scale: those of other models on the data set, else of any data set."""

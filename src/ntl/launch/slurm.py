@@ -67,7 +67,8 @@ def launch(
             mark(todo[index].folder, job)
             jobs[index] = job
     _say(f"{len(new)} jobs submitted, {followed} in the queue already, {len(planned) - len(todo)} runs have a record.")
-    results = _Watch(todo, jobs).wait() if jobs else {}
+    private = _private_part(params.get("submitit_folder", ""))
+    results = _Watch(todo, jobs, private).wait() if jobs else {}
     return [results.get(index) or _result(overrides, None) for index, overrides in enumerate(job_overrides)]
 
 
@@ -85,6 +86,7 @@ def _submit(
     inner.setup(**context)
     folder, timeouts = plain.pop("submitit_folder"), plain.pop("max_num_timeout")
     Path(context["config"].hydra.sweep.dir).mkdir(parents=True, exist_ok=True)
+    _make_private(_private_part(folder))
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
         executor.update_parameters(**{key if key in SHARED else f"slurm_{key}": plain[key] for key in plain})
@@ -98,11 +100,29 @@ def _submit(
     return [Job(job.job_id, Path(job.paths.stderr)) for job in jobs]
 
 
-class _Watch:
-    """Waits for jobs, tells each that ends, and what became of its run."""
+def _private_part(folder: str) -> Path:
+    """The part of ``submitit_folder`` that all jobs share: what stands before the first ``%``, as in ``.../%j``."""
+    before, percent, _ = folder.partition("%")
+    return Path(before if not percent or before.endswith("/") else before.rpartition("/")[0])
 
-    def __init__(self, runs: dict[int, Run], jobs: dict[int, Job]) -> None:
-        self._runs, self._jobs = runs, jobs
+
+def _make_private(folder: Path) -> None:
+    # Jobs are pickles, and so are their results: whoever could write here could run code as the user.
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise UserError(f"submitit_folder {folder}: {error.strerror}; it must be a folder of yours alone.") from error
+
+
+class _Watch:
+    """Waits for jobs, tells each that ends, and what became of its run.
+
+    ``private`` is the folder whose pickles may be read: where the jobs of this command are.
+    """
+
+    def __init__(self, runs: dict[int, Run], jobs: dict[int, Job], private: Path) -> None:
+        self._runs, self._jobs, self._private = runs, jobs, private
         self._results: dict[int, JobReturn] = {}
         self._gone = dict.fromkeys(jobs, 0)
 
@@ -129,7 +149,7 @@ class _Watch:
         elif self._gone[index] < LOOKS:
             return
         else:
-            error = _why(run, job, state)
+            error = _why(run, job, state, self._private)
             # The job of another sweep makes the run; its record, or the end of that job, ends the wait.
             if isinstance(error, Busy):
                 if is_taken(run.folder):
@@ -140,8 +160,8 @@ class _Watch:
         _say(f"{number} {run.label}, job {job.id}: {f'FAILED: {error_line(error)}' if error else 'done'}")
 
 
-def _why(run: Run, job: Job, state: str) -> Exception:
-    outcome = _outcome(job)
+def _why(run: Run, job: Job, state: str, private: Path) -> Exception:
+    outcome = _outcome(job, private)
     if isinstance(outcome, Exception):
         return outcome
     # Its process ended without a result: what it said last is all there is.
@@ -149,8 +169,11 @@ def _why(run: Run, job: Job, state: str) -> Exception:
     return JobLost(f"job {job.id} ended {f'as {state}' if state else 'and Slurm forgot it'}; last line: {said}")
 
 
-def _outcome(job: Job) -> Any:
-    # What the job itself pickled: Hydra's JobReturn, whose value is what was raised.
+def _outcome(job: Job, private: Path) -> Any:
+    # What the job itself pickled: Hydra's JobReturn, whose value is what was raised. The mark in a run's folder names
+    # the place, and that folder may come from elsewhere.
+    if not job.log.resolve().is_relative_to(private.resolve()):
+        return None
     try:
         with job.log.with_name(f"{job.id}_0_result.pkl").open("rb") as file:
             how, result = pickle.load(file)

@@ -1,7 +1,6 @@
 """Missing runs by any of Hydra's launchers in place of our worker processes: Slurm, joblib, one after the other."""
 
 import time
-import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from omegaconf import DictConfig
 from ntl.config.composition import CONFIG_DIR, register, to_config
 from ntl.config.errors import Busy
 from ntl.config.identity import run_id
+from ntl.config.secrets import print_traceback
 from ntl.launch.missing import Report
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.pool import Ended
@@ -74,7 +74,7 @@ def train(raw: DictConfig) -> None:
         except Busy:
             raise  # the log is that of the process which is at the run
         except Exception:
-            traceback.print_exc()
+            print_traceback()
             raise
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from rich.console import Console
 
 from ntl.launch.cost import Costs
-from ntl.launch.demand import Demand, demands, place, wanted
+from ntl.launch.demand import Demand, demands, missing, place, wanted
 from ntl.launch.missing import TRAIN, Report, run_missing
-from ntl.launch.pool import Ended
+from ntl.launch.pool import Ended, available_cores
 from ntl.launch.progress import duration
+from ntl.launch.room import tell_room
 from ntl.launch.sweep import sweep_missing
 from ntl.results import build_table, load_records
 from ntl.results.publish import write_tables
@@ -68,7 +69,7 @@ def complete_tables(
     ``outputs``, which should be one of them. ``launcher`` is one of Hydra's, with the settings ``hydra``, in place of
     worker processes of our own. A table is there as soon as its last run has ended, and in the end with
     what there is where some of its runs failed. The last lines are the failures, each with its log.
-    UserError: no such table; no table that has this scale.
+    UserError: no such table; no table that has this scale; less free disk than the runs need.
     """
     console = console or Console()
 
@@ -77,6 +78,16 @@ def complete_tables(
 
     found = load_records(records)
     demanded = demands(names, scale, found, say)
+    todo = missing(demanded, outputs)
+    tell_room(
+        todo,
+        {name: config for demand in demanded for name, config in demand.runs.items()},
+        costs=Costs(found),
+        # Any number of a cluster's jobs may run together.
+        at_once=len(todo) if launcher else workers or available_cores(),
+        outputs=outputs,
+        say=say,
+    )
     tables = _Tables(demanded, records, outputs, console)
     tables.show_complete()
     if launcher:

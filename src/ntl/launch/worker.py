@@ -12,16 +12,19 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from pkgutil import resolve_name
 from queue import SimpleQueue
 from typing import IO, Any
 
 from ntl.config.errors import Busy
+from ntl.config.secrets import print_traceback, redact
 
 INTERRUPTED = 130
+# An attempt prints a line in five seconds at most: some 4 MB in a week.
+LOG_BYTES = 4_000_000
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,17 +67,16 @@ def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
         try:
             # Inside, so that a failing import is the job's failure, with its traceback in the log.
             from ntl.config import compose
-            from ntl.config.target import locate
 
             config = compose(job["overrides"])
-            locate(target)(config, overrides=list(job["overrides"]))
+            resolve_name(target)(config, overrides=list(job["overrides"]))
             return {"event": "done", "error": ""}
         except KeyboardInterrupt:
             return {"event": "interrupted", "error": "interrupted"}
         except Busy as error:
             return {"event": "busy", "error": error_line(error)}
         except BaseException as error:  # a SystemExit in one run must not end the others
-            traceback.print_exc()
+            print_traceback()
             return {"event": "failed", "error": error_line(error)}
 
 
@@ -82,10 +84,25 @@ def error_line(error: BaseException) -> str:
     """The last line of a traceback, short enough for a terminal."""
     from ntl.config import Diverged, UserError
 
-    text = " ".join(str(error).split())
+    text = redact(" ".join(str(error).split()))
     if isinstance(error, UserError | Diverged):
         return text
     return f"{type(error).__name__}: {text}"[:300]
+
+
+def rotate(log: Path) -> None:
+    """Make room for more: a log of ``LOG_BYTES`` or more becomes ``<name>.1``, in place of the one that had that name.
+
+    Of a run that is resumed again and again the last two of these files stay; what one attempt prints is not cut.
+    """
+    with suppress(FileNotFoundError):
+        if log.stat().st_size < LOG_BYTES:
+            return
+        from ntl.training.runner import is_taken
+
+        # A process that is at the run goes on writing to the file, whatever it is called.
+        if not is_taken(log.parent):
+            log.replace(log.with_name(f"{log.name}.1"))
 
 
 @contextmanager
@@ -93,6 +110,7 @@ def output_to(log: Path) -> Iterator[None]:
     """All that is printed inside goes to the end of a file."""
     # File descriptors, not sys.stdout: libraries written in C and child processes print, too.
     log.parent.mkdir(parents=True, exist_ok=True)
+    rotate(log)
     saved = os.dup(1), os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from ntl.config import UserError
+from ntl.config.trust import check_name
 from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_groups
 
 SCHEMA = 1
@@ -146,6 +147,7 @@ def from_json(payload: Any, where: str) -> RunRecord:
         wanted = (int, float) if _TYPES[name] is float else _TYPES[name]
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise UserError(f"{where}: '{name}' is {json.dumps(value)[:40]}, not a {_TYPES[name].__name__}")
+    check_name(values["id"], f"{where}: id")
     for name, value in values["metrics"].items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise UserError(f"{where}: metric '{name}' is {json.dumps(value)[:40]}, not a number")

@@ -3,13 +3,13 @@
 import json
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
-from ntl.config.target import locate
 from ntl.tokenizers.describe import backend_state
 from ntl.tokenizers.files import read_stock
 from ntl.tokenizers.hub import cached_or_downloaded
@@ -65,7 +65,7 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
     pad = stock.pad_token or _first_known(vocab, ("<pad>", PAD_TOKEN))
     if pad is None or pad == end:
         pad = PAD_TOKEN
-    made_by = locate(chosen.tokenizer_class)
+    made_by = resolve_name(chosen.tokenizer_class)
     roles = {"bos_token": stock.bos_token, "eos_token": end, "unk_token": _unknown_of(state["model"]), "pad_token": pad}
     roles |= getattr(made_by, "ROLES", {})
     named = {str(token) for token in roles.values()}

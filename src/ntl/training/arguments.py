@@ -51,7 +51,9 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
     sharding: dict[str, Any] = {}
     if trainer.parallel is Parallel.fsdp:
         # transformers types fsdp as text for its command line, and takes a truth value.
-        sharding = {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": list(layers)}}
+        # FULL: sharded files come with an index that torch unpickles.
+        settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
+        sharding = {"fsdp": True, "fsdp_config": settings}
     scheduler: dict[str, Any] = {}
     if trainer.schedule is Schedule.plateau:
         scheduler = {"factor": trainer.factor, "patience": trainer.patience}

@@ -37,7 +37,9 @@ def is_whole(folder: Path) -> bool:
     """Whether every file that the manifest names is there, unchanged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest) and all(_sha256(folder / name) == digest for name, digest in manifest.items())
+        # Of files in it: a name with a separator is none of ours.
+        own = all(Path(name).name == name for name in manifest)
+        return bool(manifest) and own and all(_sha256(folder / name) == digest for name, digest in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -78,6 +80,13 @@ def prune(newest: Path, keep: int) -> None:
     kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
     for checkpoint in set(checkpoints).difference(kept):
         shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def keep_newest(folder: Path, keep: int) -> None:
+    """Of the checkpoints in ``folder`` delete all but the newest whole one and the ``keep`` - 1 before it."""
+    newest, _ = newest_whole(folder)
+    if newest:
+        prune(newest, keep)
 
 
 def write_meters(path: Path, meters: Sequence[float], since: int, seen: Sequence[int]) -> None:

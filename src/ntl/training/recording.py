@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ntl.config.identity import recorded
+from ntl.config.secrets import redact
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from ntl.training.session import Session
     from ntl.training.trainer import ObjectiveTrainer
 
-FOLDERS = ("output_dir", "data_dir")
+# Where things are, and who watches: no part of what was computed.
+UNRECORDED = ("output_dir", "data_dir", "tracking")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
 
@@ -26,6 +28,10 @@ def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
     for group in sorted({group for _, values in probes for group in values}):
         series[f"{PROBE}{group}"] = [(step, values[group]) for step, values in probes if group in values]
     return {name: thin_curve(points) for name, points in series.items() if points}
+
+
+def _is_recorded(override: str) -> bool:
+    return override_key(override).split(".")[0] not in UNRECORDED
 
 
 def build_record(
@@ -53,7 +59,7 @@ def build_record(
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in ("ce", "ntl")}
     return RunRecord(
         id=session.folder.name,
-        overrides=[override for override in session.overrides if override_key(override) not in FOLDERS],
+        overrides=[redact(override) for override in session.overrides if _is_recorded(override)],
         config=values,
         seed=config.seed,
         metrics={**losses, **scores.metrics},

@@ -10,6 +10,7 @@ from typing import IO
 from ntl.config import Config, UserError, run_id
 from ntl.config.errors import Busy
 from ntl.config.identity import plain
+from ntl.config.secrets import redact
 from ntl.models import require, source
 from ntl.results import lacking_readings, read_record
 from ntl.training.disk import one_line_when_full
@@ -22,7 +23,7 @@ PUBLISHED_AT_TINY = (
 def say(message: str) -> None:
     """A line for the person who watches, from the first rank only."""
     if int(os.environ.get("RANK", "0")) == 0:
-        print(message, flush=True)
+        print(redact(message), flush=True)
 
 
 def run(config: Config, overrides: Sequence[str] = ()) -> Path:

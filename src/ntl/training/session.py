@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, UserError, build
+from ntl.config.secrets import redact
 from ntl.config.target import locate
 from ntl.data.base import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
@@ -23,7 +24,8 @@ from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
+from ntl.training.checkpoints import is_whole, keep_newest, newest_whole, steps_taken
+from ntl.training.damage import check_state
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
@@ -188,6 +190,8 @@ class Session:
         # Before the trainer, which makes a folder: what fails here leaves nothing behind.
         check_lengths(self)
         checkpoint = self._resume_from()
+        if checkpoint:
+            check_state(checkpoint)
         trainer = self.trainer([stop])
         if trainer.is_world_process_zero():
             self._make_folder()
@@ -212,6 +216,8 @@ class Session:
             seconds = time.monotonic() - started
             record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
             write_record(path, record)
+            # The newest is what predict.py decodes and what a longer run continues from.
+            keep_newest(self.checkpoints, self.config.trainer.keep_checkpoints_after)
             self._summarize(record.metrics)
             tracker.finish(record.metrics)
         trainer.accelerator.wait_for_everyone()
@@ -231,7 +237,8 @@ class Session:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.folder}: {error.strerror}; choose another by output_dir=.") from error
-        OmegaConf.save(OmegaConf.structured(self.config), self.folder / "config.yaml")
+        text = redact(OmegaConf.to_yaml(OmegaConf.structured(self.config)))
+        (self.folder / "config.yaml").write_text(text, encoding="utf-8")
         self.tokenizer.save_pretrained(self.folder / "tokenizer")
 
     def _summarize(self, metrics: Mapping[str, float | None]) -> None:

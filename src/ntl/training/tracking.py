@@ -10,6 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from ntl.config import Config
 from ntl.config.identity import plain
+from ntl.config.secrets import redact
 
 METRICS = "metrics.jsonl"
 
@@ -96,7 +97,7 @@ class WandbMirror:
         try:
             action()
         except Exception as error:  # whatever the service or its client does, the run goes on
-            reason = (str(error) or type(error).__name__).splitlines()[0]
+            reason = redact((str(error) or type(error).__name__).splitlines()[0])
             self._warn(f"W&B failed and is left out from here on ({reason}); {METRICS} has everything.")
             self._run = None
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
@@ -14,10 +13,11 @@ from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
+from ntl.training.damage import one_line_when_damaged
 from ntl.training.objectives.parts import Parts
 from ntl.training.ranks import load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
-from ntl.training.weights import WEIGHTS, load_model, save_model
+from ntl.training.weights import load_model, read_weights, save_model
 
 # What is summed between two log lines: the step losses, then Parts.
 NUM_METERS = 1 + len(Parts._fields)
@@ -205,20 +205,35 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.accelerator.wait_for_everyone()
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
+            # Under FSDP transformers writes the weights a second time, as a pickle that nothing reads.
+            (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
             write_meters(folder / METERS, meters, self.metered_since, seen)
             write_manifest(folder)
             prune(folder, keep=self.keep_checkpoints)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
-        try:
-            if self.is_fsdp_enabled:
-                load_sharded(self._objective().model, safetensors.torch.load_file(folder / WEIGHTS))
-            else:
-                load_model(self._objective().model, folder)
-        except RuntimeError as error:
-            raise UserError(f"{folder}: its weights are those of another model than this run's.") from error
-        meters, self.metered_since, seen = read_meters(folder / METERS)
-        if self.is_world_process_zero():  # the sums are those of all ranks
-            self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device)
-            self.seen = torch.tensor(seen, device=self.args.device)
+        with one_line_when_damaged(folder):
+            try:
+                if self.is_fsdp_enabled:
+                    load_sharded(self._objective().model, read_weights(self._objective().model, folder))
+                else:
+                    load_model(self._objective().model, folder)
+            except RuntimeError as error:
+                raise UserError(f"{folder}: its weights are those of another model than this run's.") from error
+            meters, self.metered_since, seen = read_meters(folder / METERS)
+            if self.is_world_process_zero():  # the sums are those of all ranks
+                self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device)
+                self.seen = torch.tensor(seen, device=self.args.device)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with one_line_when_damaged(Path(checkpoint or "")):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        with one_line_when_damaged(Path(checkpoint or "")):
+            super()._load_scaler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with one_line_when_damaged(Path(checkpoint or "")):
+            super()._load_rng_state(checkpoint)

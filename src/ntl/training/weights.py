@@ -1,10 +1,12 @@
 """A checkpoint's weights: always a model that plain ``from_pretrained`` reads, and what resuming needs beside it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from ntl.models.lora import LORA, load_trained, merged_state, trained_state
 
@@ -39,16 +41,28 @@ def load_model(model: Any, folder: Path) -> None:
         raise RuntimeError("no adapters")
 
 
+def read_weights(model: Any, folder: Path) -> Mapping[str, torch.Tensor]:
+    """The whole weights of a checkpoint under the names of ``model``, which may be sharded. RuntimeError as above."""
+    state = safetensors.torch.load_file(folder / WEIGHTS)
+    return state if {name for name, _ in model.named_parameters()} <= state.keys() else _under_own_names(model, folder)
+
+
 def _load_whole(model: Any, folder: Path) -> None:
     try:
         safetensors.torch.load_model(model, folder / WEIGHTS)
     except RuntimeError:
-        # Some architectures, as mixtures of experts, are saved under the names of their published checkpoints.
-        options = {"config": model.config, "dtype": model.dtype, "output_loading_info": True}
-        saved, info = type(model).from_pretrained(folder, **options)
-        if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
-            raise
-        model.load_state_dict(saved.state_dict())
+        model.load_state_dict(_under_own_names(model, folder))
+
+
+def _under_own_names(model: Any, folder: Path) -> dict[str, torch.Tensor]:
+    # Some architectures, as mixtures of experts, are saved under the names of their published checkpoints.
+    options = {"config": model.config, "dtype": model.dtype, "output_loading_info": True}
+    # The class that was sharded: FSDP makes one of its own for each.
+    own_class = next(each for each in type(model).__mro__ if not issubclass(each, FSDPModule))
+    saved, info = own_class.from_pretrained(folder, **options)
+    if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
+        raise RuntimeError("other names or shapes")
+    return saved.state_dict()
 
 
 def _contiguous(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

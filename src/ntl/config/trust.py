@@ -1,0 +1,67 @@
+"""What a config may name, whoever wrote it: code of this project, and files below the folders that were given.
+
+A config is typed on a command line, but it is also read back from a run's folder, which may come from elsewhere. The
+rules are the same for both, so that nothing depends on where a config came from.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from ntl.config.errors import UserError
+
+# Where what a setting names must be defined: what one adds oneself goes there, too (README, "Adding a loss").
+ROOMS = {
+    "model._target_": "ntl.models",
+    "dataset._target_": "ntl.data",
+    "objective._target_": "ntl.training.objectives",
+    "objective.collator": "ntl.data",
+    "loss.base._target_": "ntl.losses",
+    "loss.number._target_": "ntl.losses",
+    "loss.cost._target_": "ntl.losses",
+    "decoding._target_": "ntl.decoding",
+}
+# Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.
+NAME = re.compile(r"\w[\w.+=-]*", re.ASCII)
+
+
+def check_target(target: str, room: str, where: str) -> None:
+    """UserError unless the dotted path begins with the package ``room``."""
+    if not target.startswith(f"{room}."):
+        raise UserError(f"{where}={target}: not in {room}, and code from elsewhere is never called; put it there.")
+
+
+def check_name(name: str, where: str) -> str:
+    """The name, if it can be part of a file's name; else a UserError, as for ``../x``."""
+    if not NAME.fullmatch(name):
+        raise UserError(f"{where}={name!r}: not a plain name of letters, digits and _ . + = - (it names files).")
+    return name
+
+
+def check_plain(text: str, where: str) -> None:
+    """UserError for an interpolation, as ``${oc.env:HOME}``, in what was written by a run or by somebody else."""
+    if "${" in text:
+        raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
+
+
+def check_trust(config: Any) -> None:
+    """UserError, one line, for a ``Config`` that names code outside ``ROOMS``, or a file outside its folder."""
+    parts = [(field.name, getattr(config, field.name)) for field in fields(config)]
+    parts += [("decoding", reading) for reading in config.beside.values()]
+    for group, part in parts:
+        for path, value in _texts(part, group):
+            if path.endswith("._target_") or path in ROOMS:
+                check_target(value, ROOMS.get(path, "no room for it"), path)
+            elif path == f"{group}.name":
+                check_name(value, path)
+    for name in config.beside:
+        check_name(name, "beside")
+
+
+def _texts(part: Any, path: str) -> Iterator[tuple[str, str]]:
+    if is_dataclass(part):
+        for field in fields(part):
+            yield from _texts(getattr(part, field.name), f"{path}.{field.name}")
+    elif isinstance(part, str):
+        yield path, part

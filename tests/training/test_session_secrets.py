@@ -1,0 +1,95 @@
+"""Secrets of the environment are planted, a run is made and read in every way, and whatever was written is searched."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ntl.config import Config, compose, run_id
+from ntl.config.composition import CONFIG_DIR
+from ntl.launch.pool import worker_environment
+from ntl.launch.worker import error_line
+from ntl.results.command import make_tables
+from ntl.results.report.command import main as make_report
+from ntl.training.tracking import WandbMirror
+
+PLANTED = {
+    "WANDB_API_KEY": "5ec4e7" * 6 + "beef",
+    "HF_TOKEN": "hf_planted5ec4e7planted5ec4e7planted",
+    "HUGGING_FACE_HUB_TOKEN": "hf_other5ec4e7other5ec4e7other5ec4e7",
+    "AWS_SECRET_ACCESS_KEY": "aws+planted/5ec4e7",
+    "MY_PASSWORD": "correct-horse-5ec4e7",
+}
+PROXY = "http://me:proxy5ec4e7@127.0.0.1:9"
+
+
+def _train(config_words: list[str], **more: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**worker_environment(os.environ, threads=1), **PLANTED, **more}
+    command = [sys.executable, str(CONFIG_DIR.parent / "train.py"), *config_words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+def _holds_a_secret(text: bytes) -> bool:
+    return b"5ec4e7" in text
+
+
+def test_nothing_that_a_run_writes_or_says_holds_a_secret(
+    settings: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Also where somebody typed one: as the name of a group, which W&B alone is told.
+    words = settings("tracking=wandb", f"tracking.group={PLANTED['HF_TOKEN']}")
+    done = _train(words, WANDB_MODE="offline", https_proxy=PROXY, http_proxy=PROXY)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "outputs" / run_id(compose(words))
+    make_tables(["--records", str(folder.parent), "--out", str(tmp_path / "tables")])
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    (figures / "README.md").write_text("")
+    make_report(["--records", str(folder.parent), "--figures", str(figures), "--out", str(tmp_path / "report.html")])
+    said = done.stdout + done.stderr + capsys.readouterr().out
+    assert "Record: " in said
+    assert not _holds_a_secret(said.encode())
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"record.json", "config.yaml", "metrics.jsonl", "predictions.jsonl", "report.html"} <= {
+        path.name for path in written
+    }
+    assert "group: <HF_TOKEN>" in (folder / "config.yaml").read_text()
+    found = [path.relative_to(tmp_path) for path in written if _holds_a_secret(path.read_bytes())]
+    # W&B's own file of the run is told the name of its group, and the command line.
+    assert {path.parts[2] for path in found} <= {"wandb"}
+    for name, value in PLANTED.items():
+        if name != "HF_TOKEN":
+            assert not any(value.encode() in path.read_bytes() for path in written), name
+
+
+def test_a_mirror_with_a_login_is_not_told(settings: Callable[..., list[str]]) -> None:
+    hub = {"HF_ENDPOINT": "http://me:proxy5ec4e7@127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
+    done = _train(settings("model=gpt2_small", "model.path=owner/name", "tokenizer.path=owner/name"), **hub)
+    assert done.returncode == 2
+    assert "127.0.0.1:9" in done.stderr or "cannot be reached" in done.stderr
+    assert not _holds_a_secret((done.stdout + done.stderr).encode())
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("WANDB_API_KEY", PLANTED["WANDB_API_KEY"])
+    return PLANTED["WANDB_API_KEY"]
+
+
+def test_what_wandb_says_of_a_key(planted: str, monkeypatch: pytest.MonkeyPatch, small: Callable[..., Config]) -> None:
+    def refuse(**given: object) -> None:
+        raise ValueError(f"the key {planted} is refused")
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(login=lambda **_: True, init=refuse))
+    said: list[str] = []
+    WandbMirror(small("tracking=wandb"), "id", Path("folder"), said.append)
+    assert "the key <WANDB_API_KEY> is refused" in " ".join(said)
+    assert not any(planted in line for line in said)
+
+
+def test_an_error_that_quotes_a_secret(planted: str) -> None:
+    assert error_line(ValueError(f"bad {planted}")) == "ValueError: bad <WANDB_API_KEY>"
