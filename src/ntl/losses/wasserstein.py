@@ -3,9 +3,11 @@
 Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
 
+import torch
 from torch import Tensor
 
-from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
+from ntl.losses.cost import euclidean_cost
+from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce, upcast
 from ntl.numbers import NumberVocabulary
 
 
@@ -44,3 +46,39 @@ def cost_rows(rows: NumberRows, cost: Tensor | None) -> Tensor:
     if cost.shape != (len(rows.values_K),) * 2:
         raise ValueError(f"cost must be (K, K) with K={len(rows.values_K)} number tokens, not {tuple(cost.shape)}")
     return cost[rows.tokens_N].to(rows.logits_NK.dtype)
+
+
+def ntl_was_vocab(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    cost: Tensor | None = None,
+    text_cost: float | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Σ_k p_k · cost[y, k] with p = softmax over the whole vocabulary, where a text token costs text_cost.
+
+    Unlike `ntl_was` it charges for mass on text at a number label. text_cost is 1.01 times the largest cost by default,
+    which is what the ntloss package calls reweigh; below the largest cost, text is a cheap way out. Not in the paper.
+
+    Shapes, cost and mean as in `ntl_was`.
+    """
+    rows = number_rows(logits, labels, number_vocab, ignore_index)
+    logits_NV = upcast(rows.at(logits if labels.dim() else logits.unsqueeze(0)))
+    if rows.counts_N is not None:
+        logits_NV = logits_NV.masked_fill(~rows.counts_N.unsqueeze(-1), 0.0)
+    mass_NK = logits_NV.softmax(dim=-1).index_select(-1, number_vocab.token_ids)
+    excess_NK, text = excess_rows(rows, cost=cost, text_cost=text_cost)
+    return reduce(text + (mass_NK * excess_NK).sum(dim=-1), rows, labels, reduction)
+
+
+def excess_rows(
+    rows: NumberRows, *, cost: Tensor | None = None, text_cost: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """(N, K) and (): what each number token costs beyond a text token, and what a text token costs."""
+    largest = (euclidean_cost(rows.values_K) if cost is None else cost).max()
+    text = largest * 1.01 if text_cost is None else torch.as_tensor(text_cost, device=largest.device)
+    text = text.to(rows.logits_NK.dtype)
+    return cost_rows(rows, cost) - text, text

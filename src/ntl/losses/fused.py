@@ -1,0 +1,138 @@
+"""Base and number terms of logits in one pass: the gradient is computed with the loss, in one buffer of their size.
+
+Shape suffixes: V vocabulary, K number tokens, N all positions, M those whose number-token logits are read.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ntl.losses.chunks import Rows, base_losses, excess_losses, label_logits, to_gradient
+from ntl.losses.plan import Problem, Scales
+from ntl.losses.rows import upcast
+
+
+def rows_to_pass(problem: Problem, scales: Scales, *, gradient: bool) -> Rows:
+    """What a pass over the rows is told; ``scales`` () each."""
+    part, ids = problem.part(scales, gradient=gradient), problem.number_vocab.token_ids
+    return Rows(problem.labels_N, problem.counted_N, problem.where.flat, ids, part, scales)
+
+
+def number_losses(problem: Problem, rows: Rows, lse_N: Tensor) -> Tensor:
+    """(M,): all number terms of each row, lse_N being the log-sum-exps of all rows."""
+    of_vocabulary = excess_losses(problem.logits_MK, lse_N, rows)
+    return rows.part.losses_M if of_vocabulary is None else rows.part.losses_M + of_vocabulary
+
+
+def losses_alone(problem: Problem, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """(N,) base losses and (M,) number losses, without gradients."""
+    one = torch.ones((), dtype=problem.logits_MK.dtype, device=logits_NV.device)
+    rows = rows_to_pass(problem, Scales(one, one), gradient=False)
+    base_N, lse_N = one.new_zeros(len(logits_NV)), one.new_zeros(len(logits_NV))
+    for chunk in rows.chunks(logits_NV.shape[-1], one.itemsize):
+        if not chunk.empty:
+            logits_CV = upcast(logits_NV[chunk.rows])
+            lse_N[chunk.rows] = logits_CV.logsumexp(dim=-1)
+            base_N[chunk.rows] = base_losses(lse_N[chunk.rows], label_logits(logits_CV, rows, chunk), rows, chunk)
+    return base_N, number_losses(problem, rows, lse_N)
+
+
+class FusedTotal(torch.autograd.Function):
+    """(logits (N, V), ...) -> total (), base losses (N,), number losses (M,); only the total has a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, problem: Problem, scales: Scales, inplace: bool) -> tuple[Tensor, ...]:
+        rows = rows_to_pass(problem, scales, gradient=True)
+        buffer_NV, base_N, lse_N = _pass(logits_NV, rows, scales.base.dtype, inplace)
+        number_M = number_losses(problem, rows, lse_N)
+        ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
+        if inplace:
+            ctx.buffer = buffer_NV
+        else:
+            ctx.save_for_backward(buffer_NV)
+        ctx.mark_non_differentiable(base_N, number_M)
+        return scales.base * base_N.sum() + scales.number * number_M.sum(), base_N, number_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.inplace:
+            if ctx.used:
+                raise RuntimeError("inplace=True keeps one gradient, in place of the logits: it has no second backward")
+            ctx.used, buffer_NV, ctx.buffer, last = True, ctx.buffer, None, True
+        else:
+            (buffer_NV,) = ctx.saved_tensors
+            last = not _graph_is_kept()
+        return _scaled(buffer_NV, grad, ctx.dtype, last), None, None, None
+
+
+class FusedEach(torch.autograd.Function):
+    """(logits (N, V), ...) -> totals (N,), base losses (N,), number losses (M,); only the totals have a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, problem: Problem, weight: Tensor) -> tuple[Tensor, ...]:
+        scales = Scales(torch.ones_like(weight), weight)
+        rows = rows_to_pass(problem, scales, gradient=False)
+        buffer_NV, base_N, lse_N = _pass(logits_NV, rows, weight.dtype, inplace=False)
+        ctx.save_for_backward(buffer_NV)
+        ctx.problem, ctx.weight, ctx.dtype = problem, weight, logits_NV.dtype
+        number_M = number_losses(problem, rows, lse_N)
+        total_N = base_N.index_add(0, problem.where.flat, weight * number_M)
+        ctx.mark_non_differentiable(base_N, number_M)
+        return total_N, base_N, number_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_N: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        (buffer_NV,) = ctx.saved_tensors
+        at, ids = ctx.problem.where.flat, ctx.problem.number_vocab.token_ids
+        gradient_NV = buffer_NV * grad_N.unsqueeze(-1)
+        patch_MK = ctx.problem.part(Scales(grad_N[at], ctx.weight * grad_N[at]), gradient=True).patch_MK
+        if patch_MK is not None:
+            gradient_NV[at.unsqueeze(-1), ids] += patch_MK.to(gradient_NV.dtype)
+        return _stored(gradient_NV, ctx.dtype), None, None
+
+
+def _pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient (N, V), the base losses (N,) and the log-sum-exps (N,)."""
+    # Float16 has no room for a gradient before the loss scale has arrived.
+    kept = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
+    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept)
+    base_N, lse_N = (rows.scales.base.new_zeros(len(logits_NV)) for _ in range(2))
+    scratch = None
+    for chunk in rows.chunks(logits_NV.shape[-1], dtype.itemsize):
+        out_CV = buffer_NV[chunk.rows]
+        if chunk.empty:
+            out_CV.zero_()
+            continue
+        if kept == dtype and logits_NV.dtype == dtype:
+            losses = to_gradient(logits_NV[chunk.rows], out_CV, rows, chunk)
+        else:
+            # Allocated once: the pages of a fresh one cost more than the computation.
+            scratch = out_CV.new_empty(out_CV.shape, dtype=dtype) if scratch is None else scratch
+            work_CV = scratch[: len(out_CV)].copy_(logits_NV[chunk.rows])
+            losses = to_gradient(work_CV, work_CV, rows, chunk)
+            out_CV.copy_(work_CV)
+        base_N[chunk.rows], lse_N[chunk.rows] = losses
+    return buffer_NV, base_N, lse_N
+
+
+def _scaled(buffer_NV: Tensor, grad: Tensor, dtype: torch.dtype, last: bool) -> Tensor:
+    if grad.device.type == "cpu" and grad == 1:
+        return _stored(buffer_NV, dtype)
+    return _stored(buffer_NV.mul_(grad) if last else buffer_NV * grad.to(buffer_NV.dtype), dtype)
+
+
+def _stored(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype != torch.float16 or gradient.dtype == dtype:
+        return gradient.to(dtype)
+    limit = torch.finfo(dtype).max
+    return gradient.clamp(-limit, limit).to(dtype)
+
+
+_engine: Any = getattr(torch._C, "_autograd", None)
+# Whether somebody said retain_graph=True; where torch does not tell, the gradient is kept.
+_graph_is_kept: Callable[[], bool] = getattr(_engine, "_get_current_graph_task_keep_graph", lambda: True)

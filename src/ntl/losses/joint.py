@@ -1,0 +1,190 @@
+"""Cross-entropy and number losses as one function, in several implementations of the same numbers.
+
+Shape suffixes: V vocabulary, N all positions.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ntl.losses.fused import FusedEach, FusedTotal, losses_alone
+from ntl.losses.plan import Scales, problem_of_logits
+from ntl.losses.rows import Reduction, aligned, check_width, count_labels
+from ntl.losses.terms import Terms
+from ntl.numbers import NumberVocabulary
+
+Implementation = Literal["auto", "reference", "fused", "triton"]
+
+
+class SumCount(NamedTuple):
+    """A loss before division, () each and without a graph: what adds up over batches, steps and processes."""
+
+    sum: Tensor
+    count: Tensor
+
+
+class JointLoss(NamedTuple):
+    """``total`` has the graph; ``base`` (CE or GCE) and ``number`` are its parts for the log, the latter unweighted."""
+
+    total: Tensor
+    base: SumCount
+    number: SumCount
+
+
+def ce_ntl(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    kind: str = "was",
+    weight: float = 0.3,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    base_count: Tensor | float | None = None,
+    number_count: Tensor | float | None = None,
+    implementation: Implementation = "auto",
+    inplace: bool = False,
+    **options: Any,
+) -> JointLoss:
+    """CE + weight × NTL (the paper's Eq. 3, where weight is λ), with the gradient in one pass over the logits.
+
+    Args:
+        logits: (..., V). As everywhere here, nothing is shifted.
+        labels: (...).
+        kind: of the number loss: was, was_cdf, was_vocab, mse, mae, huber, crps, digit_ce or number_level; ce for none;
+            gce in place of CE; or several, as "gce+was_cdf" or "was+crps", whose number losses are added.
+        reduction: "mean" divides the base by the number of labelled tokens and the number loss by that of number
+            labels (numbers, for number_level), or by the counts given; "sum" by nothing; "none" is
+            base + weight × number (...) at each position.
+        base_count, number_count: denominators in place of this batch's own, such as those of a whole optimizer step.
+        implementation: "reference" calls the functions of this package one by one; "fused" needs one buffer of the
+            logits' size, gradient included; "triton" is one kernel on a GPU; "auto" takes what was measured to be
+            fastest. All of them give the same numbers but for rounding.
+        inplace: write the gradient over the logits, which nothing may read afterwards; one backward only.
+        options: of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost (was_vocab),
+            delta (huber), point_id (number_level).
+
+    Raises:
+        ValueError: An unknown kind, option or implementation; shapes that do not fit; inplace where it cannot be.
+    """
+    terms = Terms.of(kind, weight, options)
+    return joint_loss(
+        terms,
+        logits,
+        labels,
+        number_vocab,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        counts=(base_count, number_count),
+        implementation=implementation,
+        inplace=inplace,
+    )
+
+
+def joint_loss(
+    terms: Terms,
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    counts: tuple[Tensor | float | None, Tensor | float | None] = (None, None),
+    implementation: Implementation = "auto",
+    inplace: bool = False,
+) -> JointLoss:
+    """`ce_ntl` of terms that are made already."""
+    logits_, labels_ = aligned(logits, labels)
+    check_width(logits_, number_vocab)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+    chosen = _choose(implementation, terms, logits)
+    if inplace:
+        _check_inplace(chosen, logits, reduction)
+    denominators = denominators_of(terms, labels_, number_vocab, ignore_index, counts)
+    scales = scales_of(terms, logits_, denominators, reduction)
+    if chosen == "reference":
+        return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators)
+    logits_NV = logits_.reshape(-1, logits_.shape[-1])
+    problem = problem_of_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index)
+    with_gradient = torch.is_grad_enabled() and logits.requires_grad
+    if reduction == "none":
+        if with_gradient:
+            total, base_N, number_M = FusedEach.apply(logits_NV, problem, scales.number)
+        else:
+            base_N, number_M = losses_alone(problem, logits_NV.detach())
+            total = base_N.index_add(0, problem.where.flat, scales.number * number_M)
+        total = total.view(labels.shape)
+    elif with_gradient:
+        total, base_N, number_M = FusedTotal.apply(logits_NV, problem, scales, inplace)
+    else:
+        base_N, number_M = losses_alone(problem, logits_NV.detach())
+        total = scales.base * base_N.sum() + scales.number * number_M.sum()
+    return JointLoss(total, SumCount(base_N.sum(), denominators[0]), SumCount(number_M.sum(), denominators[1]))
+
+
+def _choose(implementation: str, terms: Terms, logits: Tensor) -> str:
+    if implementation not in ("auto", "reference", "fused", "triton"):
+        raise ValueError(f"implementation must be 'auto', 'reference', 'fused' or 'triton', not {implementation!r}")
+    if implementation == "auto":
+        return "fused" if terms.knows and not torch.compiler.is_compiling() else "reference"
+    if implementation != "reference" and not terms.knows:
+        raise ValueError(
+            f"implementation={implementation!r} knows the losses of this package alone; leave it to 'auto'"
+        )
+    return implementation
+
+
+def _check_inplace(implementation: str, logits: Tensor, reduction: str) -> None:
+    if implementation == "reference" or reduction == "none":
+        raise ValueError("inplace=True needs implementation='fused' or 'triton', and a reduction to one number")
+    if not logits.is_contiguous():
+        raise ValueError("inplace=True needs contiguous logits: give labels that are shifted, not logits")
+    if logits.dtype == torch.float16:
+        raise ValueError("inplace=True: float16 cannot hold a gradient before it is scaled; use bfloat16 or float32")
+
+
+def denominators_of(
+    terms: Terms,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    ignore_index: int,
+    counts: tuple[Tensor | float | None, Tensor | float | None],
+) -> tuple[Tensor, Tensor]:
+    base, number = counts
+    return (
+        count_labels(labels, ignore_index=ignore_index) if base is None else torch.as_tensor(base),
+        terms.count(labels, number_vocab, ignore_index=ignore_index) if number is None else torch.as_tensor(number),
+    )
+
+
+def scales_of(terms: Terms, logits: Tensor, denominators: tuple[Tensor, Tensor], reduction: str) -> Scales:
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    one = torch.ones((), dtype=dtype, device=logits.device)
+    if reduction != "mean":
+        return Scales(one, one * terms.weight)
+    base, number = (count.to(logits.device).clamp(min=1).to(dtype) for count in denominators)
+    return Scales(one / base, terms.weight / number)
+
+
+def _reference(
+    terms: Terms,
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    ignore_index: int,
+    reduction: Reduction,
+    scales: Scales,
+    denominators: tuple[Tensor, Tensor],
+) -> JointLoss:
+    how: Reduction = "none" if reduction == "none" else "sum"
+    base = terms.base(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
+    number = torch.zeros_like(base)
+    for loss in terms.numbers:
+        number = number + loss(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
+    parts = (base.detach().sum(), number.detach().sum())
+    return JointLoss(
+        scales.base * base + scales.number * number,
+        *(SumCount(part, count) for part, count in zip(parts, denominators, strict=True)),
+    )

@@ -1,0 +1,259 @@
+"""Base and number terms of hidden states: the logits of a few rows at a time, never all of them.
+
+Shape suffixes: V vocabulary, D hidden size, K number tokens, N the rows that count, C rows of a chunk, M the rows whose
+number-token logits are read.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ntl.losses.chunks import Rows, base_losses, label_logits, to_gradient
+from ntl.losses.fused import number_losses, rows_to_pass
+from ntl.losses.joint import JointLoss, SumCount, denominators_of, joint_loss, scales_of
+from ntl.losses.plan import NumberPositions, Problem, Scales, check_labels
+from ntl.losses.rows import Reduction, check_width, is_number, upcast
+from ntl.losses.terms import Terms
+from ntl.numbers import NumberVocabulary
+
+Implementation = Literal["auto", "reference", "fused"]
+
+
+class Head(NamedTuple):
+    """logits = cap · tanh(z / cap) with z = scale · (hidden · weightᵀ + bias); weight (V, D), bias (V,)."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    scale: float = 1.0
+    cap: float | None = None
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden (..., D) -> (..., V), in the type that losses are computed in."""
+        logits = upcast(F.linear(hidden, self.weight, self.bias)) * self.scale
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+    def of(self, tokens: Tensor) -> "Head":
+        """The head of the tokens (K,) alone."""
+        bias = None if self.bias is None else self.bias[tokens]
+        return self._replace(weight=self.weight[tokens], bias=bias)
+
+
+def linear_ce_ntl(
+    hidden_states: Tensor,
+    lm_head_weight: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    kind: str = "was",
+    weight: float = 0.3,
+    bias: Tensor | None = None,
+    logit_scale: float = 1.0,
+    softcap: float | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    base_count: Tensor | float | None = None,
+    number_count: Tensor | float | None = None,
+    implementation: Implementation = "auto",
+    **options: Any,
+) -> JointLoss:
+    """`ce_ntl` of the logits softcap · tanh(z / softcap), z = logit_scale · (hidden_states · lm_head_weightᵀ + bias).
+
+    They are made for a few rows at a time, with their gradient, and forgotten: beside the gradients of hidden states
+    and weight it needs one such chunk. Rows that are ignored are dropped before the product. The weight's gradient is
+    summed in float32 and skipped where the weight is frozen. Under autocast the products are in its type, as the
+    model's own would be. One backward or several, no double backward.
+
+    Args:
+        hidden_states: (..., D); nothing is shifted.
+        lm_head_weight: (V, D), also a computed one such as that of a LoRA layer, and the embedding's where it is tied.
+        labels: (...).
+        bias: (V,).
+        implementation: "reference" makes all logits at once; "fused" does not, and knows no reduction "none".
+
+    The other arguments, and the errors, are those of `ce_ntl`.
+    """
+    head = Head(lm_head_weight, bias, logit_scale, softcap)
+    return linear_joint_loss(
+        Terms.of(kind, weight, options),
+        hidden_states,
+        head,
+        labels,
+        number_vocab,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        counts=(base_count, number_count),
+        implementation=implementation,
+    )
+
+
+def linear_joint_loss(
+    terms: Terms,
+    hidden_states: Tensor,
+    head: Head,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    counts: tuple[Tensor | float | None, Tensor | float | None] = (None, None),
+    implementation: Implementation = "auto",
+) -> JointLoss:
+    """`linear_ce_ntl` of terms and a head that are made already."""
+    if hidden_states.shape[:-1] != labels.shape or hidden_states.shape[-1:] != head.weight.shape[-1:]:
+        raise ValueError(
+            f"hidden_states (..., D), lm_head_weight (V, D) and labels (...) do not fit: "
+            f"{tuple(hidden_states.shape)}, {tuple(head.weight.shape)}, {tuple(labels.shape)}"
+        )
+    if implementation not in ("auto", "reference", "fused"):
+        raise ValueError(f"implementation must be 'auto', 'reference' or 'fused', not {implementation!r}")
+    if implementation == "fused" and (reduction == "none" or not terms.knows):
+        raise ValueError("implementation='fused' needs a reduction to one number and this package's own losses")
+    if implementation == "reference" or reduction == "none" or not terms.knows or torch.compiler.is_compiling():
+        how = {"ignore_index": ignore_index, "reduction": reduction, "counts": counts, "implementation": "reference"}
+        return joint_loss(terms, head.logits(hidden_states), labels, number_vocab, **how)
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+    check_width(head.weight[:, 0], number_vocab)
+    hidden_states, head = _in_autocast_type(hidden_states, head)
+    labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
+    denominators = denominators_of(terms, labels, number_vocab, ignore_index, counts)
+    scales = scales_of(terms, hidden_states, denominators, reduction)
+    hidden_ND, problem = _problem(terms, hidden_states.flatten(0, -2), head, labels, number_vocab, ignore_index)
+    with torch.autocast(hidden_ND.device.type, enabled=False):
+        total, base_sum, number_sum = _LinearTotal.apply(
+            hidden_ND, head.weight, head.bias, head.scale, head.cap, problem, scales, torch.is_grad_enabled()
+        )
+    return JointLoss(total, SumCount(base_sum, denominators[0]), SumCount(number_sum, denominators[1]))
+
+
+def _in_autocast_type(hidden_states: Tensor, head: Head) -> tuple[Tensor, Head]:
+    device = hidden_states.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
+    bias = None if head.bias is None else head.bias.to(dtype)
+    return hidden_states.to(dtype), head._replace(weight=head.weight.to(dtype), bias=bias)
+
+
+def _problem(
+    terms: Terms, hidden: Tensor, head: Head, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
+) -> tuple[Tensor, Problem]:
+    """The rows that count, (N, D) with their graph, and what is to be computed on them."""
+    counted = labels != ignore_index
+    kept_N = counted.flatten().nonzero().squeeze(-1)
+    hidden_ND = hidden if len(kept_N) == labels.numel() else hidden.index_select(0, kept_N)
+    labels_N = labels.flatten()[kept_N]
+    check_labels(labels_N, len(head.weight))
+    numbers_N = is_number(labels, number_vocab, ignore_index).flatten()[kept_N]
+    at_N = torch.arange(len(kept_N), device=labels.device)
+    if labels.device.type == "cpu":
+        at_M, counts_M = at_N[numbers_N], None
+    else:  # all rows: how many are numbers would have to be waited for
+        at_M, counts_M = at_N, numbers_N
+    index = torch.unravel_index(kept_N[at_M], labels.shape)
+    with torch.no_grad():
+        logits_MK = head.of(number_vocab.token_ids).logits(hidden_ND[at_M])
+    where = NumberPositions(index, counts_M, at_M)
+    return hidden_ND, Problem(terms, number_vocab, labels, labels_N, None, where, logits_MK)
+
+
+class _LinearTotal(torch.autograd.Function):
+    """(hidden (N, D), weight (V, D), bias (V,), ...) -> total (), base sum (), number sum (); the total has a gradient.
+
+    It is computed here, with the loss, for those of the three inputs that ask for one.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        scale: float,
+        cap: float | None,
+        problem: Problem,
+        scales: Scales,
+        with_gradient: bool,
+    ) -> tuple[Tensor, ...]:
+        head = Head(weight_VD, bias_V, scale, cap)
+        wanted = [with_gradient and wants for wants in ctx.needs_input_grad[:3]]
+        rows = rows_to_pass(problem, scales, gradient=any(wanted))
+        gradients = _Gradients(hidden_ND, head, wanted)
+        base_N, lse_N = (scales.base.new_zeros(len(hidden_ND)) for _ in range(2))
+        step = max(64, weight_VD.shape[1])  # then a chunk of logits is as large as the weight
+        for start in range(0, len(hidden_ND), step):
+            chunk = slice(start, min(start + step, len(hidden_ND)))
+            logits_CV = head.logits(hidden_ND[chunk])
+            base_N[chunk], lse_N[chunk] = _losses(logits_CV, rows, chunk, head.cap, any(wanted))
+            if any(wanted):
+                gradients.add(logits_CV, chunk)
+        number_M = number_losses(problem, rows, lse_N)
+        ctx.save_for_backward(*gradients.done())
+        base_sum, number_sum = base_N.sum(), number_M.sum()
+        ctx.mark_non_differentiable(base_sum, number_sum)
+        return scales.base * base_sum + scales.number * number_sum, base_sum, number_sum
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        same = grad.device.type == "cpu" and bool(grad == 1)
+        scaled = [
+            gradient if gradient is None or same else (gradient * grad).to(gradient.dtype)
+            for gradient in ctx.saved_tensors
+        ]
+        return (*scaled, None, None, None, None, None)
+
+
+def _losses(
+    logits_CV: Tensor, rows: Rows, span: slice, cap: float | None, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """(C,) each, base losses and log-sum-exps; ``logits_CV`` become the gradient before the cap."""
+    base_C, lse_C = (logits_CV.new_empty(len(logits_CV)) for _ in range(2))
+    for chunk in rows.chunks(logits_CV.shape[-1], logits_CV.itemsize, span.start, span.stop):
+        here = slice(chunk.rows.start - span.start, chunk.rows.stop - span.start)
+        part_CV = logits_CV[here]
+        if with_gradient:
+            slope_CV = None if cap is None else 1 - (part_CV / cap).square()
+            base_C[here], lse_C[here] = to_gradient(part_CV, part_CV, rows, chunk)
+            if slope_CV is not None:
+                part_CV.mul_(slope_CV)
+        else:
+            lse_C[here] = part_CV.logsumexp(dim=-1)
+            base_C[here] = base_losses(lse_C[here], label_logits(part_CV, rows, chunk), rows, chunk)
+    return base_C, lse_C
+
+
+class _Gradients:
+    """Of hidden states, weight and bias, summed over the chunks; in float32 where the inputs are of a half type."""
+
+    def __init__(self, hidden_ND: Tensor, head: Head, wanted: list[bool]) -> None:
+        self.inputs, self.head, self.hidden_ND = (hidden_ND, head.weight, head.bias), head, hidden_ND
+        exact = torch.promote_types(hidden_ND.dtype, torch.float32)
+        self.of_hidden = torch.empty_like(hidden_ND) if wanted[0] else None
+        self.of_weight = torch.zeros_like(head.weight, dtype=exact) if wanted[1] else None
+        self.of_bias = torch.zeros_like(head.bias, dtype=exact) if wanted[2] and head.bias is not None else None
+
+    def add(self, gradient_CV: Tensor, chunk: slice) -> None:
+        """gradient_CV: of these rows' logits, before the cap and after the scale."""
+        if self.head.scale != 1:
+            gradient_CV.mul_(self.head.scale)
+        if self.of_bias is not None:
+            self.of_bias += gradient_CV.sum(0)
+        gradient_CV = gradient_CV.to(self.hidden_ND.dtype)
+        if self.of_hidden is not None:
+            torch.mm(gradient_CV, self.head.weight, out=self.of_hidden[chunk])
+        if self.of_weight is None:
+            return
+        if self.of_weight.dtype == gradient_CV.dtype:
+            self.of_weight.addmm_(gradient_CV.t(), self.hidden_ND[chunk])
+        else:
+            self.of_weight += gradient_CV.t() @ self.hidden_ND[chunk]
+
+    def done(self) -> list[Tensor | None]:
+        """In the inputs' types; None for what is not wanted."""
+        found = (self.of_hidden, self.of_weight, self.of_bias)
+        return [
+            None if gradient is None or given is None else gradient.to(given.dtype)
+            for gradient, given in zip(found, self.inputs, strict=True)
+        ]
