@@ -143,6 +143,7 @@ class Session:
             normalization=self.config.trainer.normalization,
             keep_checkpoints=self.config.trainer.keep_checkpoints,
             length_bucketing=self.config.trainer.length_bucketing,
+            example_id=lambda place: self.rows("train")[place]["id"],
         )
 
     def _warn_of_losses(self, train: EncodedDataset) -> None:
