@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -192,29 +193,29 @@ class Session:
         trainer = self.trainer([stop])
         if trainer.is_world_process_zero():
             self._make_folder()
-        tracker = mirror(self.config, self.folder.name, self.folder, self.say)
-        trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
-        trainer.add_callback(ProgressLines(self.say))
-        if self.config.probe_steps:
-            trainer.add_callback(Probe(self, self.config.probe_steps, self.folder / METRICS))
-        with stop:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        if stop.requested(trainer.args.device):
-            stop.hand_on()
-            raise KeyboardInterrupt
-        validation = _validate(trainer)
-        seen = trainer.examples_and_tokens_seen()
-        path = self.folder / "record.json"
-        self._gather_model(trainer)
-        scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
-        beside = decode_beside(self, list(self.config.beside))
-        if trainer.is_world_process_zero():
-            scores.metrics.update(beside)
-            seconds = time.monotonic() - started
-            record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
-            write_record(path, record)
-            self._summarize(record.metrics)
-            tracker.finish(record.metrics)
+        with closing(mirror(self.config, self.folder.name, self.folder, self.say)) as tracker:
+            trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
+            trainer.add_callback(ProgressLines(self.say))
+            if self.config.probe_steps:
+                trainer.add_callback(Probe(self, self.config.probe_steps, self.folder / METRICS))
+            with stop:
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            if stop.requested(trainer.args.device):
+                stop.hand_on()
+                raise KeyboardInterrupt
+            validation = _validate(trainer)
+            seen = trainer.examples_and_tokens_seen()
+            path = self.folder / "record.json"
+            self._gather_model(trainer)
+            scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
+            beside = decode_beside(self, list(self.config.beside))
+            if trainer.is_world_process_zero():
+                scores.metrics.update(beside)
+                seconds = time.monotonic() - started
+                record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
+                write_record(path, record)
+                self._summarize(record.metrics)
+                tracker.finish(record.metrics)
         trainer.accelerator.wait_for_everyone()
         return path
 
