@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from ntl.config import UserError
 from ntl.training.checkpoints import (
     by_step,
+    check_data,
     is_whole,
     newest_whole,
     prune,
     read_meters,
     step_of,
     steps_taken,
+    write_data,
     write_manifest,
     write_meters,
 )
@@ -87,3 +90,19 @@ def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
     assert read_meters(tmp_path / "meters.json") == (meters, 17, [96, 123456789])
     assert json.loads((tmp_path / "meters.json").read_text())["since"] == 17
     assert [path.name for path in tmp_path.iterdir()] == ["meters.json"]
+
+
+def test_the_data_of_a_checkpoint_is_known(tmp_path: Path) -> None:
+    write_data(tmp_path, {"train.jsonl": "aa", "test.jsonl": "bb"})
+    check_data(tmp_path, {"test.jsonl": "bb", "train.jsonl": "aa"})
+    with pytest.raises(UserError) as raised:
+        check_data(tmp_path, {"train.jsonl": "cc", "other.jsonl": "bb"})
+    assert str(raised.value) == (
+        f"{tmp_path}: the data is not what it was trained on: other.jsonl had sha256 None and has bb, "
+        "test.jsonl had sha256 bb and has None, train.jsonl had sha256 aa and has cc; "
+        "restore it, or begin anew with resume=never."
+    )
+
+
+def test_a_checkpoint_of_before_does_not_know_its_data(tmp_path: Path) -> None:
+    check_data(tmp_path, {"train.jsonl": "cc"})

@@ -5,11 +5,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from ntl.config import UserError
 
 MANIFEST = "manifest.json"
 METERS = "meters.json"
+DATA = "data.json"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 
 
@@ -94,3 +97,19 @@ def read_meters(path: Path) -> tuple[list[float], int, list[int]]:
     """What ``write_meters`` wrote."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     return stored["meters"], stored["since"], stored["seen"]
+
+
+def write_data(folder: Path, files: Mapping[str, str]) -> None:
+    """The sha256 of each data file that the run is trained on."""
+    _write_json(folder / DATA, dict(files))
+
+
+def check_data(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise ``UserError`` where a checkpoint was trained on other data than these files; an old one does not say."""
+    path = folder / DATA
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else files
+    if changed := [name for name in sorted({*before, *files}) if before.get(name) != files.get(name)]:
+        how = ", ".join(f"{name} had sha256 {before.get(name)} and has {files.get(name)}" for name in changed)
+        raise UserError(
+            f"{folder}: the data is not what it was trained on: {how}; restore it, or begin anew with resume=never."
+        )

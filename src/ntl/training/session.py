@@ -24,7 +24,7 @@ from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import is_whole, newest_whole, steps_taken
+from ntl.training.checkpoints import check_data, is_whole, newest_whole, steps_taken
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
@@ -144,6 +144,7 @@ class Session:
             normalization=self.config.trainer.normalization,
             keep_checkpoints=self.config.trainer.keep_checkpoints,
             length_bucketing=self.config.trainer.length_bucketing,
+            data_files=self.fingerprint["files"],
             example_id=lambda place: self.rows("train")[place]["id"],
         )
 
@@ -164,16 +165,22 @@ class Session:
     def _resume_from(self) -> Path | None:
         if self.config.resume == "never":
             return None
-        if self.config.resume != "auto":
-            return self._named_checkpoint(Path(self.config.resume))
-        checkpoint, damaged = newest_whole(self.checkpoints)
-        for folder in damaged:
-            self.say(f"{folder}: damaged or unfinished, left aside.")
+        checkpoint = self._checkpoint() if self.config.resume == "auto" else self._named_checkpoint()
         if checkpoint:
+            # The files themselves: an edited one may have the size that its manifest says.
+            dataset: TextDataset = build(self.config.dataset)
+            check_data(checkpoint, dataset.digests(self.data_dir) or self.dataset.digests(self.data_dir))
             self.say(f"Continuing from {checkpoint}.")
         return checkpoint
 
-    def _named_checkpoint(self, folder: Path) -> Path:
+    def _checkpoint(self) -> Path | None:
+        checkpoint, damaged = newest_whole(self.checkpoints)
+        for folder in damaged:
+            self.say(f"{folder}: damaged or unfinished, left aside.")
+        return checkpoint
+
+    def _named_checkpoint(self) -> Path:
+        folder = Path(self.config.resume)
         if not is_whole(folder):
             raise UserError(
                 f"resume={folder}: no whole checkpoint; give one like outputs/ID/checkpoints/checkpoint-500."
@@ -188,8 +195,8 @@ class Session:
         started, git = time.monotonic(), git_state()
         stop = StopOnSignal()
         # Before the trainer, which makes a folder: what fails here leaves nothing behind.
-        check_lengths(self)
         checkpoint = self._resume_from()
+        check_lengths(self)
         trainer = self.trainer([stop])
         if trainer.is_world_process_zero():
             self._make_folder()

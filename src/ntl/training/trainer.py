@@ -1,7 +1,7 @@
 """transformers' Seq2SeqTrainer, told how to divide our loss and what a whole checkpoint is."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
-from ntl.training.checkpoints import METERS, newest_whole, prune, read_meters, write_manifest, write_meters
+from ntl.training.checkpoints import METERS, newest_whole, prune, read_meters, write_data, write_manifest, write_meters
 from ntl.training.objectives.parts import Parts
 from ntl.training.ranks import all_finite, load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
@@ -45,7 +45,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     those of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is
     divided by its own.
 
-    example_id: what the training example at a place is called.
+    example_id: what the training example at a place is called. data_files: the sha256 of each file of the data.
     """
 
     # Read by transformers from 5.23 on: compute_loss accounts for gradient accumulation itself.
@@ -59,7 +59,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         length_bucketing: bool = False,
         train_dataset: Any,
         data_collator: Any,
-        example_id: Callable[[int], str] = str,
+        example_id: Callable[[int], str],
+        data_files: Mapping[str, str],
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -82,6 +83,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.keep_checkpoints = keep_checkpoints
         self.length_bucketing = length_bucketing
         self.example_id = example_id
+        self.data_files = data_files
         self.recent = RecentSteps()
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
@@ -238,6 +240,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             write_meters(folder / METERS, meters, self.metered_since, seen)
+            write_data(folder, self.data_files)
             write_manifest(folder)
             prune(folder, keep=self.keep_checkpoints)
 
