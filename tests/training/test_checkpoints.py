@@ -1,6 +1,7 @@
 """Which checkpoint counts as whole, and which are kept."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,26 @@ def test_the_data_of_a_checkpoint_is_known(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_before_does_not_know_its_data(tmp_path: Path) -> None:
     check_data(tmp_path, {"train.jsonl": "cc"})
+
+
+def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def fsync(handle: int) -> None:
+        inode = os.fstat(handle).st_ino
+        events.extend(path.name for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_ino == inode)
+        sync(handle)
+
+    def rename(source: Path, target: Path) -> None:
+        events.append(f"{source.name} -> {target.name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", rename)
+    _checkpoint(tmp_path, 5)
+    new = ".manifest.json.new"
+    files = ["model.safetensors", "trainer_state.json"]
+    assert events == [*files, new, f"{new} -> manifest.json", "checkpoint-5", tmp_path.name]

@@ -21,6 +21,14 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _write_json(path: Path, value: object) -> None:
     scratch = path.with_name(f".{path.name}.new")
     with scratch.open("w", encoding="utf-8") as file:
@@ -31,9 +39,16 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def write_manifest(folder: Path) -> None:
-    """Name every file with its sha256. Written last, so that a checkpoint without it is not whole."""
+    """Name every file with its sha256. Written last, so that a checkpoint without it is not whole.
+
+    Everything is on the disk before, and the manifest after: older checkpoints are then deleted.
+    """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    for file in files:
+        _sync(file)
     _write_json(folder / MANIFEST, {path.name: _sha256(path) for path in files})
+    _sync(folder)
+    _sync(folder.parent)
 
 
 def is_whole(folder: Path) -> bool:

@@ -23,6 +23,7 @@ from ntl.training.weights import WEIGHTS, load_model, save_model
 
 # What is summed between two log lines: the step losses, then Parts.
 NUM_METERS = 1 + len(Parts._fields)
+EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 # torch's own sampler makes a list of every index, over 1 GiB for 26 million; a larger set is permuted without one.
 SHUFFLED_IN_MEMORY = 2**20
 
@@ -182,6 +183,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             logs = {**logs, **self._read_meters()}
             self._stop_unless_finite("training", logs["loss"])
         elif "eval_ce" in logs:
+            # By the clock of the day, which may be set back.
+            logs = {name: value for name, value in logs.items() if name not in EVALUATION_TIMES}
             logs = {**logs, "eval_loss": logs["eval_ce"] + self._objective().terms.weight * logs["eval_ntl"]}
             self._stop_unless_finite("validation", logs["eval_loss"])
         super().log(logs, *args, **kwargs)
