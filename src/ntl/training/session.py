@@ -240,6 +240,8 @@ class Session:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.folder}: {error.strerror}; choose another by output_dir=.") from error
+        for part in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
+            part.unlink()
         OmegaConf.save(OmegaConf.structured(self.config), self.folder / "config.yaml")
         self.tokenizer.save_pretrained(self.folder / "tokenizer")
 
