@@ -71,8 +71,8 @@ def finished(trained_once: Path, small: Callable[..., Config]) -> Path:
 
 @pytest.fixture
 def without_times() -> Callable[[Path], RunRecord]:
-    """The record in a file, less what two runs that compute the same may differ in."""
-    return lambda path: replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[])
+    """The record in a file, less what two runs that compute the same may differ in; a source tree may be edited."""
+    return lambda path: replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[], git={})
 
 
 @pytest.fixture

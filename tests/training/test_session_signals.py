@@ -1,5 +1,6 @@
-"""The real command, told to stop, and started twice."""
+"""The real command, told to stop, started twice, and where it has to give up."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
 
+TRAIN = str(CONFIG_DIR.parent / "train.py")
 pytestmark = pytest.mark.slow
 # Long enough to be met in its middle; the decoding is short.
 SETTINGS = ["trainer.max_steps=250", "trainer.save_steps=50", "trainer.logging_steps=7", "model.dropout=0.1"]
@@ -25,7 +27,7 @@ class Command:
 
     def __init__(self, settings: Callable[..., list[str]], outputs: Path) -> None:
         chosen = settings(*SETTINGS, f"output_dir={outputs}")
-        self.words = [sys.executable, str(CONFIG_DIR.parent / "train.py"), *chosen]
+        self.words = [sys.executable, TRAIN, *chosen]
         self.config = compose(chosen)
         self.folder = outputs / run_id(self.config)
 
@@ -110,3 +112,15 @@ def test_two_commands_at_one_run(command: Command, expected, without_times, sett
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     check(command, expected, without_times, settings, tmp_path)
+
+
+def test_a_loss_that_diverges_is_exit_code_3_and_one_line(settings: Callable[..., list[str]]) -> None:
+    words = [*settings("trainer.lr=1e30", "trainer.save_steps=1", "trainer.logging_steps=2")]
+    done = subprocess.run([sys.executable, TRAIN, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3, done.stderr
+    last = done.stderr.splitlines()[-1]
+    pattern = (
+        r"diverged: the training loss is nan at step 3; its examples: (train/\d{5}, ){15}train/\d{5}; the last good "
+    )
+    assert re.match(rf"{pattern}checkpoint is \S+/checkpoint-2; a lower trainer.lr", last)
+    assert "Traceback" not in done.stderr
