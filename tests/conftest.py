@@ -1,8 +1,9 @@
 """Settings that hold for every test. Environment variables come first: torch and transformers read them on import."""
 
 import os
+import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -35,6 +36,37 @@ def data_root() -> Path:
     if not folder.is_dir():
         pytest.fail(f"NTL_DATA_DIR={named} is no folder")
     return folder
+
+
+@pytest.fixture
+def mount() -> Iterator[Callable[..., None]]:
+    """``mount(folder, "-t", "tmpfs", "tmpfs")``, undone at the end; skips where this is not allowed."""
+    mounted: list[Path] = []
+
+    def make(folder: Path, *options: str) -> None:
+        try:
+            done = subprocess.run(["mount", *options, str(folder)], capture_output=True, text=True)
+        except FileNotFoundError:
+            pytest.skip("there is no mount here")
+        if done.returncode:
+            pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+        if folder not in mounted:  # a remount is no second one
+            mounted.append(folder)
+
+    yield make
+    for folder in reversed(mounted):
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def make_read_only(mount: Callable[..., None]) -> Callable[[Path], None]:
+    """Mounts a folder over itself, read-only, which a root user meets, too; modes do not bind root."""
+
+    def make(folder: Path) -> None:
+        mount(folder, "--bind", str(folder))
+        mount(folder, "-o", "remount,bind,ro")
+
+    return make
 
 
 @pytest.hookimpl(wrapper=True)

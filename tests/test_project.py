@@ -117,6 +117,17 @@ def test_every_test_file_has_its_source() -> None:
     assert relative(lost) == []
 
 
+def test_every_test_that_the_documentation_names_exists() -> None:
+    named = {
+        (file, name)
+        for path in (ROOT / "docs").glob("*.md")
+        for file, name in re.findall(r"(tests/[\w/]+\.py)::(\w+)", path.read_text())
+    }
+    assert len(named) > 30
+    lost = [f"{file}::{name}" for file, name in named if f"\ndef {name}(" not in (ROOT / file).read_text()]
+    assert sorted(lost) == []
+
+
 def test_no_path_of_a_machine_is_in_the_repository() -> None:
     found = []
     for path in repository_files():

@@ -88,3 +88,12 @@ def test_the_key_of_a_split_s_content(small: NoisyNumbers, data_dir: Path) -> No
     other = NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20, seed=1))
     other.prepare(data_dir)
     assert other.content_key("train", data_dir) not in keys
+
+
+def test_digests_are_those_of_the_files_not_of_the_manifest(small: NoisyNumbers, tmp_path: Path) -> None:
+    assert small.digests(tmp_path) == {}
+    folder = small.prepare(tmp_path)
+    assert small.digests(tmp_path) == small.fingerprint(tmp_path)["files"]
+    (folder / "test.jsonl").write_text("")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert small.digests(tmp_path) == {**small.fingerprint(tmp_path)["files"], "test.jsonl": empty}

@@ -62,3 +62,10 @@ def test_a_broken_published_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(UserError, match=r"a\.json:1: broken JSON"):
         load_records([tmp_path])
+
+
+def test_a_record_of_a_newer_version_is_named(tmp_path: Path, make_record) -> None:
+    path = write_record(tmp_path / "a.json", make_record("a", 1, {}))
+    path.write_text(path.read_text().replace('"schema":1', '"schema":2', 1))
+    with pytest.raises(UserError, match=r"a\.json: written by a newer ntl \(record schema 2, here 1\): upgrade$"):
+        load_records([tmp_path])

@@ -4,7 +4,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.results import build_table, publish_runs, write_record, write_tables
-from ntl.results.publish import write_index
+from ntl.results.publish import write_index, write_text
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -67,3 +67,39 @@ def test_an_id_is_never_a_path(tmp_path: Path, make_record, name: str) -> None:
     with pytest.raises(UserError, match=r"record\.json: id=.*: not a plain name"):
         publish_runs(["a"], tmp_path / "outputs", tmp_path / "deep" / "runs")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.fixture(params=["a file in its place", "read-only"])
+def closed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder that nobody can write to, not even root."""
+    folder = tmp_path / "closed"
+    if request.param == "read-only":
+        folder.mkdir()
+        request.getfixturevalue("make_read_only")(folder)
+    else:
+        folder.write_text("")
+    return folder
+
+
+def test_a_folder_that_cannot_be_written_to(closed: Path, tmp_path: Path, make_record) -> None:
+    source = write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {"test/mae": 1.0}))
+    before = source.read_bytes()
+    with pytest.raises(UserError, match=rf"^cannot publish to {closed}: (File exists|Read-only file system).*\.$"):
+        publish_runs(["a"], tmp_path / "outputs", closed)
+    table = build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})])
+    reasons = "File exists|Not a directory|Read-only file system"
+    with pytest.raises(UserError, match=rf"^cannot write {closed}/quickstart_tiny.md: ({reasons}).*\.$"):
+        write_tables([table], closed)
+    assert source.read_bytes() == before
+
+
+def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.md").write_text("old")
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(UserError, match=r"cannot write .*a\.md: No space left on device"):
+        write_text(tmp_path / "a.md", "new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "old")]

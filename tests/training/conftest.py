@@ -3,11 +3,13 @@
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ntl.config import Config, compose, run_id
+from ntl.results import RunRecord, read_record
 
 DATASETS = {
     "noisy_numbers": ["dataset.seed=0", "dataset.train_rows=96", "dataset.validation_rows=20", "dataset.test_rows=30"],
@@ -66,6 +68,12 @@ def finished(trained_once: Path, small: Callable[..., Config]) -> Path:
     config = small()
     assert run_id(config) == trained_once.name
     return Path(shutil.copytree(trained_once, Path(config.output_dir) / trained_once.name))
+
+
+@pytest.fixture
+def without_times() -> Callable[[Path], RunRecord]:
+    """The record in a file, less what two runs that compute the same may differ in; a source tree may be edited."""
+    return lambda path: replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[], git={})
 
 
 @pytest.fixture

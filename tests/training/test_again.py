@@ -1,7 +1,6 @@
 """A finished run read by further decodings."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,6 @@ from ntl.results import read_record
 from ntl.training import run
 
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
-
-
-def without_times(path: Path) -> object:
-    return replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[])
 
 
 def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
@@ -32,7 +27,7 @@ def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
 
 
 def test_a_finished_run_is_read_again_not_trained_again(
-    finished: Path, small, settings, capsys: pytest.CaptureFixture[str]
+    finished: Path, small, settings, without_times, capsys: pytest.CaptureFixture[str]
 ) -> None:
     todo, have = plan_runs([settings(*BESIDE)], finished.parent)
     assert [each.id for each in todo] == [finished.name]

@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from ntl.config import UserError
 from ntl.training.checkpoints import (
     by_step,
+    check_data,
     is_whole,
     keep_newest,
     newest_whole,
@@ -15,6 +18,7 @@ from ntl.training.checkpoints import (
     read_meters,
     step_of,
     steps_taken,
+    write_data,
     write_manifest,
     write_meters,
 )
@@ -111,3 +115,42 @@ def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
     assert read_meters(tmp_path / "meters.json") == (meters, 17, [96, 123456789])
     assert json.loads((tmp_path / "meters.json").read_text())["since"] == 17
     assert [path.name for path in tmp_path.iterdir()] == ["meters.json"]
+
+
+def test_the_data_of_a_checkpoint_is_known(tmp_path: Path) -> None:
+    write_data(tmp_path, {"train.jsonl": "aa", "test.jsonl": "bb"})
+    check_data(tmp_path, {"test.jsonl": "bb", "train.jsonl": "aa"})
+    with pytest.raises(UserError) as raised:
+        check_data(tmp_path, {"train.jsonl": "cc", "other.jsonl": "bb"})
+    assert str(raised.value) == (
+        f"{tmp_path}: the data is not what it was trained on: other.jsonl had sha256 None and has bb, "
+        "test.jsonl had sha256 bb and has None, train.jsonl had sha256 aa and has cc; "
+        "restore it, or begin anew with resume=never."
+    )
+
+
+def test_a_checkpoint_of_before_does_not_know_its_data(tmp_path: Path) -> None:
+    check_data(tmp_path, {"train.jsonl": "cc"})
+
+
+def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def fsync(handle: int) -> None:
+        inode = os.fstat(handle).st_ino
+        events.extend(path.name for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_ino == inode)
+        sync(handle)
+
+    def rename(source: Path, target: Path) -> None:
+        events.append(f"{source.name} -> {target.name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", rename)
+    _checkpoint(tmp_path, 5)
+    new = ".manifest.json.new"
+    files = ["model.safetensors", "trainer_state.json"]
+    assert events == [*files, new, f"{new} -> manifest.json", "checkpoint-5", tmp_path.name]

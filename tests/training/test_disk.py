@@ -27,6 +27,7 @@ def test_what_python_and_torch_raise_on_a_full_device() -> None:
     "error",
     [
         OSError(errno.EDQUOT, "Disk quota exceeded"),
+        OSError(errno.EROFS, "Read-only file system"),
         RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
         RuntimeError("PytorchStreamWriter failed writing file data/3: file write failed\nmore of it"),
     ],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
+from ntl.results import record as record_module
 from ntl.training import runner
 from ntl.training.runner import _only_one, is_taken, run, say
 
@@ -122,6 +123,31 @@ def test_a_run_that_was_finished_while_this_one_came_is_not_repeated(finished: P
     before = sorted(path.stat().st_mtime_ns for path in finished.rglob("*"))
     assert run(config) == record
     assert sorted(path.stat().st_mtime_ns for path in finished.rglob("*")) == before
+
+
+def test_a_record_of_a_newer_version_is_left_alone_and_one_line_says_so(finished: Path, small) -> None:
+    path = finished / "record.json"
+    newer = path.read_text().replace('"schema":1', '"schema":2', 1)
+    path.write_text(newer)
+    with pytest.raises(UserError, match=r"record\.json: written by a newer ntl \(record schema 2, here 1\): upgrade$"):
+        run(small())
+    assert path.read_text() == newer
+
+
+def test_a_record_of_an_older_version_is_a_finished_run(
+    finished: Path, small, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Read by the upgrade of its schema, and neither trained again nor rewritten."""
+    path = finished / "record.json"
+    older = path.read_text().replace('"schema":1', '"schema":0', 1).replace('\n"seed":', '\n"sead":', 1)
+    path.write_text(older)
+    with pytest.raises(UserError, match=r"record\.json: record schema 0 is unknown: run the training again"):
+        run(small())
+    upgrade = {0: lambda old: {**{k: v for k, v in old.items() if k != "sead"}, "schema": 1, "seed": old["sead"]}}
+    monkeypatch.setattr(record_module, "UPGRADES", upgrade)
+    assert run(small()) == path
+    assert "finished already" in capsys.readouterr().out
+    assert path.read_text() == older
 
 
 def test_a_full_disk_is_one_line(small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,10 @@
 """Runs that meet a full disk, a signal at a bad moment, or a checkpoint that is none."""
 
+import itertools
+import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +112,39 @@ def test_a_checkpoint_of_another_model(finished: Path, small) -> None:
         run(small(f"resume={finished / 'checkpoints' / 'checkpoint-6'}", "model.n_embd=8"))
 
 
+def _numbers(value: object) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(item)
+    elif isinstance(value, int | float):
+        yield value
+
+
+def test_a_clock_that_is_set_back(
+    small, run_interrupted, without_times, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every look, so within an evaluation, too: nothing is negative, and nothing else differs."""
+    settings = ["trainer.max_steps=8", "trainer.save_steps=3", "trainer.eval_steps=4"]
+    straight = run(small(*settings, f"output_dir={tmp_path / 'straight'}"))
+    now, calls = time.time, itertools.count()
+    monkeypatch.setattr(time, "time", lambda: now() - 3600 * next(calls))
+    config = small(*settings)
+    run_interrupted(config, 5)
+    checkpoints = Path(config.output_dir) / run_id(config) / "checkpoints"
+    for folder, age in (("checkpoint-3", 0), ("checkpoint-5", 24 * 3600)):
+        for path in (*(checkpoints / folder).iterdir(), checkpoints / folder):
+            os.utime(path, (now() - age, now() - age))
+    checkpoint, _ = newest_whole(checkpoints)
+    assert checkpoint == checkpoints / "checkpoint-5"
+    path = run(config)
+    assert next(calls) > 5
+    assert without_times(path) == without_times(straight)
+    record, lines = read_record(path), read_metrics(path.parent / METRICS)
+    assert 0 < record.wall_time_s < 600
+    assert lines == read_metrics(straight.parent / METRICS)
+    assert [name for line in lines for name, value in line.items() if min(_numbers(value), default=0) < 0] == []
+
+
 def test_a_second_signal_ends_it_at_once(small, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small()
     original = ObjectiveTrainer.training_step
@@ -145,14 +182,18 @@ def test_a_signal_during_the_last_step_still_stops_before_decoding(small, monkey
 
 def test_a_loss_that_diverged_since_the_last_log_line_is_never_saved(small) -> None:
     config = small("trainer.logging_steps=100", "trainer.save_steps=4", "trainer.max_steps=8", "trainer.lr=1e30")
-    with pytest.raises(Diverged, match="training loss is nan at or before step 4"):
+    with pytest.raises(
+        Diverged, match=r"training loss is nan at step 3; its examples: (train/\d{5}, ){15}train/\d{5}; no"
+    ):
         run(config)
     assert not list((Path(config.output_dir) / run_id(config) / "checkpoints").glob("checkpoint-*"))
 
 
 def test_a_validation_loss_that_is_not_a_number_is_no_record(small) -> None:
-    config = small("trainer.logging_steps=100", "trainer.save_steps=0", "trainer.max_steps=4", "trainer.lr=1e30")
-    with pytest.raises(Diverged, match="validation loss is nan at or before step 4"):
+    """One step, whose loss is finite: its update is what breaks the weights."""
+    config = small("trainer.logging_steps=100", "trainer.save_steps=0", "trainer.max_steps=1", "trainer.lr=1e30")
+    config.trainer.warmup_steps = 0
+    with pytest.raises(Diverged, match="validation loss is nan at step 1; its examples: train/"):
         run(config)
     assert not (Path(config.output_dir) / run_id(config) / "record.json").exists()
 

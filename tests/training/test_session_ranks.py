@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,6 @@ from ntl.training.checkpoints import newest_whole
 from ntl.training.command import predict
 from ntl.training.tracking import METRICS, read_metrics
 
-TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 # 21 validation rows: the last batch of an evaluation is not full.
 SETTINGS = ["dataset.validation_rows=21", "trainer.eval_batch_size=4", "trainer.logging_steps=3"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -39,9 +39,7 @@ def _folder(config: Config) -> Path:
 
 
 def _lines(folder: Path) -> list[dict[str, float]]:
-    return [
-        {name: value for name, value in line.items() if name not in TIMES} for line in read_metrics(folder / METRICS)
-    ]
+    return read_metrics(folder / METRICS)
 
 
 @pytest.mark.parametrize("accumulated", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -186,6 +184,19 @@ def test_a_rank_that_dies_ends_the_run_with_its_own_error(settings, tmp_path: Pa
     assert done.returncode != 0
     assert time.monotonic() - started < 120
     assert "the second rank's own trouble" in done.stderr
+    assert not list(tmp_path.glob("*/record.json"))
+
+
+@pytest.mark.slow
+def test_a_loss_that_diverges_is_told_by_each_rank_with_its_own_examples(settings, tmp_path: Path) -> None:
+    diverging = ["trainer.lr=1e30", "trainer.batch_size=8"]
+    done = _on_ranks(2, "plain", settings, tmp_path, *diverging)
+    assert done.returncode != 0
+    told = re.findall(r"diverged: the training loss is nan at step (\d+); its examples: ([^;]*);", done.stderr)
+    assert len(told) == 2, done.stderr
+    assert told[0][0] == told[1][0]
+    examples = [name for _, names in told for name in names.split(", ")]
+    assert len(examples) == len(set(examples)) == 16
     assert not list(tmp_path.glob("*/record.json"))
 
 

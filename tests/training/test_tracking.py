@@ -1,7 +1,14 @@
 """metrics.jsonl is always whole; Weights & Biases may fail in any way."""
 
 import json
+import os
+import socket
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +16,8 @@ from typing import Any
 import pytest
 
 from ntl.config import compose
+from ntl.results import read_record
+from ntl.training import run, tracking
 from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
 
 STATE = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=[])
@@ -106,7 +115,7 @@ def test_offline_without_a_key_and_never_a_prompt(
 
     stand_in = SimpleNamespace(init=lambda **settings: seen.update(settings), login=login)
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
-    WandbMirror(compose(["tracking.group=table2"]), "id", tmp_path, print)
+    WandbMirror(compose(["tracking.group=table2"]), "id", tmp_path, print).finish({})
     assert (seen["mode"], seen["group"], seen["id"]) == (mode, "table2", "id")
     assert seen["reinit"] == "finish_previous"
     assert "tracking" not in seen["config"]
@@ -120,6 +129,135 @@ def test_the_real_client_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tracker.finish({"test/mae": 1.0})
     assert said == []
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+class _SlowRun:
+    """Every call takes until ``answer`` is set, or the 30 s of a service that hardly answers."""
+
+    def __init__(self) -> None:
+        self.answer = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.steps: list[int] = []
+        self.summary = SimpleNamespace(update=lambda values: self.wait())
+
+    def wait(self) -> None:
+        self.threads.append(threading.current_thread())
+        self.answer.wait(30)
+
+    def log(self, values: Any, step: int) -> None:
+        self.wait()
+        self.steps.append(step)
+
+    def finish(self) -> None:
+        self.wait()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[_SlowRun]:
+    """What wandb.init gives; init itself answers at once."""
+    run = _SlowRun()
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: run, login=lambda prompt: False))
+    yield run
+    run.answer.set()
+
+
+def test_lines_that_a_slow_service_does_not_take_are_dropped_and_told_once(
+    slow: _SlowRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "WAITING_LINES", 3)
+    said: list[str] = []
+    tracker = WandbMirror(compose(), "id", tmp_path, said.append)
+    for step in range(100):
+        tracker.log({"step": step, "loss": 1.0})
+    assert said == ["W&B is slow: lines are left out of it; metrics.jsonl has everything."]
+    slow.answer.set()
+    tracker.finish({})
+    assert 1 <= len(slow.steps) < 10
+    assert slow.steps == sorted(slow.steps)
+    assert len(said) == 1
+
+
+def test_the_end_waits_for_a_slow_service_a_bounded_time(
+    slow: _SlowRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 0.1)
+    said: list[str] = []
+    tracker = WandbMirror(compose(), "id", tmp_path, said.append)
+    tracker.log({"step": 1, "loss": 1.0})
+    tracker.log({"step": 2, "loss": 1.0})
+    tracker.finish({"test/mae": 1.0})
+    assert said == ["W&B did not answer within 0.1 s and is left; metrics.jsonl has everything."]
+    # What it is given up for is not sent when the service comes back.
+    slow.answer.set()
+    tracker._thread.join(10)
+    assert slow.steps == [1]
+    assert len(said) == 1
+
+
+def test_a_run_that_fails_ends_the_thread(slow: _SlowRun, tmp_path: Path) -> None:
+    tracker = WandbMirror(compose(), "id", tmp_path, print)
+    tracker.close()
+    tracker._thread.join(10)
+    assert not tracker._thread.is_alive()
+
+
+def test_training_waits_for_no_call_of_a_slow_service(
+    slow: _SlowRun, small, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each call of the client would take 30 s; the run has ended before the first one has."""
+    monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 0.1)
+    path = run(small("tracking=wandb", "trainer.logging_steps=1"))
+    assert [thread.name for thread in slow.threads] == ["wandb"]
+    assert slow.steps == []
+    assert len(read_record(path).curves["loss"]) == 12
+    assert "W&B did not answer within 0.1 s" in capsys.readouterr().out
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(401)
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("service", ["refuses the key", "is not there", "never answers"])
+def test_the_real_client_online(service: str, tmp_path: Path) -> None:
+    """In a process of its own, since the client keeps what it was told first, and so that its exit is seen, too."""
+    with ExitStack() as stack:
+        if service == "refuses the key":
+            server = stack.enter_context(HTTPServer(("127.0.0.1", 0), _Refusing))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            port = server.server_port
+        else:
+            # One that listens and never accepts, and one that has gone.
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = listening.getsockname()[1]
+            if service == "is not there":
+                listening.close()
+        program = f"""
+from pathlib import Path
+from ntl.config import compose
+from ntl.training.tracking import WandbMirror
+tracker = WandbMirror(compose(), "run-1", Path({str(tmp_path)!r}), print)
+tracker.log({{"step": 1, "loss": 0.25}})
+tracker.finish({{}})
+print("ended")
+"""
+        key = {"WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": f"http://127.0.0.1:{port}"}
+        command, environment = [sys.executable, "-c", program], {**os.environ, **key}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told, ended = done.stdout.splitlines()
+    assert ended == "ended"
+    assert told.startswith("W&B failed" if service == "refuses the key" else "W&B ")
+    assert told.endswith("metrics.jsonl has everything.")
 
 
 def test_the_mirror_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

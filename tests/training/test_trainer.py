@@ -1,7 +1,10 @@
 """The division of the loss, its logging, and what a checkpoint holds."""
 
 import json
+import math
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,18 +125,65 @@ def test_the_plateau_watches_the_validation_ce(small) -> None:
     assert trainer.lr_scheduler.get_last_lr() == [pytest.approx(1e-6 / 2**3)] * 2
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run_before_it_is_saved(small) -> None:
-    config = small("trainer.max_steps=8", "trainer.save_steps=4")
-    session = _session(config)
-    trainer = session.trainer()
+def _poison(session: Session, monkeypatch: pytest.MonkeyPatch, step: int, value: float) -> list[set[tuple[int, ...]]]:
+    """Break a weight in the forward of step ``step``; the list receives that step's inputs, batch by batch."""
+    trainer_class, seen = ObjectiveTrainer, []
+    original = trainer_class.training_step
 
-    def poison(*args: object) -> None:
-        if trainer.state.global_step == 5:
+    def training_step(self: ObjectiveTrainer, model: Any, inputs: Any, *args: Any) -> Any:
+        if self.state.global_step == step - 1:
+            rows = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
+            seen.append({tuple(token for token, real in zip(*row, strict=True) if real) for row in rows})
             with torch.no_grad():
-                next(iter(session.model.parameters())).fill_(float("nan"))
+                next(iter(session.model.parameters())).fill_(value)
+        return original(self, model, inputs, *args)
 
-    session.model.register_forward_pre_hook(poison)
-    with pytest.raises(Diverged, match="step 8"):
+    monkeypatch.setattr(trainer_class, "training_step", training_step)
+    return seen
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("normalization", ["step", "micro_batch"])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_examples(
+    value: float, normalization: str, workers: int, small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found at the log line of step 8, it is of step 6, and of both batches of that step."""
+    batches = ["trainer.batch_size=5", "trainer.accumulation_steps=2", f"trainer.num_workers={workers}"]
+    settings = [*batches, f"trainer.normalization={normalization}", "trainer.max_steps=9", "trainer.save_steps=4"]
+    session = _session(small(*settings))
+    trainer = session.trainer()
+    seen = _poison(session, monkeypatch, 6, value)
+    with pytest.raises(Diverged) as raised:
+        trainer.train()
+    message = str(raised.value)
+    assert re.match(r"the training loss is nan at step 6; its examples: train/\d{5}, ", message)
+    named = re.findall(r"train/\d{5}", message)
+    assert len(named) == len(set(named)) == 10
+    rows = {row["id"]: place for place, row in enumerate(session.rows("train"))}
+    encoded = session.encoded("train")
+    examples = [encoded[rows[name]] for name in named]
+    inputs = [(*example["question_ids"].tolist(), *example["answer_ids"][:-1].tolist()) for example in examples]
+    assert [set(inputs[:5]), set(inputs[5:])] == seen
+    assert f"the last good checkpoint is {session.checkpoints / 'checkpoint-4'};" in message
+    assert [path.name for path in session.checkpoints.iterdir()] == ["checkpoint-4"]
+
+
+def test_weights_that_the_last_step_broke_are_not_saved(small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of that step is finite, and no other is computed before the checkpoint."""
+    session = _session(small("trainer.max_steps=8", "trainer.save_steps=4"))
+    trainer = session.trainer()
+    original = ObjectiveTrainer.training_step
+
+    def training_step(self: ObjectiveTrainer, *args: Any) -> Any:
+        loss = original(self, *args)
+        if self.state.global_step == 7:
+            next(iter(session.model.parameters())).grad.fill_(math.nan)  # pyright: ignore[reportOptionalMemberAccess]
+        return loss
+
+    monkeypatch.setattr(ObjectiveTrainer, "training_step", training_step)
+    trainer.args.logging_steps = trainer.state.logging_steps = 100
+    with pytest.raises(Diverged, match="a weight is no longer finite at step 8; its examples: train/"):
         trainer.train()
     assert [path.name for path in session.checkpoints.iterdir()] == ["checkpoint-4"]
 

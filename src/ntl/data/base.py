@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError
 from ntl.data import preparation, raw, store
+from ntl.data.files import sha256_of
 from ntl.data.store import Example, Rows
 
 if TYPE_CHECKING:
@@ -150,6 +151,11 @@ class TextDataset(ABC):
             "rows": {split: entry["rows"] for split, entry in splits.items()},
             **manifest.get("remarks", {}),
         }
+
+    def digests(self, data_dir: Path | str) -> dict[str, str]:
+        """The sha256 of every prepared file as it is now, whatever the manifest says; none before it is prepared."""
+        found = preparation.find_prepared(self.folder_name, Path(data_dir))
+        return {path.name: sha256_of(path) for path in sorted(found.glob("*.jsonl"))} if found else {}
 
     def content_key(self, split: str, data_dir: Path | str) -> str:
         """What the token ids of a split are kept under: a digest of the prepared files and the split's name."""

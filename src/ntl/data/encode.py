@@ -20,11 +20,11 @@ from typing import IO, Any, cast
 import numpy as np
 
 from ntl.config import UserError
+from ntl.config.errors import one_line_errors
 from ntl.config.leftovers import sweep
 from ntl.data import encode_worker
 from ntl.data.encode_worker import USER_ERROR, BlockEncoder, Encoded, Settings, receive, send, settings_bytes
 from ntl.data.encoded import ABOUT, EncodedDataset, EncodedWriter
-from ntl.data.files import one_line_errors
 from ntl.data.preparation import lock
 from ntl.data.store import Rows
 from ntl.tokenizers.describe import backend_state, tokenizer_fingerprint

@@ -16,6 +16,7 @@ from typing import IO, Any, overload
 import numpy as np
 
 from ntl.config import UserError
+from ntl.config.errors import one_line_errors
 
 Pair = tuple[str, str]
 Buffer = bytes | mmap.mmap
@@ -221,16 +222,6 @@ def sha256_of(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@contextmanager
-def one_line_errors(action: str, where: Path) -> Iterator[None]:
-    """Turn a full disk, a read-only folder and the like into one line."""
-    try:
-        yield
-    except OSError as error:
-        at = f" ({error.filename})" if error.filename and str(error.filename) != str(where) else ""
-        raise UserError(f"cannot {action} {where}: {error.strerror or error}{at}.") from error
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import UserError
-from ntl.data.files import one_line_errors, sha256_of
+from ntl.config.errors import one_line_errors
+from ntl.data.files import sha256_of
 from ntl.data.raw import Missing
 
 Log = Callable[[str], None]

@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ntl.config.errors import one_line_errors
 from ntl.config.leftovers import UNUSED_SECONDS, sweep
 from ntl.data import store
-from ntl.data.files import one_line_errors
 
 if TYPE_CHECKING:
     from ntl.data.base import TextDataset

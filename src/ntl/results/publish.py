@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.config.errors import one_line_errors
 from ntl.results.find import find_run
 from ntl.results.load import RECORD
 from ntl.results.record import read_record, write_record
@@ -14,13 +15,17 @@ SUFFIXES = ("md", "tex", "csv")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write atomically, and not at all where the file has this text already."""
-    if path.exists() and path.read_bytes() == text.encode():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write atomically, and not at all where the file has this text already. UserError: it cannot be written."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(text.encode())
-    part.replace(path)
+    with one_line_errors("write", path):
+        if path.exists() and path.read_bytes() == text.encode():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(text.encode())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
@@ -61,7 +66,9 @@ def publish_runs(
 ) -> list[Path]:
     """Copy the records of finished runs, without predictions, to ``<target>/<id>.json``; all are checked first.
 
-    A different record under that id is a UserError: published results are never replaced in silence.
+    UserError: a different record is there under that id (published results are never replaced in silence), or the
+    folder cannot be written to.
     """
     records = [read_record(find_record(run, Path(outputs))) for run in runs]
-    return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
+    with one_line_errors("publish to", Path(target)):
+        return [write_record(Path(target) / f"{record.id}.json", record) for record in records]

@@ -5,17 +5,28 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from ntl.config import UserError
 
 MANIFEST = "manifest.json"
 METERS = "meters.json"
+DATA = "data.json"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_json(path: Path, value: object) -> None:
@@ -28,9 +39,16 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def write_manifest(folder: Path) -> None:
-    """Name every file with its sha256. Written last, so that a checkpoint without it is not whole."""
+    """Name every file with its sha256. Written last, so that a checkpoint without it is not whole.
+
+    Everything is on the disk before, and the manifest after: older checkpoints are then deleted.
+    """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    for file in files:
+        _sync(file)
     _write_json(folder / MANIFEST, {path.name: _sha256(path) for path in files})
+    _sync(folder)
+    _sync(folder.parent)
 
 
 def is_whole(folder: Path) -> bool:
@@ -103,3 +121,19 @@ def read_meters(path: Path) -> tuple[list[float], int, list[int]]:
     """What ``write_meters`` wrote."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     return stored["meters"], stored["since"], stored["seen"]
+
+
+def write_data(folder: Path, files: Mapping[str, str]) -> None:
+    """The sha256 of each data file that the run is trained on."""
+    _write_json(folder / DATA, dict(files))
+
+
+def check_data(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise ``UserError`` where a checkpoint was trained on other data than these files; an old one does not say."""
+    path = folder / DATA
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else files
+    if changed := [name for name in sorted({*before, *files}) if before.get(name) != files.get(name)]:
+        how = ", ".join(f"{name} had sha256 {before.get(name)} and has {files.get(name)}" for name in changed)
+        raise UserError(
+            f"{folder}: the data is not what it was trained on: {how}; restore it, or begin anew with resume=never."
+        )

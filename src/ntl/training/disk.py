@@ -1,4 +1,4 @@
-"""A full disk is the user's to mend: one line, whichever library noticed it."""
+"""A disk that is full or read-only is the user's to mend: one line, whichever library noticed it."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ntl.config import UserError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # safetensors hands on the system's words without its number; torch says where its archive broke off.
 WORDS = (*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos")
 
@@ -21,7 +21,7 @@ def _is_full(error: BaseException) -> bool:
 
 @contextmanager
 def one_line_when_full(folder: Path) -> Iterator[None]:
-    """Raise a ``UserError`` naming ``folder`` for what a disk without room, or a used-up quota, makes others raise."""
+    """Raise a ``UserError`` naming ``folder`` for what a full or read-only disk, or a quota, makes others raise."""
     try:
         yield
     except UserError:
@@ -30,6 +30,6 @@ def one_line_when_full(folder: Path) -> Iterator[None]:
         if not _is_full(error):
             raise
         raise UserError(
-            f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full? Make room; "
-            "the same command continues from the last whole checkpoint."
+            f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
+            "read-only? Make room; the same command continues from the last whole checkpoint."
         ) from error

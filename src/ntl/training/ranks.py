@@ -58,6 +58,15 @@ def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
     return state
 
 
+def all_finite(model: nn.Module) -> bool:
+    """Whether no parameter, on any process, holds a NaN or an infinity. Every process must call this."""
+    parts = [parameter.to_local() if isinstance(parameter, DTensor) else parameter for parameter in model.parameters()]
+    count = torch.stack([(~torch.isfinite(part)).sum() for part in parts]).sum()
+    if distributed.is_initialized():
+        distributed.all_reduce(count)
+    return not count
+
+
 def load_sharded(model: nn.Module, whole: Mapping[str, torch.Tensor]) -> None:
     """Put whole weights, the same on every process, into a sharded model. RuntimeError for those of another one.
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +25,7 @@ from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import is_whole, keep_newest, newest_whole, steps_taken
+from ntl.training.checkpoints import check_data, is_whole, keep_newest, newest_whole, steps_taken
 from ntl.training.damage import check_state
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
@@ -145,6 +146,8 @@ class Session:
             normalization=self.config.trainer.normalization,
             keep_checkpoints=self.config.trainer.keep_checkpoints,
             length_bucketing=self.config.trainer.length_bucketing,
+            data_files=self.fingerprint["files"],
+            example_id=lambda place: self.rows("train")[place]["id"],
         )
 
     def _warn_of_losses(self, train: EncodedDataset) -> None:
@@ -164,16 +167,22 @@ class Session:
     def _resume_from(self) -> Path | None:
         if self.config.resume == "never":
             return None
-        if self.config.resume != "auto":
-            return self._named_checkpoint(Path(self.config.resume))
-        checkpoint, damaged = newest_whole(self.checkpoints)
-        for folder in damaged:
-            self.say(f"{folder}: damaged or unfinished, left aside.")
+        checkpoint = self._checkpoint() if self.config.resume == "auto" else self._named_checkpoint()
         if checkpoint:
+            # The files themselves: an edited one may have the size that its manifest says.
+            dataset: TextDataset = build(self.config.dataset)
+            check_data(checkpoint, dataset.digests(self.data_dir) or self.dataset.digests(self.data_dir))
             self.say(f"Continuing from {checkpoint}.")
         return checkpoint
 
-    def _named_checkpoint(self, folder: Path) -> Path:
+    def _checkpoint(self) -> Path | None:
+        checkpoint, damaged = newest_whole(self.checkpoints)
+        for folder in damaged:
+            self.say(f"{folder}: damaged or unfinished, left aside.")
+        return checkpoint
+
+    def _named_checkpoint(self) -> Path:
+        folder = Path(self.config.resume)
         if not is_whole(folder):
             raise UserError(
                 f"resume={folder}: no whole checkpoint; give one like outputs/ID/checkpoints/checkpoint-500."
@@ -188,38 +197,38 @@ class Session:
         started, git = time.monotonic(), git_state()
         stop = StopOnSignal()
         # Before the trainer, which makes a folder: what fails here leaves nothing behind.
-        check_lengths(self)
         checkpoint = self._resume_from()
         if checkpoint:
             check_state(checkpoint)
+        check_lengths(self)
         trainer = self.trainer([stop])
         if trainer.is_world_process_zero():
             self._make_folder()
-        tracker = mirror(self.config, self.folder.name, self.folder, self.say)
-        trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
-        trainer.add_callback(ProgressLines(self.say))
-        if self.config.probe_steps:
-            trainer.add_callback(Probe(self, self.config.probe_steps, self.folder / METRICS))
-        with stop:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        if stop.requested(trainer.args.device):
-            stop.hand_on()
-            raise KeyboardInterrupt
-        validation = _validate(trainer)
-        seen = trainer.examples_and_tokens_seen()
-        path = self.folder / "record.json"
-        self._gather_model(trainer)
-        scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
-        beside = decode_beside(self, list(self.config.beside))
-        if trainer.is_world_process_zero():
-            scores.metrics.update(beside)
-            seconds = time.monotonic() - started
-            record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
-            write_record(path, record)
-            # The newest is what predict.py decodes and what a longer run continues from.
-            keep_newest(self.checkpoints, self.config.trainer.keep_checkpoints_after)
-            self._summarize(record.metrics)
-            tracker.finish(record.metrics)
+        with closing(mirror(self.config, self.folder.name, self.folder, self.say)) as tracker:
+            trainer.add_callback(MetricsFile(self.folder / METRICS, tracker.log))
+            trainer.add_callback(ProgressLines(self.say))
+            if self.config.probe_steps:
+                trainer.add_callback(Probe(self, self.config.probe_steps, self.folder / METRICS))
+            with stop:
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            if stop.requested(trainer.args.device):
+                stop.hand_on()
+                raise KeyboardInterrupt
+            validation = _validate(trainer)
+            seen = trainer.examples_and_tokens_seen()
+            path = self.folder / "record.json"
+            self._gather_model(trainer)
+            scores = decode_splits(self, self.dataset.test_splits, self.folder / PREDICTIONS)
+            beside = decode_beside(self, list(self.config.beside))
+            if trainer.is_world_process_zero():
+                scores.metrics.update(beside)
+                seconds = time.monotonic() - started
+                record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
+                write_record(path, record)
+                # The newest is what predict.py decodes and what a longer run continues from.
+                keep_newest(self.checkpoints, self.config.trainer.keep_checkpoints_after)
+                self._summarize(record.metrics)
+                tracker.finish(record.metrics)
         trainer.accelerator.wait_for_everyone()
         return path
 
@@ -237,6 +246,8 @@ class Session:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.folder}: {error.strerror}; choose another by output_dir=.") from error
+        for part in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
+            part.unlink()
         text = redact(OmegaConf.to_yaml(OmegaConf.structured(self.config)))
         (self.folder / "config.yaml").write_text(text, encoding="utf-8")
         self.tokenizer.save_pretrained(self.folder / "tokenizer")

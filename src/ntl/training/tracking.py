@@ -4,6 +4,8 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -13,6 +15,9 @@ from ntl.config.identity import plain
 from ntl.config.secrets import redact
 
 METRICS = "metrics.jsonl"
+# Lines that W&B has not taken yet, and how long the end of a run waits for it to take them.
+WAITING_LINES = 1000
+SECONDS_TO_FINISH = 15.0
 
 
 class MetricsFile(TrainerCallback):
@@ -64,12 +69,19 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 class WandbMirror:
-    """A W&B run that goes on without W&B: whatever it raises is told once, and nothing is sent after."""
+    """A W&B run that goes on without W&B: whatever it raises is told once, and nothing is sent after.
+
+    Only a thread of its own calls the client, so that training waits for no network.
+    """
 
     def __init__(self, config: Config, run_id: str, folder: Path, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._run: Any = None
-        self._attempt(lambda: self._start(config, run_id, folder))
+        self._left = self._dropped = False
+        self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._waiting.put(lambda: self._start(config, run_id, folder))
+        self._thread = Thread(target=self._work, name="wandb", daemon=True)
+        self._thread.start()
 
     def _start(self, config: Config, run_id: str, folder: Path) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
@@ -91,28 +103,46 @@ class WandbMirror:
             resume="allow",
             # A run that failed before in this process must not receive what this one logs.
             reinit="finish_previous",
+            # At the exit of the process, too: the client waits there for what was not uploaded.
+            settings={"finish_timeout": SECONDS_TO_FINISH},
         )
 
-    def _attempt(self, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except Exception as error:  # whatever the service or its client does, the run goes on
-            reason = redact((str(error) or type(error).__name__).splitlines()[0])
-            self._warn(f"W&B failed and is left out from here on ({reason}); {METRICS} has everything.")
-            self._run = None
+    def _work(self) -> None:
+        while (action := self._waiting.get()) is not None:
+            if self._left:
+                continue
+            try:
+                action()
+            except Exception as error:  # whatever the service or its client does, the run goes on
+                reason = redact((str(error) or type(error).__name__).splitlines()[0])
+                self._leave(f"failed and is left out from here on ({reason})")
+
+    def _leave(self, why: str) -> None:
+        if not self._left:
+            self._warn(f"W&B {why}; {METRICS} has everything.")
+        self._left = True
 
     def log(self, line: Mapping[str, float]) -> None:
-        """Mirror one line of metrics.jsonl."""
-        if self._run is not None:
+        """Mirror one line of metrics.jsonl; dropped where ``WAITING_LINES`` are on their way."""
+        if self._waiting.qsize() < WAITING_LINES:
             values = {key: value for key, value in line.items() if key != "step"}
-            self._attempt(lambda: self._run.log(values, step=int(line["step"])))
+            self._waiting.put(lambda: self._run.log(values, step=int(line["step"])))
+        elif not self._dropped:
+            self._dropped = True
+            self._warn(f"W&B is slow: lines are left out of it; {METRICS} has everything.")
 
     def finish(self, summary: Mapping[str, float | None]) -> None:
-        """Mirror the final metrics and close."""
-        if self._run is not None:
-            self._attempt(lambda: self._run.summary.update(dict(summary)))
-        if self._run is not None:
-            self._attempt(lambda: self._run.finish())
+        """Mirror the final metrics and close; waits at most ``SECONDS_TO_FINISH``."""
+        self._waiting.put(lambda: self._run.summary.update(dict(summary)))
+        self._waiting.put(lambda: self._run.finish())
+        self.close()
+        self._thread.join(SECONDS_TO_FINISH)
+        if self._thread.is_alive():
+            self._leave(f"did not answer within {SECONDS_TO_FINISH:g} s and is left")
+
+    def close(self) -> None:
+        """Nothing follows, of a run that ends well or otherwise; does not wait."""
+        self._waiting.put(None)
 
 
 class NoMirror:
@@ -122,6 +152,9 @@ class NoMirror:
         """Nothing."""
 
     def finish(self, summary: Mapping[str, float | None]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
         """Nothing."""
 
 

@@ -1,6 +1,7 @@
 """transformers' Seq2SeqTrainer, told how to divide our loss and what a whole checkpoint is."""
 
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
-from ntl.training.checkpoints import METERS, prune, read_meters, write_manifest, write_meters
+from ntl.training.checkpoints import METERS, newest_whole, prune, read_meters, write_data, write_manifest, write_meters
 from ntl.training.damage import one_line_when_damaged
 from ntl.training.objectives.parts import Parts
-from ntl.training.ranks import load_sharded, whole_state
+from ntl.training.ranks import all_finite, load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
+from ntl.training.steps import INDEX, CollateNumbered, Numbered, RecentSteps
 from ntl.training.weights import load_model, read_weights, save_model
 
 # What is summed between two log lines: the step losses, then Parts.
 NUM_METERS = 1 + len(Parts._fields)
+EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 # torch's own sampler makes a list of every index, over 1 GiB for 26 million; a larger set is permuted without one.
 SHUFFLED_IN_MEMORY = 2**20
 
@@ -42,6 +45,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     total = (CE sum + aux sum) / CE count + weight x NTL sum / NTL count. With ``Normalization.step`` the counts are
     those of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is
     divided by its own.
+
+    example_id: what the training example at a place is called. data_files: the sha256 of each file of the data.
     """
 
     # Read by transformers from 5.23 on: compute_loss accounts for gradient accumulation itself.
@@ -53,9 +58,19 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         normalization: Normalization,
         keep_checkpoints: int,
         length_bucketing: bool = False,
+        train_dataset: Any,
+        data_collator: Any,
+        example_id: Callable[[int], str],
+        data_files: Mapping[str, str],
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, compute_metrics=evaluation_means, **kwargs)
+        super().__init__(
+            *args,
+            train_dataset=Numbered(train_dataset),  # pyright: ignore[reportArgumentType]
+            data_collator=CollateNumbered(data_collator),
+            compute_metrics=evaluation_means,
+            **kwargs,
+        )
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless they see a function here; it is never called.
             self.compute_loss_func = evaluation_means
@@ -68,6 +83,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.normalization = normalization
         self.keep_checkpoints = keep_checkpoints
         self.length_bucketing = length_bucketing
+        self.example_id = example_id
+        self.data_files = data_files
+        self.recent = RecentSteps()
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
         # (2,): examples and tokens of this rank.
@@ -92,6 +110,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             # Continued from its last step's checkpoint, as after a kill while decoding: one more would be taken.
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if batches:
+            self.recent.begin(self.state.global_step + 1, [batch.pop(INDEX) for batch in batches])
         if self.normalization is Normalization.micro_batch or not batches:
             return batches, None
         return batches, self._label_counts(batches)
@@ -124,6 +144,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             loss = mean(parts.ce_sum + parts.aux_sum, ce_count) + weight * mean(parts.ntl_sum, ntl_count)
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
             loss = loss * self.args.world_size
+        self.recent.add(loss)
         self.seen += self._examples_and_tokens(inputs)
         self.meters += torch.stack([loss.detach(), *(part.detach() for part in parts)]).double()
         return (loss, parts) if return_outputs else loss
@@ -162,13 +183,27 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             logs = {**logs, **self._read_meters()}
             self._stop_unless_finite("training", logs["loss"])
         elif "eval_ce" in logs:
+            # By the clock of the day, which may be set back.
+            logs = {name: value for name, value in logs.items() if name not in EVALUATION_TIMES}
             logs = {**logs, "eval_loss": logs["eval_ce"] + self._objective().terms.weight * logs["eval_ntl"]}
             self._stop_unless_finite("validation", logs["eval_loss"])
         super().log(logs, *args, **kwargs)
 
     def _stop_unless_finite(self, which: str, loss: float) -> None:
         if not math.isfinite(loss):
-            raise Diverged(f"the {which} loss is {loss} at or before step {self.state.global_step}.")
+            raise self._diverged(f"the {which} loss is {loss}")
+        if which == "training":
+            self.recent.forget()
+
+    def _diverged(self, what: str) -> Diverged:
+        step, places = self.recent.blame()
+        checkpoint, _ = newest_whole(Path(str(self.args.output_dir)))
+        return Diverged(
+            f"{what} at step {step or self.state.global_step}; "
+            f"its examples: {', '.join(map(self.example_id, places)) or 'none'}; "
+            f"{f'the last good checkpoint is {checkpoint}' if checkpoint else 'no checkpoint was saved before'}; "
+            "a lower trainer.lr or trainer.max_grad_norm may mend it."
+        )
 
     def _read_meters(self) -> dict[str, float]:
         loss, ce_sum, ce_count, ntl_sum, ntl_count, _ = self._over_ranks(self.meters).tolist()
@@ -200,6 +235,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         seen = self.examples_and_tokens_seen()
         # Looked at here as well: steps since the last log line may have diverged.
         self._stop_unless_finite("training", meters[0])
+        if not all_finite(self._objective()):
+            raise self._diverged("a weight is no longer finite")
         super()._save_checkpoint(model, trial)
         # Every rank writes its own random state, and the manifest names them all.
         self.accelerator.wait_for_everyone()
@@ -208,6 +245,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             # Under FSDP transformers writes the weights a second time, as a pickle that nothing reads.
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
             write_meters(folder / METERS, meters, self.metered_since, seen)
+            write_data(folder, self.data_files)
             write_manifest(folder)
             prune(folder, keep=self.keep_checkpoints)
 

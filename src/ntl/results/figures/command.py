@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from ntl.config.errors import one_line_errors
 from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
 from ntl.config.target import locate
 from ntl.results.figures.runs import Source
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     with style():
         drawings, missing = draw_all(Source(load_records(chosen.records), RESULTS))
-        for drawing in drawings:
-            print(*write(drawing, chosen.out))
+        with one_line_errors("draw into", chosen.out):
+            for drawing in drawings:
+                print(*write(drawing, chosen.out))
     write_text(chosen.out / "README.md", page(drawings, missing))

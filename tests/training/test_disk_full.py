@@ -1,0 +1,122 @@
+"""Whole runs on a file system that fills up, and on a read-only one."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ntl.config import Config, UserError, run_id
+from ntl.config.composition import CONFIG_DIR
+from ntl.training import run, session
+from ntl.training.checkpoints import newest_whole
+from ntl.training.trainer import ObjectiveTrainer
+
+ONE_LINE = r"^[^\n]*: a file could not be written whole \([^\n]*\): is the disk full, or read-only\? Make room; [^\n]*$"
+
+
+@pytest.fixture
+def on_tmpfs(small: Callable[..., Config], tmp_path: Path, mount: Callable[..., None]) -> Config:
+    """The config of the ``finished`` run, with the folder of outputs on a file system of 4 MiB."""
+    outputs = tmp_path / "small_disk"
+    outputs.mkdir()
+    mount(outputs, "-t", "tmpfs", "-o", "size=4m", "tmpfs")
+    return small(f"output_dir={outputs}")
+
+
+def fill(folder: Path, leave: int) -> Path:
+    """A file that takes all room but ``leave`` bytes."""
+    filler, status = folder / "filler", os.statvfs(folder)
+    filler.write_bytes(bytes(status.f_bavail * status.f_frsize - leave))
+    return filler
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "checkpoints").iterdir() if newest_whole(folder / "checkpoints"))
+
+
+@pytest.mark.parametrize("leave", [0, 8 << 10, 40 << 10, 100 << 10])
+def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
+    leave: int, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever in the checkpoint the room ends, the one before it stays, and with room the run ends as it would."""
+    folder = Path(on_tmpfs.output_dir) / run_id(on_tmpfs)
+    original, fillers = ObjectiveTrainer._save_checkpoint, []
+
+    def save(self: ObjectiveTrainer, *args: Any) -> None:
+        if self.state.global_step == 12:
+            fillers.append(fill(Path(on_tmpfs.output_dir), leave))
+        original(self, *args)
+
+    monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", save)
+    with pytest.raises(UserError, match=ONE_LINE):
+        run(on_tmpfs)
+    monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", original)
+    checkpoint, _ = newest_whole(folder / "checkpoints")
+    assert checkpoint == folder / "checkpoints" / "checkpoint-6"
+    fillers[0].unlink()
+    assert without_times(run(on_tmpfs)) == without_times(finished / "record.json")
+
+
+@pytest.mark.parametrize("name", ["predictions.jsonl", "record.json"])
+def test_a_disk_that_fills_up_while_predictions_or_the_record_are_written(
+    name: str, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = Path(on_tmpfs.output_dir)
+    folder, before = outputs / run_id(on_tmpfs), "decode_splits" if name == "predictions.jsonl" else "write_record"
+    original, fillers = getattr(session, before), []
+
+    def full(*args: Any) -> Any:
+        fillers.append(fill(outputs, 0))
+        return original(*args)
+
+    monkeypatch.setattr(session, before, full)
+    with pytest.raises(UserError, match=ONE_LINE):
+        run(on_tmpfs)
+    monkeypatch.setattr(session, before, original)
+    # Nothing half-written, and no step is lost.
+    assert not (folder / name).exists()
+    assert not list(folder.glob(".*.part"))
+    assert newest_whole(folder / "checkpoints") == (folder / "checkpoints" / "checkpoint-12", [])
+    fillers[0].unlink()
+    monkeypatch.setattr(ObjectiveTrainer, "training_step", lambda *args: pytest.fail("a step was repeated"))
+    assert without_times(run(on_tmpfs)) == without_times(finished / "record.json")
+
+
+def test_a_run_folder_that_became_read_only(
+    finished: Path, small: Callable[..., Config], make_read_only: Callable[[Path], None], without_times
+) -> None:
+    """What is finished is still read; what is not ends with one line."""
+    before = without_times(finished / "record.json")
+    hidden = (finished / "record.json").rename(finished.parent / "record.json")
+    make_read_only(finished)
+    with pytest.raises(UserError, match=ONE_LINE):
+        run(small())
+    assert without_times(hidden) == before
+
+
+def test_a_read_only_folder_of_outputs(
+    finished: Path,
+    small: Callable[..., Config],
+    make_read_only: Callable[[Path], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_read_only(finished.parent)
+    assert run(small()) == finished / "record.json"
+    assert "finished already" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"^output_dir=\S+: Read-only file system; choose another by output_dir=\.$"):
+        run(small("seed=2"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [0, 0.5])
+def test_the_command_on_a_small_disk(megabytes: float, on_tmpfs: Config, settings: Callable[..., list[str]]) -> None:
+    fill(Path(on_tmpfs.output_dir), int(megabytes * 2**20))
+    command = [sys.executable, str(CONFIG_DIR.parent / "train.py"), *settings(f"output_dir={on_tmpfs.output_dir}")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == [done.stderr.splitlines()[-1]]

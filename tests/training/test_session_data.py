@@ -1,0 +1,76 @@
+"""A run whose data is not what it was when it began."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError, run_id
+from ntl.results import read_record
+from ntl.training import run
+
+
+def write_manifest_again(file: Path) -> None:
+    """As a preparation from another source would: the manifest vouches for the file."""
+    path = file.with_name("manifest.json")
+    manifest = json.loads(path.read_text())
+    entry = manifest["splits"][file.stem]
+    entry |= {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "bytes": file.stat().st_size}
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("how", "split"),
+    [
+        ("grown", "train"),
+        ("one digit", "test"),
+        ("one digit", "train"),
+        ("prepared anew", "train"),
+        ("elsewhere", "test"),
+    ],
+)
+def test_data_that_changed_before_a_resume(how: str, split: str, small, run_interrupted, tmp_path: Path) -> None:
+    """Refused with both fingerprints, before anything is trained; the file restored, the run ends as it would have."""
+    data, settings = tmp_path / "data", ["trainer.max_steps=8"]
+    config = small(*settings, f"data_dir={data}")
+    run_interrupted(config, 5)
+    checkpoints = Path(config.output_dir) / run_id(config) / "checkpoints"
+    (file,) = data.glob(f"noisy_numbers-*/{split}.jsonl")
+    before = file.read_bytes()
+    digit = re.search(rb'"answer":"(\d)', before)
+    assert digit
+    changed = bytearray(before)
+    changed[digit.start(1)] = ord("1") if digit[1] != b"1" else ord("2")
+    file.write_bytes(before + b"\n" if how == "grown" else changed)
+    if how in ("prepared anew", "elsewhere"):
+        write_manifest_again(file)
+    if how == "elsewhere":
+        data = data.rename(tmp_path / "moved")
+    with pytest.raises(UserError) as raised:
+        run(small(*settings, f"data_dir={data}"))
+    digests = [
+        hashlib.sha256(content).hexdigest()
+        for content in (before, (data / file.relative_to(tmp_path / "data")).read_bytes())
+    ]
+    assert str(raised.value) == (
+        f"{checkpoints / 'checkpoint-5'}: the data is not what it was trained on: {split}.jsonl had sha256 "
+        f"{digests[0]} and has {digests[1]}; restore it, or begin anew with resume=never."
+    )
+    assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-5"]
+    if how in ("grown", "one digit"):
+        file.write_bytes(before)
+        again, straight = run(config), run(small(*settings, f"output_dir={tmp_path / 'straight'}"))
+        assert read_record(again).metrics == read_record(straight).metrics
+
+
+def test_other_data_is_trained_on_with_resume_never(small, run_interrupted, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    config = small("trainer.max_steps=8", f"data_dir={data}")
+    run_interrupted(config, 5)
+    (file,) = data.glob("noisy_numbers-*/train.jsonl")
+    file.write_bytes(file.read_bytes().replace(b'"answer":"1', b'"answer":"2'))
+    write_manifest_again(file)
+    record = read_record(run(small("trainer.max_steps=8", f"data_dir={data}", "resume=never")))
+    assert record.data["files"]["train.jsonl"] == hashlib.sha256(file.read_bytes()).hexdigest()
