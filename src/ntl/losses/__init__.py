@@ -8,6 +8,9 @@ computed on them, so that whatever their logits hold reaches neither the loss no
 Reductions: "sum" over the positions that count; "mean" divides it by their number, or by 1 where there is none;
 "none" has the shape of `labels`, 0 at positions that do not count. `count_labels` and `count_number_labels` are the
 denominators, for means over more than one batch.
+
+`ce_ntl` is both terms at once, from logits, and `linear_ce_ntl` from hidden states: the same numbers in less time and
+memory, the gradient being computed with the loss.
 """
 
 from typing import TYPE_CHECKING
@@ -23,12 +26,18 @@ if TYPE_CHECKING:
     from ntl.losses.cost import squashed_cost as squashed_cost
     from ntl.losses.gaussian import gaussian_cross_entropy as gaussian_cross_entropy
     from ntl.losses.gaussian import gaussian_target as gaussian_target
+    from ntl.losses.joint import JointLoss as JointLoss
+    from ntl.losses.joint import ce_ntl as ce_ntl
+    from ntl.losses.linear import linear_ce_ntl as linear_ce_ntl
     from ntl.losses.lp import ntl_huber as ntl_huber
     from ntl.losses.lp import ntl_mae as ntl_mae
     from ntl.losses.lp import ntl_mse as ntl_mse
+    from ntl.losses.number_level import count_numbers as count_numbers
+    from ntl.losses.number_level import ntl_number_level as ntl_number_level
     from ntl.losses.regression import squared_error as squared_error
     from ntl.losses.rows import count_labels as count_labels
     from ntl.losses.rows import count_number_labels as count_number_labels
     from ntl.losses.wasserstein import ntl_was as ntl_was
+    from ntl.losses.wasserstein import ntl_was_vocab as ntl_was_vocab
 
 __getattr__, __all__ = exports(__name__, __file__)
