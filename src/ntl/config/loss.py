@@ -1,9 +1,23 @@
 """Schema of the training loss: a term on all labelled tokens plus weight times a term on number tokens."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from omegaconf import MISSING
+
+
+class Implementation(Enum):
+    """How base and number term are computed (``ntl.losses.ce_ntl``); all give the same but for rounding."""
+
+    auto = "auto"
+    """``linear`` where it was measured to be faster: on a CPU, for a large vocabulary; else ``reference``."""
+    reference = "reference"
+    """One function after the other, from all logits."""
+    fused = "fused"
+    """Both with their gradient in one pass over the logits."""
+    linear = "linear"
+    """The same from hidden states, without ever holding all logits."""
 
 
 @dataclass
@@ -29,3 +43,4 @@ class LossConfig:
     number: FunctionConfig | None = None
     cost: FunctionConfig | None = None
     weight: float = field(default=0.3, metadata={"min": 0})
+    implementation: Implementation = Implementation.auto

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from ntl.losses.chunks import Rows, base_losses, label_logits, to_gradient
 from ntl.losses.fused import number_losses, rows_to_pass
-from ntl.losses.joint import JointLoss, SumCount, denominators_of, joint_loss, scales_of
+from ntl.losses.joint import JointLoss, SumCount, denominators_of, is_faster, joint_loss, scales_of
 from ntl.losses.plan import NumberPositions, Problem, Scales, check_labels
 from ntl.losses.rows import Reduction, check_width, is_number, upcast
 from ntl.losses.terms import Terms
@@ -23,22 +23,21 @@ Implementation = Literal["auto", "reference", "fused"]
 
 
 class Head(NamedTuple):
-    """logits = cap · tanh(z / cap) with z = scale · (hidden · weightᵀ + bias); weight (V, D), bias (V,)."""
+    """A language model's head, as ``ntl.models.lm_head`` finds it: weight (V, D), bias (V,)."""
 
     weight: Tensor
     bias: Tensor | None = None
     scale: float = 1.0
     cap: float | None = None
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """hidden (..., D) -> (..., V), in the type that losses are computed in."""
-        logits = upcast(F.linear(hidden, self.weight, self.bias)) * self.scale
+    def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """hidden (..., D) -> (..., V), or (..., K) for the K token ids ``tokens`` alone; half types become float32."""
+        weight, bias = self.weight, self.bias
+        if tokens is not None:
+            weight, bias = weight[tokens], None if bias is None else bias[tokens]
+        logits = upcast(F.linear(hidden, weight, bias))
+        logits = logits if self.scale == 1 else logits * self.scale
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
-
-    def of(self, tokens: Tensor) -> "Head":
-        """The head of the tokens (K,) alone."""
-        bias = None if self.bias is None else self.bias[tokens]
-        return self._replace(weight=self.weight[tokens], bias=bias)
 
 
 def linear_ce_ntl(
@@ -111,7 +110,8 @@ def linear_joint_loss(
         raise ValueError(f"implementation must be 'auto', 'reference' or 'fused', not {implementation!r}")
     if implementation == "fused" and (reduction == "none" or not terms.knows):
         raise ValueError("implementation='fused' needs a reduction to one number and this package's own losses")
-    if implementation == "reference" or reduction == "none" or not terms.knows or torch.compiler.is_compiling():
+    faster = is_faster(hidden_states.device, len(head.weight)) and terms.knows and reduction != "none"
+    if implementation == "reference" or (implementation == "auto" and not faster):
         how = {"ignore_index": ignore_index, "reduction": reduction, "counts": counts, "implementation": "reference"}
         return joint_loss(terms, head.logits(hidden_states), labels, number_vocab, **how)
     if reduction not in ("mean", "sum"):
@@ -153,7 +153,7 @@ def _problem(
         at_M, counts_M = at_N, numbers_N
     index = torch.unravel_index(kept_N[at_M], labels.shape)
     with torch.no_grad():
-        logits_MK = head.of(number_vocab.token_ids).logits(hidden_ND[at_M])
+        logits_MK = head.logits(hidden_ND[at_M], number_vocab.token_ids)
     where = NumberPositions(index, counts_M, at_M)
     return hidden_ND, Problem(terms, number_vocab, labels, labels_N, None, where, logits_MK)
 
@@ -231,7 +231,9 @@ class _Gradients:
         self.inputs, self.head, self.hidden_ND = (hidden_ND, head.weight, head.bias), head, hidden_ND
         exact = torch.promote_types(hidden_ND.dtype, torch.float32)
         self.of_hidden = torch.empty_like(hidden_ND) if wanted[0] else None
-        self.of_weight = torch.zeros_like(head.weight, dtype=exact) if wanted[1] else None
+        # Filled by the first product; zeros where there is none.
+        make = torch.empty_like if len(hidden_ND) else torch.zeros_like
+        self.of_weight = make(head.weight, dtype=exact) if wanted[1] else None
         self.of_bias = torch.zeros_like(head.bias, dtype=exact) if wanted[2] and head.bias is not None else None
 
     def add(self, gradient_CV: Tensor, chunk: slice) -> None:
@@ -246,7 +248,9 @@ class _Gradients:
         if self.of_weight is None:
             return
         if self.of_weight.dtype == gradient_CV.dtype:
-            self.of_weight.addmm_(gradient_CV.t(), self.hidden_ND[chunk])
+            self.of_weight.addmm_(gradient_CV.t(), self.hidden_ND[chunk], beta=0 if chunk.start == 0 else 1)
+        elif chunk.start == 0:
+            self.of_weight.copy_(gradient_CV.t() @ self.hidden_ND[chunk])
         else:
             self.of_weight += gradient_CV.t() @ self.hidden_ND[chunk]
 

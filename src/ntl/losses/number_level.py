@@ -44,7 +44,14 @@ def count_numbers(
 ) -> Tensor:
     """The number of runs of number labels in labels (..., T), () int64: the denominator of `ntl_number_level`."""
     labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
-    return _first(*_parts(labels, is_number(labels, number_vocab, ignore_index), point_id)).sum()
+    return first_digits(labels, number_vocab, ignore_index, point_id=point_id).sum()
+
+
+def first_digits(
+    labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, *, point_id: int | None = None
+) -> Tensor:
+    """(..., T) bool: where a number begins in labels (..., T)."""
+    return _first(*_parts(labels, is_number(labels, number_vocab, ignore_index), point_id))
 
 
 def number_level_rows(rows: NumberRows, *, point_id: int | None = None) -> Tensor:

@@ -14,9 +14,10 @@ from ntl.losses.categorical import cross_entropy, digit_cross_entropy, digit_cro
 from ntl.losses.cdf import crps_rows, ntl_crps, ntl_was_cdf, was_cdf_rows
 from ntl.losses.gaussian import gaussian_cross_entropy, gaussian_target
 from ntl.losses.lp import huber_rows, mae_rows, mse_rows, ntl_huber, ntl_mae, ntl_mse
-from ntl.losses.number_level import count_numbers, ntl_number_level, number_level_rows
-from ntl.losses.rows import NumberRows, count_number_labels
+from ntl.losses.number_level import first_digits, ntl_number_level, number_level_rows
+from ntl.losses.rows import NumberRows, is_number
 from ntl.losses.wasserstein import excess_rows, ntl_was, ntl_was_vocab, was_rows
+from ntl.numbers import NumberVocabulary
 
 Loss = Callable[..., Tensor]
 
@@ -101,17 +102,16 @@ class Terms:
         return [partial(excess, **options) for excess, options in known if excess is not None]
 
     @property
-    def count(self) -> Callable[..., Tensor]:
-        """``count(labels, number_vocab, ignore_index=...)``, () int64: the denominator of the number terms.
-
-        ValueError for two terms that count differently.
+    def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:
+        """``counted(labels, number_vocab, ignore_index)`` (...) bool, one for each that the number terms' mean is over:
+        number labels, or for number_level the first digits of numbers. ValueError for terms of both sorts.
         """
         whole = [loss for loss in self.numbers if _function(loss) is ntl_number_level]
         if not whole:
-            return count_number_labels
+            return is_number
         if len(whole) < len(self.numbers):
             raise ValueError("number_level counts numbers, the other kinds count digits: they cannot be one mean")
-        return partial(count_numbers, point_id=_options(whole[0]).get("point_id"))
+        return partial(first_digits, point_id=_options(whole[0]).get("point_id"))
 
 
 def _bound(kind: Kind, options: Mapping[str, Any]) -> Loss:

@@ -55,7 +55,7 @@ def hidden_states(
 def lm_head(model: Any) -> LMHead:
     """The head of a transformers language model, its weight shared with the model."""
     layer, config = model.get_output_embeddings(), model.config
-    return LMHead(layer.weight, getattr(layer, "bias", None), _scale(config), _cap(config))
+    return LMHead(_weight(layer), getattr(layer, "bias", None), _scale(config), _cap(config))
 
 
 def checked_lm_head(model: Any) -> LMHead:
@@ -80,6 +80,18 @@ def checked_lm_head(model: Any) -> LMHead:
             "a loss that is computed from hidden states cannot be used with it."
         )
     return head
+
+
+def _weight(layer: Any) -> Tensor:
+    """(V, D), with its adapters', in whose graph they are."""
+    if not hasattr(layer, "get_delta_weight"):
+        return layer.weight
+    if any(getattr(layer.lora_dropout[name], "p", 0.0) for name in layer.active_adapters):
+        raise UserError("a LoRA adapter with dropout on the head: a loss from hidden states cannot drop its inputs.")
+    weight = layer.get_base_layer().weight
+    for name in layer.active_adapters:
+        weight = weight + layer.get_delta_weight(name)
+    return weight
 
 
 def _scale(config: Any) -> float:

@@ -23,6 +23,11 @@ def is_first() -> bool:
     return _rank_and_size()[0] == 0
 
 
+def is_sharded(model: nn.Module) -> bool:
+    """Whether each process holds a part of the weights alone."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
 def my_share(count: int) -> range:
     """The indices below ``count`` that this process does: every n-th, so that all have equally long ones."""
     rank, size = _rank_and_size()

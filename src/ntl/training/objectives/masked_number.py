@@ -16,6 +16,8 @@ from ntl.training.objectives.terms import LossTerms
 class MaskedNumber(nn.Module):
     """CE of the token head plus the squared error of the number head, both at the mask alone (Golkar et al., 2023)."""
 
+    takes_counts = False
+
     def __init__(
         self,
         config: MaskedNumberConfig,
@@ -43,7 +45,7 @@ class MaskedNumber(nn.Module):
         errors_B = self.squared_error(output.numbers, number_labels, reduction="none")
         one_B = torch.ones_like(labels)
         parts = Parts(ce_B, one_B, errors_B, one_B, torch.zeros_like(ce_B))
-        return Parts(*(part.sum() for part in parts)) if self.training else parts
+        return Parts(*(part.sum() for part in parts.sums)) if self.training else parts
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
         """(2,): how many labels CE and the squared error count."""

@@ -7,8 +7,9 @@ from functools import partial
 import torch
 
 from ntl.config import UserError
-from ntl.config.loss import FunctionConfig, LossConfig
+from ntl.config.loss import FunctionConfig, Implementation, LossConfig
 from ntl.config.target import locate
+from ntl.losses.terms import Terms
 from ntl.numbers import NumberVocabulary
 
 Loss = Callable[..., torch.Tensor]
@@ -25,6 +26,7 @@ class LossTerms:
     base: Loss
     number: Loss | None
     weight: float
+    implementation: Implementation = Implementation.reference
 
     @classmethod
     def from_config(cls, config: LossConfig, number_vocab: NumberVocabulary | None) -> "LossTerms":
@@ -33,7 +35,17 @@ class LossTerms:
         if config.cost is not None and number_vocab is not None:
             bound = {"cost": _function(config.cost)(number_vocab.token_values)}
         number = None if config.number is None else _function(config.number, **bound)
-        return cls(_function(config.base), number, config.weight)
+        return cls(_function(config.base), number, config.weight, config.implementation)
+
+    @property
+    def joint(self) -> Terms:
+        """The same for the implementations that compute both at once."""
+        return Terms(self.base, () if self.number is None else (self.number,), self.weight)
+
+    @property
+    def counted(self) -> Loss:
+        """``counted(labels, number_vocab, ignore_index)`` (...) bool: what the mean of ``number`` is over."""
+        return self.joint.counted
 
     def number_term(self) -> Loss:
         """``number``, for an objective that is nothing without it. UserError where the loss has none."""
