@@ -1,0 +1,197 @@
+"""The loss from hidden states is the loss of their logits, without the logits."""
+
+from typing import Any
+
+import pytest
+import torch
+from loss_cases import DIGITS
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from ntl.losses import JointLoss, chunks, linear_ce_ntl
+from ntl.losses.joint import FASTER_FROM
+
+KINDS: dict[str, dict[str, Any]] = {
+    "ce": {},
+    "was": {},
+    "mse": {},
+    "crps": {},
+    "was_vocab": {},
+    "number_level": {"point_id": 2},
+    "gce": {"sigma": 1.3},
+    "gce+was_cdf": {"sigma": 1.3},
+}
+HEADS = {
+    "plain": (False, {}),
+    "bias and scale": (True, {"logit_scale": 0.5}),
+    "cap": (True, {"logit_scale": 0.7, "softcap": 3.0}),
+}
+WIDTH, SIZE = 16, 7
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 5 * WIDTH * 4)
+
+
+def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Hidden states, weight, bias and labels."""
+    generator = torch.Generator().manual_seed(2)
+    tensors = [torch.randn(*size, generator=generator).to(dtype) for size in ((*shape, SIZE), (WIDTH, SIZE), (WIDTH,))]
+    labels = torch.randint(0, 14, shape, generator=generator)
+    return (
+        tensors[0],
+        tensors[1],
+        tensors[2],
+        labels.masked_fill(torch.rand(shape, generator=generator) < ignored, -100),
+    )
+
+
+def computed(
+    implementation: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], with_bias: bool = False, **options: Any
+) -> tuple[JointLoss, list[Tensor]]:
+    *tensors, labels = inputs
+    hidden, weight, bias = (tensor.clone().requires_grad_() for tensor in tensors)
+    joint = linear_ce_ntl(
+        hidden, weight, labels, DIGITS, bias=bias if with_bias else None, implementation=implementation, **options
+    )
+    (joint.total * 1.7).sum().backward()
+    return joint, [leaf.grad for leaf in (hidden, weight, bias) if leaf.grad is not None]
+
+
+def assert_same(one: tuple[JointLoss, list[Tensor]], other: tuple[JointLoss, list[Tensor]], tolerance: float) -> None:
+    for value, expected in [
+        *zip(one[1], other[1], strict=True),
+        (one[0].total, other[0].total),
+        (one[0].base.sum, other[0].base.sum),
+        (one[0].number.sum, other[0].number.sum),
+    ]:
+        assert value.dtype == expected.dtype
+        largest = max(expected.double().abs().max().item(), 1e-6) if expected.numel() else 1.0
+        torch.testing.assert_close(value.double(), expected.double(), rtol=0, atol=tolerance * largest)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_fused_is_the_reference(kind: str, dtype: torch.dtype, tolerance: float, head: str) -> None:
+    with_bias, settings = HEADS[head]
+    inputs = example((3, 60), dtype)  # more than one chunk of rows
+    for reduction in ("mean", "sum"):
+        options = {"kind": kind, "reduction": reduction, **settings, **KINDS[kind]}
+        expected = computed("reference", inputs, with_bias, **options)
+        assert_same(computed("fused", inputs, with_bias, **options), expected, tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("shape", "ignored"), [((), 0.0), ((0,), 0.0), ((2, 5), 1.0), ((2, 200), 0.9)])
+def test_odd_shapes(shape: tuple[int, ...], ignored: float, kind: str) -> None:
+    inputs = example(shape, torch.float64, ignored)
+    expected = computed("reference", inputs, kind=kind, **KINDS[kind])
+    assert_same(computed("fused", inputs, kind=kind, **KINDS[kind]), expected, 1e-12)
+
+
+def test_nan_in_an_ignored_row() -> None:
+    hidden, weight, bias, labels = example((2, 40), torch.float64)
+    expected = computed("fused", (hidden, weight, bias, labels))
+    poisoned = hidden.masked_fill((labels == -100).unsqueeze(-1), torch.nan)
+    assert_same(computed("fused", (poisoned, weight, bias, labels)), expected, 1e-12)
+
+
+def test_the_embedding_as_the_head() -> None:
+    *_, labels = example((2, 20), torch.float64)
+    gradients = []
+    for implementation in ("reference", "fused"):
+        embedding = example((2, 20), torch.float64)[1].requires_grad_()
+        hidden = torch.tanh(embedding[labels.clamp(min=0)])
+        linear_ce_ntl(hidden, embedding, labels, DIGITS, implementation=implementation).total.backward()
+        gradients.append(embedding.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_computed_weight_such_as_an_adapters() -> None:
+    hidden, weight, _, labels = example((2, 20), torch.float64)
+    gradients = []
+    for implementation in ("reference", "fused"):
+        low = torch.ones(2, SIZE, dtype=torch.float64, requires_grad=True)
+        up = torch.full((WIDTH, 2), 0.1, dtype=torch.float64, requires_grad=True)
+        linear_ce_ntl(hidden, weight + up @ low, labels, DIGITS, implementation=implementation).total.backward()
+        gradients.append((low.grad, up.grad))
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_a_frozen_weight_costs_no_gradient() -> None:
+    hidden, weight, _, labels = example((2, 20), torch.float32)
+    hidden.requires_grad_()
+    saved: list[tuple[int, ...]] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(tuple(x.shape)) or x, lambda x: x):
+        total = linear_ce_ntl(hidden, weight, labels, DIGITS, implementation="fused").total
+    total.backward()
+    assert weight.grad is None
+    assert hidden.grad is not None
+    assert tuple(weight.shape) not in saved
+
+
+def test_without_gradients() -> None:
+    hidden, weight, _, labels = example((2, 20), torch.float32)
+    expected = linear_ce_ntl(hidden, weight, labels, DIGITS, implementation="reference")
+    with torch.no_grad():
+        joint = linear_ce_ntl(hidden, weight.requires_grad_(), labels, DIGITS, implementation="fused")
+    assert not joint.total.requires_grad
+    torch.testing.assert_close(joint.total, expected.total)
+
+
+def test_two_backwards() -> None:
+    hidden, weight, _, labels = example((2, 20), torch.float64)
+    _, expected = computed("reference", example((2, 20), torch.float64))
+    weight.requires_grad_()
+    total = linear_ce_ntl(hidden, weight, labels, DIGITS, implementation="fused").total * 1.7
+    total.backward(retain_graph=True)
+    total.backward()
+    torch.testing.assert_close(weight.grad, 2 * expected[1])
+
+
+def test_autocast_is_that_of_the_product() -> None:
+    inputs = example((3, 60), torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = computed("reference", inputs)
+        fused = computed("fused", inputs)
+    assert_same(fused, expected, 2e-2)
+
+
+def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peak memory beyond the inputs: the two gradients and one chunk of logits, 64 of 1,024 rows."""
+    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 4 << 20)
+    rows, width, size = 1024, FASTER_FROM, 32
+    hidden = torch.randn(rows, size, requires_grad=True)
+    weight = torch.randn(width, size, requires_grad=True)
+    labels = torch.arange(rows) % 13
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        linear_ce_ntl(hidden, weight, labels, DIGITS).total.backward()
+    results: Any = recorded.profiler
+    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    chunk, gradients = 64 * width * 4, (hidden.numel() + weight.numel()) * 4
+    assert peak < gradients + 1.5 * chunk < rows * width * 4 / 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"implementation": "triton"}, "implementation must be 'auto', 'reference' or 'fused'"),
+        ({"implementation": "fused", "reduction": "none"}, "needs a reduction to one number"),
+        ({"implementation": "fused", "reduction": "avg"}, "reduction must be"),
+        ({"kind": "wass"}, "kind 'wass' is none of"),
+    ],
+)
+def test_misuse_is_one_line(options: dict[str, Any], message: str) -> None:
+    hidden, weight, _, labels = example((2, 3), torch.float32)
+    with pytest.raises(ValueError, match=message):
+        linear_ce_ntl(hidden, weight, labels, DIGITS, **options)
+    with pytest.raises(ValueError, match=r"do not fit: \(2, 3, 7\), \(16, 6\), \(2, 3\)"):
+        linear_ce_ntl(hidden, weight[:, 1:], labels, DIGITS)
