@@ -272,7 +272,9 @@ def test_cuda_agrees_with_the_reference(kind: str, inplace: bool, without_waitin
     labels[::2] = labels[::2] % 10 + 3
     labels[::7], logits[::7] = -100, torch.nan
     vocab = DIGITS.to("cuda")
-    check_against_reference(logits, labels, vocab, kind, inplace=inplace, **KINDS[kind])
+    # The sum: the mean's gradient would lie below what is allowed as absolute difference. Options that are numbers are
+    # left out, as those are sent to the GPU, for which the host waits.
+    check_against_reference(logits, labels, vocab, kind, inplace=inplace, reduction="sum")
     leaf = logits.requires_grad_()
     without_waiting()
-    ce_ntl(leaf, labels, vocab, kind=kind, implementation="triton", **KINDS[kind]).total.backward()
+    ce_ntl(leaf, labels, vocab, kind=kind, implementation="triton").total.backward()
