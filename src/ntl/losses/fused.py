@@ -14,6 +14,9 @@ from ntl.losses.chunks import Rows, base_losses, excess_losses, label_logits, to
 from ntl.losses.plan import Problem, Scales
 from ntl.losses.rows import upcast
 
+# (logits (N, V), rows, the type computed in, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (N,).
+Pass = Callable[[Tensor, Rows, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]]
+
 
 def rows_to_pass(problem: Problem, scales: Scales, *, gradient: bool) -> Rows:
     """What a pass over the rows is told; ``scales`` () each."""
@@ -44,9 +47,11 @@ class FusedTotal(torch.autograd.Function):
     """(logits (N, V), ...) -> total (), base losses (N,), number losses (M,); only the total has a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, problem: Problem, scales: Scales, inplace: bool) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, logits_NV: Tensor, problem: Problem, scales: Scales, inplace: bool, run: Pass
+    ) -> tuple[Tensor, ...]:
         rows = rows_to_pass(problem, scales, gradient=True)
-        buffer_NV, base_N, lse_N = _pass(logits_NV, rows, scales.base.dtype, inplace)
+        buffer_NV, base_N, lse_N = run(logits_NV, rows, scales.base.dtype, inplace)
         number_M = number_losses(problem, rows, lse_N)
         ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
         if inplace:
@@ -66,17 +71,17 @@ class FusedTotal(torch.autograd.Function):
         else:
             (buffer_NV,) = ctx.saved_tensors
             last = not _graph_is_kept()
-        return _scaled(buffer_NV, grad, ctx.dtype, last), None, None, None
+        return _scaled(buffer_NV, grad, ctx.dtype, last), None, None, None, None
 
 
 class FusedEach(torch.autograd.Function):
     """(logits (N, V), ...) -> totals (N,), base losses (N,), number losses (M,); only the totals have a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, problem: Problem, weight: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, logits_NV: Tensor, problem: Problem, weight: Tensor, run: Pass) -> tuple[Tensor, ...]:
         scales = Scales(torch.ones_like(weight), weight)
         rows = rows_to_pass(problem, scales, gradient=False)
-        buffer_NV, base_N, lse_N = _pass(logits_NV, rows, weight.dtype, inplace=False)
+        buffer_NV, base_N, lse_N = run(logits_NV, rows, weight.dtype, False)
         ctx.save_for_backward(buffer_NV)
         ctx.problem, ctx.weight, ctx.dtype = problem, weight, logits_NV.dtype
         number_M = number_losses(problem, rows, lse_N)
@@ -93,10 +98,10 @@ class FusedEach(torch.autograd.Function):
         patch_MK = ctx.problem.part(Scales(grad_N[at], ctx.weight * grad_N[at]), gradient=True).patch_MK
         if patch_MK is not None:
             gradient_NV[at.unsqueeze(-1), ids] += patch_MK.to(gradient_NV.dtype)
-        return _stored(gradient_NV, ctx.dtype), None, None
+        return _stored(gradient_NV, ctx.dtype), None, None, None
 
 
-def _pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+def chunked_pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient (N, V), the base losses (N,) and the log-sum-exps (N,)."""
     # Float16 has no room for a gradient before the loss scale has arrived.
     kept = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype

@@ -3,12 +3,13 @@
 Shape suffixes: V vocabulary, N all positions.
 """
 
+import os
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ntl.losses.fused import FusedEach, FusedTotal, losses_alone
+from ntl.losses.fused import FusedEach, FusedTotal, Pass, chunked_pass, losses_alone
 from ntl.losses.plan import Scales, problem_of_logits
 from ntl.losses.rows import Reduction, aligned, check_width, count_labels
 from ntl.losses.terms import Terms
@@ -61,8 +62,9 @@ def ce_ntl(
             base + weight × number (...) at each position.
         base_count, number_count: denominators in place of this batch's own, such as those of a whole optimizer step.
         implementation: "reference" calls the functions of this package one by one; "fused" needs one buffer of the
-            logits' size, gradient included; "triton" is one kernel on a GPU; "auto" takes what was measured to be
-            fastest. All of them give the same numbers but for rounding.
+            logits' size, gradient included; "triton" is the same in one kernel on a GPU where there is a gradient, and
+            not yet measured; "auto" takes what was measured to be fastest. All of them give the same numbers but for
+            rounding.
         inplace: write the gradient over the logits, which nothing may read afterwards; one backward only.
         options: of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost (was_vocab),
             delta (huber), point_id (number_level).
@@ -108,18 +110,19 @@ def joint_loss(
     scales = scales_of(terms, logits_, denominators, reduction)
     if chosen == "reference":
         return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators)
+    run = _triton_pass(logits) if chosen == "triton" else chunked_pass
     logits_NV = logits_.reshape(-1, logits_.shape[-1])
     problem = problem_of_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index)
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
     if reduction == "none":
         if with_gradient:
-            total, base_N, number_M = FusedEach.apply(logits_NV, problem, scales.number)
+            total, base_N, number_M = FusedEach.apply(logits_NV, problem, scales.number, run)
         else:
             base_N, number_M = losses_alone(problem, logits_NV.detach())
             total = base_N.index_add(0, problem.where.flat, scales.number * number_M)
         total = total.view(labels.shape)
     elif with_gradient:
-        total, base_N, number_M = FusedTotal.apply(logits_NV, problem, scales, inplace)
+        total, base_N, number_M = FusedTotal.apply(logits_NV, problem, scales, inplace, run)
     else:
         base_N, number_M = losses_alone(problem, logits_NV.detach())
         total = scales.base * base_N.sum() + scales.number * number_M.sum()
@@ -136,13 +139,25 @@ def is_faster(device: torch.device, width: int) -> bool:
 def _choose(implementation: str, terms: Terms, logits: Tensor) -> str:
     if implementation not in ("auto", "reference", "fused", "triton"):
         raise ValueError(f"implementation must be 'auto', 'reference', 'fused' or 'triton', not {implementation!r}")
-    if implementation == "auto":
+    if implementation == "auto":  # never "triton", which has not been measured on a GPU yet
         return "fused" if terms.knows and is_faster(logits.device, logits.shape[-1]) else "reference"
     if implementation != "reference" and not terms.knows:
         raise ValueError(
             f"implementation={implementation!r} knows the losses of this package alone; leave it to 'auto'"
         )
     return implementation
+
+
+def _triton_pass(logits: Tensor) -> Pass:
+    if not logits.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(f"implementation='triton' needs logits on a CUDA device, not on {logits.device}; take 'fused'")
+    if logits.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f"implementation='triton' computes in float32: take 'fused' for {logits.dtype} logits")
+    try:
+        from ntl.losses.triton_pass import triton_pass
+    except ImportError:
+        raise ValueError("implementation='triton' needs the package triton: install it, or take 'fused'") from None
+    return triton_pass
 
 
 def _check_inplace(implementation: str, logits: Tensor, reduction: str) -> None:

@@ -1,0 +1,148 @@
+"""The pass over the rows as one Triton kernel: one program a row, which is read twice and written once.
+
+Triton is imported here alone, and this module where it was asked for alone. Not yet measured on a GPU.
+
+Shape suffixes: V vocabulary, K number tokens, N all rows, M those whose number-token logits are read.
+"""
+
+import torch
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
+from torch import Tensor
+
+from ntl.losses.chunks import Rows
+
+# Columns at a time, and the warps that share them: our choice, not yet measured.
+BLOCK, WARPS = 4096, 8
+
+
+def triton_pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """`ntl.losses.fused.chunked_pass` in one launch that the host does not wait for.
+
+    logits_NV: float32, bfloat16 or float16. A label that counts and is no token makes its loss NaN, as only a CPU can
+    be asked for it before.
+    """
+    if logits_NV.stride(-1) != 1:
+        logits_NV = logits_NV.contiguous()
+    # Float16 has no room for a gradient before the loss scale has arrived.
+    kept = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
+    buffer_NV = logits_NV if inplace else torch.empty(logits_NV.shape, dtype=kept, device=logits_NV.device)
+    base_N, lse_N = (logits_NV.new_empty(len(logits_NV), dtype=dtype) for _ in range(2))
+    if not len(logits_NV):
+        return buffer_NV, base_N, lse_N
+    part, (size, width), tokens = rows.part, logits_NV.shape, len(rows.token_ids)
+    with torch.cuda.device_of(logits_NV):  # a launch goes to the current device
+        row_kernel[(size,)](  # pyright: ignore[reportIndexIssue]
+            logits_NV,
+            buffer_NV,
+            rows.labels,
+            rows.counted,
+            rows.token_ids,
+            _of_all_rows(part.patch_MK, rows),
+            _of_all_rows(part.excess_MK, rows),
+            _of_all_rows(part.soft_M, rows),
+            _of_all_rows(part.is_soft_M, rows),
+            rows.scales.base,
+            rows.scales.number,
+            base_N,
+            lse_N,
+            width,
+            tokens,
+            logits_NV.stride(0),
+            buffer_NV.stride(0),
+            BLOCK=min(BLOCK, triton.next_power_of_2(width)),
+            BLOCK_K=triton.next_power_of_2(tokens),
+            num_warps=WARPS,
+        )
+    return buffer_NV, base_N, lse_N
+
+
+def _of_all_rows(part_M: Tensor | None, rows: Rows) -> Tensor | None:
+    """(M, ...) -> (N, ...), zeros elsewhere; on a GPU they are the same."""
+    if part_M is None or len(part_M) == len(rows.labels):
+        return None if part_M is None else part_M.detach().contiguous()
+    return part_M.new_zeros((len(rows.labels), *part_M.shape[1:])).index_copy(0, rows.numbers, part_M.detach())
+
+
+@triton.jit
+def row_kernel(
+    logits,
+    gradient,
+    labels,
+    counted,
+    token_ids,
+    patch,
+    excess,
+    soft,
+    is_soft,
+    base_scale,
+    number_scale,
+    base_losses,
+    log_sum_exps,
+    V,
+    K,
+    logits_stride,
+    gradient_stride,
+    BLOCK: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Loss, log-sum-exp and gradient of row program_id(0); see `ntl.losses.chunks.to_gradient`, whose sums these are.
+
+    ``counted``, ``patch``, ``excess``, and ``soft`` with ``is_soft``, are None where there is no such thing;
+    ``gradient`` may be ``logits`` itself. All is computed in float32.
+    """
+    row = tl.program_id(0).to(tl.int64)  # N·V may be beyond int32
+    logits += row * logits_stride
+    gradient += row * gradient_stride
+    if counted is not None:  # noqa: SIM102, the outer one is decided when the kernel is compiled
+        if tl.load(counted + row) == 0:
+            for start in range(0, V, BLOCK):
+                columns = start + tl.arange(0, BLOCK)
+                tl.store(gradient + columns, tl.zeros((BLOCK,), tl.float32), mask=columns < V)
+            tl.store(base_losses + row, 0.0)
+            tl.store(log_sum_exps + row, 0.0)
+            return
+
+    largest = -float("inf")
+    total = 0.0
+    for start in range(0, V, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        z = tl.load(logits + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
+        now = tl.maximum(largest, tl.max(z, 0))
+        # A block may be -inf throughout, and -inf - -inf is no number.
+        shift = tl.where(now == -float("inf"), 0.0, now)
+        total = total * tl.exp(largest - shift) + tl.sum(tl.exp(z - shift), 0)
+        largest = now
+    lse = tl.where(largest == -float("inf"), 0.0, largest) + tl.log(total)
+
+    label = tl.load(labels + row)
+    target = tl.load(logits + label, mask=(label >= 0) & (label < V), other=float("nan")).to(tl.float32)
+    scale = tl.load(base_scale)
+    hot = scale
+    if soft is not None:
+        replaced = tl.load(is_soft + row) != 0
+        target = tl.where(replaced, tl.load(soft + row), target)
+        hot = tl.where(replaced, 0.0, hot)
+    tl.store(base_losses + row, lse - target)
+    tl.store(log_sum_exps + row, lse)
+
+    # The number tokens' entries are computed apart, not added to what was stored: that may be of a half type.
+    k = tl.arange(0, BLOCK_K)
+    ids = tl.load(token_ids + k, mask=k < K, other=0)
+    p = tl.exp(tl.load(logits + ids, mask=k < K, other=-float("inf")).to(tl.float32) - lse)
+    more = tl.zeros((BLOCK_K,), tl.float32)
+    if excess is not None:
+        costs = tl.load(excess + row * K + k, mask=k < K, other=0.0) * tl.load(number_scale)
+        more += p * costs
+        scale -= tl.sum(more, 0)
+    if patch is not None:
+        more += tl.load(patch + row * K + k, mask=k < K, other=0.0)
+
+    tl.debug_barrier()  # in place: all have read the label's and the number tokens' logits
+    for start in range(0, V, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        z = tl.load(logits + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
+        out = tl.exp(z - lse) * scale - tl.where(columns == label, hot, 0.0)
+        tl.store(gradient + columns, out, mask=columns < V)
+    tl.debug_barrier()  # the row is written before its number tokens are written again
+    tl.store(gradient + ids, p * scale - tl.where(ids == label, hot, 0.0) + more, mask=k < K)
