@@ -157,6 +157,7 @@ CALL = "__getattr__, __all__ = exports(__name__, __file__)\n"
 def test_init_is_a_docstring_or_exports_lazily_from_its_own_modules(path: Path) -> None:
     text = path.read_text()
     docstring, *rest = ast.parse(text).body
+    rest = [node for node in rest if not ast.unparse(node).startswith("__version__ = ")]
     assert isinstance(docstring, ast.Expr)
     if not any(isinstance(node, ast.Import | ast.ImportFrom | ast.If) for node in rest):
         return

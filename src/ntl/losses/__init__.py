@@ -10,7 +10,7 @@ Reductions: "sum" over the positions that count; "mean" divides it by their numb
 denominators, for means over more than one batch.
 
 `ce_ntl` is both terms at once, from logits, and `linear_ce_ntl` from hidden states: the same numbers in less time and
-memory, the gradient being computed with the loss.
+memory, the gradient being computed with the loss. `NumberTokenLoss` is both as a module, for any trainer.
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ntl.losses.lp import ntl_huber as ntl_huber
     from ntl.losses.lp import ntl_mae as ntl_mae
     from ntl.losses.lp import ntl_mse as ntl_mse
+    from ntl.losses.module import NumberTokenLoss as NumberTokenLoss
     from ntl.losses.number_level import count_numbers as count_numbers
     from ntl.losses.number_level import ntl_number_level as ntl_number_level
     from ntl.losses.regression import squared_error as squared_error

@@ -7,7 +7,7 @@ only the mass of the group counts.
 Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor
 
 from ntl.losses.gaussian import gaussian_target
@@ -89,7 +89,8 @@ def _cdf_difference(rows: NumberRows, target_NK: Tensor) -> tuple[Tensor, Tensor
 
 
 def _one_hot(rows: NumberRows) -> Tensor:
-    return F.one_hot(rows.tokens_N, len(rows.values_K)).to(rows.logits_NK.dtype)
+    tokens_K = torch.arange(len(rows.values_K), device=rows.tokens_N.device)
+    return (rows.tokens_N.unsqueeze(-1) == tokens_K).to(rows.logits_NK.dtype)
 
 
 def _target_rows(target: Tensor, rows: NumberRows) -> Tensor:

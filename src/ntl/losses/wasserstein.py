@@ -3,10 +3,8 @@
 Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
 
-import torch
 from torch import Tensor
 
-from ntl.losses.cost import euclidean_cost
 from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce, upcast
 from ntl.numbers import NumberVocabulary
 
@@ -78,7 +76,9 @@ def excess_rows(
     rows: NumberRows, *, cost: Tensor | None = None, text_cost: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """(N, K) and (): what each number token costs beyond a text token, and what a text token costs."""
-    largest = (euclidean_cost(rows.values_K) if cost is None else cost).max()
-    text = largest * 1.01 if text_cost is None else torch.as_tensor(text_cost, device=largest.device)
-    text = text.to(rows.logits_NK.dtype)
+    if text_cost is not None:
+        text = rows.values_K.new_full((), text_cost)
+    else:
+        largest = rows.values_K.max() - rows.values_K.min() if cost is None else cost.max()
+        text = (largest * 1.01).to(rows.logits_NK.dtype)
     return cost_rows(rows, cost) - text, text

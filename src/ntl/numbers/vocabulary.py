@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -25,11 +24,13 @@ class NumberVocabulary:
     values: (V,) float32, the value of each token id, NaN where the token is no number
     token_ids: (K,) int64, the number tokens, ascending
     token_values: (K,) float32, their values
+    min_logits: the least width of logits that hold every number token, the largest number-token id + 1
     """
 
     values: Tensor
     token_ids: Tensor
     token_values: Tensor
+    min_logits: int
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, *, digits_only: bool = True, vocab_size: int | None = None) -> Self:
@@ -71,16 +72,12 @@ class NumberVocabulary:
                 "the vocabulary has no number token: use a digit-level tokenizer (tokenizer=digit), "
                 "or digits_only=False for one whose number tokens carry a word-start mark or several digits"
             )
-        return cls(values_V, token_ids, values_V[token_ids])
+        return cls(values_V, token_ids, values_V[token_ids], int(token_ids[-1]) + 1)
 
     def to(self, device: torch.device | str) -> Self:
         """The same vocabulary with its tensors on `device`."""
-        return type(self)(self.values.to(device), self.token_ids.to(device), self.token_values.to(device))
-
-    @cached_property
-    def min_logits(self) -> int:
-        """The least width of logits that hold every number token: the largest number-token id + 1."""
-        return int(self.token_ids.max()) + 1
+        values, token_ids, token_values = (t.to(device) for t in (self.values, self.token_ids, self.token_values))
+        return type(self)(values, token_ids, token_values, self.min_logits)
 
 
 def _token_value(token: str, digits_only: bool) -> float:

@@ -1,0 +1,224 @@
+import copy
+import math
+import pickle
+import shutil
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from loss_cases import DIGITS, IRREGULAR
+from torch import Tensor
+
+from ntl import NumberTokenLoss
+from ntl.losses import ce_ntl, count_labels, count_number_labels, linear_ce_ntl, plan, rows, squashed_cost
+from ntl.losses.rows import is_number
+
+KINDS = ["ce", "gce", "was", "was_cdf", "was_vocab", "mse", "mae", "huber", "crps", "digit_ce", "number_level"]
+KINDS += ["gce+was_cdf", "was+crps"]
+LABELS = torch.tensor([[3, 1, 4, 12, 2, 7, 7], [1, -100, -100, 9, 5, 2, -100]])
+
+
+def logits(width: int = 13, dtype: torch.dtype = torch.float64) -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(2, 7, width, dtype=dtype, requires_grad=True)
+
+
+def value_and_gradient(loss: Callable[..., Tensor], given: Tensor, *others: Tensor, **named: object) -> list[Tensor]:
+    leaf = given.detach().clone().requires_grad_()
+    total = loss(leaf, *others, **named)
+    total.backward()
+    assert leaf.grad is not None
+    return [total.detach(), leaf.grad]
+
+
+class Tokenizer:
+    def get_vocab(self) -> dict[str, int]:
+        return {"a": 0, "7": 1, "5": 2, "▁12": 3}
+
+
+def test_by_hand() -> None:
+    # Even odds on 5 and 7, and on text: CE is log 4 at each label, the expected distance from 5 is 1, from 7, too.
+    loss = NumberTokenLoss.from_tokenizer(Tokenizer(), shift=False, weight=2.0)
+    labels = torch.tensor([[1, 2, 0, -100]])
+    assert loss(torch.zeros(1, 4, 4), labels).item() == pytest.approx(math.log(4) + 2.0 * 1)
+    wide = NumberTokenLoss.from_tokenizer(Tokenizer(), shift=False, digits_only=False, vocab_size=8, weight=2.0)
+    # From 7: (0 + 2 + 5) / 3; from 5: (2 + 0 + 7) / 3.
+    assert wide(torch.zeros(1, 4, 8), labels).item() == pytest.approx(math.log(8) + 2.0 * (7 / 3 + 3) / 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_ce_ntl_and_the_shift_that_of_sliced_logits(kind: str) -> None:
+    given = logits()
+    shifted = NumberTokenLoss(DIGITS, kind=kind, weight=0.7, shift=True)
+    how = {"kind": kind, "weight": 0.7, "implementation": "reference"}
+    sliced = value_and_gradient(lambda x: ce_ntl(x[:, :-1], LABELS[:, 1:], DIGITS, **how).total, given)
+    torch.testing.assert_close(value_and_gradient(shifted, given, LABELS), sliced)
+    plain = NumberTokenLoss(DIGITS, kind=kind, weight=0.7, shift=False)
+    expected = value_and_gradient(lambda x: ce_ntl(x, LABELS, DIGITS, **how).total, given)
+    torch.testing.assert_close(value_and_gradient(plain, given, LABELS), expected)
+
+
+def test_options_reach_the_kind_and_a_mistake_is_told_at_once() -> None:
+    cost = squashed_cost(IRREGULAR.token_values, 3.0)
+    given, labels = logits(9), torch.tensor([[0, 2, 3, 5, 6, 7, 1]] * 2)
+    loss = NumberTokenLoss(IRREGULAR, kind="was_vocab", shift=False, cost=cost, text_cost=4.0)
+    expected = ce_ntl(given, labels, IRREGULAR, kind="was_vocab", cost=cost, text_cost=4.0).total
+    assert loss(given, labels).item() == expected.item()
+    for mistake in ({"kind": "wass"}, {"sigma": 1.0}, {"kind": "was_cdf", "target": cost}):
+        with pytest.raises(ValueError):
+            NumberTokenLoss(IRREGULAR, shift=False, **mistake)
+    with pytest.raises(TypeError, match="shift"):
+        NumberTokenLoss(IRREGULAR)  # pyright: ignore[reportCallIssue]
+
+
+def test_what_is_logged() -> None:
+    given = logits()
+    parts = NumberTokenLoss(DIGITS, shift=False).parts(given, LABELS)
+    ce, number = (part.sum / part.count for part in (parts.base, parts.number))
+    assert (parts.base.count.item(), parts.number.count.item()) == (11, 7)
+    torch.testing.assert_close(parts.total.detach(), ce + 0.3 * number)
+
+
+@pytest.mark.parametrize("kind", ["was", "gce", "number_level"])
+@pytest.mark.parametrize("as_tensor", [True, False])
+def test_the_denominators_of_a_step(kind: str, as_tensor: bool) -> None:
+    """Over a step: CE is its mean, and each batch's mean over number labels weighs as much as its labels."""
+    given, loss = logits(), NumberTokenLoss(DIGITS, kind=kind, shift=False)
+    count = count_labels(LABELS)
+    items = count if as_tensor else int(count)
+    cut = [loss.parts(given[i : i + 1], LABELS[i : i + 1], num_items_in_batch=items) for i in range(2)]
+    alone = [loss.parts(given[i : i + 1], LABELS[i : i + 1]) for i in range(2)]
+    shares = [count_labels(LABELS[i]) / count for i in range(2)]
+    assert shares[0] != shares[1]
+    total = sum(part.total for part in cut)
+    by_hand = sum(share * part.total for share, part in zip(shares, alone, strict=True))
+    torch.testing.assert_close(total, by_hand)
+    whole = loss.parts(given, LABELS)
+    torch.testing.assert_close(sum(part.base.sum / part.base.count for part in cut), whole.base.sum / whole.base.count)
+
+
+def test_equal_shares_of_numbers_make_it_the_mean_of_the_step() -> None:
+    given, loss = logits(), NumberTokenLoss(DIGITS, shift=False)
+    labels = torch.tensor([[3, 1, 4, 0, -100, -100, -100], [1, 5, 9, 12, 2, 2, -100]])
+    items = count_labels(labels)
+    cut = sum(loss(given[i : i + 1], labels[i : i + 1], num_items_in_batch=items) for i in range(2))
+    assert [count_number_labels(row, DIGITS).item() for row in labels] == [2, 3]
+    torch.testing.assert_close(cut, loss(given, labels))
+
+
+@pytest.mark.parametrize("labels", [torch.full((2, 7), -100), torch.ones(2, 7, dtype=torch.long)])
+def test_a_batch_without_numbers_or_labels_in_a_step_that_has_them(labels: Tensor) -> None:
+    given = logits()
+    total, gradient = value_and_gradient(NumberTokenLoss(DIGITS, shift=True), given, labels, num_items_in_batch=20)
+    expected = F.cross_entropy(given[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum") / 20
+    torch.testing.assert_close(total, expected.detach())
+    assert gradient.isfinite().all()
+
+
+def test_no_parameters_nothing_saved_and_values_that_a_type_does_not_round() -> None:
+    vocab = type(DIGITS).from_values([math.nan, 1000.5, 3.25, 70001.0])
+    loss = NumberTokenLoss(vocab, shift=False, cost=squashed_cost(vocab.token_values, 3.0))
+    assert list(loss.parameters()) == []
+    assert loss.state_dict() == {}
+    held = torch.nn.ModuleList([loss]).to(torch.bfloat16)
+    assert loss.token_values.tolist() == [1000.5, 3.25, 70001.0]
+    assert loss.cost is not None
+    assert torch.equal(loss.cost, squashed_cost(vocab.token_values, 3.0))
+    given, labels = logits(4), torch.tensor([[1, 2, 3, 0, 1, 1, 2]] * 2)
+    for again in (held[0], copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert again(given, labels).item() == loss(given, labels).item()
+    moved = loss.to("meta")
+    assert {buffer.device.type for buffer in moved.buffers()} == {"meta"}
+    assert moved.number_vocab.min_logits == 4
+    assert "kind='was', weight=0.3, shift=False" in repr(loss)
+
+
+def test_in_place_writes_over_the_logits_and_only_where_a_gradient_is_asked_for() -> None:
+    given, labels = logits().detach(), LABELS
+    expected = value_and_gradient(NumberTokenLoss(DIGITS, shift=True), given, labels)
+    loss, leaf = NumberTokenLoss(DIGITS, shift=True, inplace=True), given.clone().requires_grad_()
+    made = leaf * 1.0
+    with torch.no_grad():
+        loss(made, labels)
+    assert torch.equal(made, given)
+    loss(made, labels).backward()
+    assert not torch.equal(made, given)
+    torch.testing.assert_close(leaf.grad, expected[1])
+
+
+def test_of_hidden_states() -> None:
+    torch.manual_seed(1)
+    hidden, weight, bias = (torch.randn(*shape, dtype=torch.float64) for shape in ((2, 7, 5), (13, 5), (13,)))
+    head = {"bias": bias, "logit_scale": 0.5, "softcap": 3.0}
+    loss = NumberTokenLoss(DIGITS, shift=True)
+    made = 3.0 * torch.tanh(0.5 * F.linear(hidden, weight, bias) / 3.0)
+    torch.testing.assert_close(
+        loss.linear(hidden, weight, LABELS, num_items_in_batch=30, **head), loss(made, LABELS, num_items_in_batch=30)
+    )
+    moved = torch.cat([LABELS[:, 1:], torch.full((2, 1), -100)], 1)
+    expected = linear_ce_ntl(hidden, weight, moved, DIGITS, **head).total
+    torch.testing.assert_close(loss.linear(hidden, weight, LABELS, **head), expected)
+
+
+def compiled(loss: NumberTokenLoss, backend: str) -> Callable[..., Tensor]:
+    torch._dynamo.reset()
+    return torch.compile(loss, fullgraph=True, backend=backend)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_compiles_without_a_graph_break(kind: str) -> None:
+    loss, items = NumberTokenLoss(DIGITS, kind=kind, shift=True), torch.tensor(30)
+    run = compiled(loss, "aot_eager")
+    for labels in (LABELS, LABELS.flip(0), torch.full_like(LABELS, -100)):
+        expected = value_and_gradient(loss, logits(), labels, num_items_in_batch=items)
+        torch.testing.assert_close(value_and_gradient(run, logits(), labels, num_items_in_batch=items), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("kind", ["was", "gce+was_cdf", "number_level"])
+def test_it_compiles_with_inductor(kind: str) -> None:
+    loss = NumberTokenLoss(DIGITS, kind=kind, shift=True)
+    expected = value_and_gradient(loss, logits(dtype=torch.float32), LABELS)
+    run = compiled(loss, "inductor")
+    torch.testing.assert_close(value_and_gradient(run, logits(dtype=torch.float32), LABELS), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_device_nothing_waits_for_the_host(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On "meta" whatever reads a value, or has a shape that depends on one, is an error."""
+
+    def of_a_gpu(labels: Tensor, vocab: object, ignore_index: int) -> tuple[None, Tensor]:
+        return None, is_number(labels, vocab, ignore_index).flatten()
+
+    for module in (rows, plan):
+        monkeypatch.setattr(module, "number_index", of_a_gpu)
+    loss = NumberTokenLoss(DIGITS, kind=kind, shift=True).to("meta")
+    given = torch.empty(2, 7, 13, device="meta", requires_grad=True)
+    labels = torch.empty(2, 7, dtype=torch.long, device="meta")
+    for items in (None, 30, torch.empty((), device="meta")):
+        loss(given, labels, num_items_in_batch=items).backward()
+    assert given.grad is not None
+
+
+def test_reading_a_value_on_meta_is_an_error() -> None:
+    with pytest.raises(RuntimeError):
+        torch.empty(3, device="meta").sum().item()
+    with pytest.raises(NotImplementedError):
+        torch.empty(3, device="meta").nonzero()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_gpu_nothing_waits_for_the_host(kind: str) -> None:
+    loss = NumberTokenLoss(DIGITS, kind=kind, shift=True)
+    expected = value_and_gradient(loss, logits(), LABELS, num_items_in_batch=30)
+    loss, given, labels = loss.to("cuda"), logits().detach().to("cuda"), LABELS.to("cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = value_and_gradient(loss, given, labels, num_items_in_batch=30)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close([tensor.cpu() for tensor in found], expected)

@@ -1,0 +1,150 @@
+"""docs/losses.md: every block runs, and the trainers in it minimise what the text says."""
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "losses.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+BLOCKS = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+OF_TRL = [code for code in BLOCKS if "SFTTrainer" in code or "SFTConfig" in code]
+OTHERS = [code for code in BLOCKS if code not in OF_TRL]
+
+
+def run(code: str, names: dict[str, Any]) -> None:
+    exec(compile(code, str(PAGE), "exec"), names)
+
+
+@pytest.fixture
+def names() -> Iterator[dict[str, Any]]:
+    """What the blocks up to the loss define."""
+    torch.manual_seed(0)
+    found: dict[str, Any] = {}
+    run(OTHERS[0], found)
+    run(OTHERS[1], found)
+    yield found
+    found["folder"].cleanup()
+
+
+def by_hand(logits: Tensor, labels: Tensor, tokenizer: Any, weight: float = 0.3) -> Tensor:
+    """CE + weight · NTL-WAS of a decoder, as the paper writes it."""
+    logits, labels = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    ids = torch.tensor(tokenizer.convert_tokens_to_ids(list("0123456789")))
+    numbers = torch.isin(labels, ids)
+    values = (labels[numbers].unsqueeze(1) == ids).long().argmax(1)
+    distance = (torch.arange(10) - values.unsqueeze(1)).abs()
+    was = (logits[numbers][:, ids].softmax(-1) * distance).sum(-1).mean()
+    return F.cross_entropy(logits, labels) + weight * was
+
+
+def test_the_blocks_run(names: dict[str, Any]) -> None:
+    assert (len(OF_TRL), len(OTHERS)) == (2, 5)
+    before = {name: value.clone() for name, value in names["model"].state_dict().items()}
+    for code in OTHERS[2:]:
+        run(code, names)
+    assert any(not torch.equal(value, before[name]) for name, value in names["model"].state_dict().items())
+    model, batch = names["model"].eval(), names["batch"]
+    expected = by_hand(model(**batch).logits, names["labels"], names["tokenizer"])
+    hidden = names["hidden_states"](model, batch["input_ids"], batch["attention_mask"])
+    found = names["loss"].linear(hidden, names["head"].weight, names["labels"], **names["settings"])
+    torch.testing.assert_close(found, expected)
+
+
+def without_dropout(model: Any) -> Any:
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+def expected_of(trainer: Any, names: dict[str, Any], weight: float) -> float:
+    """By hand, of all rows in one batch."""
+    rows = trainer.train_dataset
+    batch = dict(trainer.data_collator([rows[i] for i in range(len(rows))]))
+    labels = batch.pop("labels")
+    with torch.no_grad():
+        return by_hand(trainer.model(**batch).logits, labels, names["tokenizer"], weight).item()
+
+
+def step_of(size: int, steps: int) -> dict[str, Any]:
+    cut = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+    return {**cut, "logging_steps": 1, "report_to": "none", "save_strategy": "no", "use_cpu": True}
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+@pytest.mark.parametrize("prompts", ["masked", "learned"])
+def test_transformers_trainer_minimises_ce_and_ntl(names: dict[str, Any], weight: float, prompts: str) -> None:
+    rows = names["data"][:8]
+    if prompts == "learned":
+        rows = [{**row, "labels": row["input_ids"]} for row in rows]
+    loss = names["NumberTokenLoss"](names["loss"].number_vocab, shift=True, weight=weight)
+    before = names["model"].state_dict()
+    logged = []
+    for size, steps in ((8, 1), (4, 2)):
+        model = without_dropout(names["GPT2LMHeadModel"](names["model"].config))
+        model.load_state_dict(before)
+        if prompts == "learned":
+            assert model.loss_type is None
+            model.loss_type = "ForCausalLM"
+        arguments = names["TrainingArguments"](f"{names['folder'].name}/out", max_steps=1, **step_of(size, steps))
+        parts = {"train_dataset": rows, "compute_loss_func": loss.compute_loss_func}
+        trainer = names["Trainer"](model, arguments, names["collate"], **parts)
+        expected = expected_of(trainer, names, weight)
+        trainer.train()
+        logged.append(trainer.state.log_history[0])
+        if steps == 1 or weight == 0:  # cut in two, a number label's weight depends on its micro-batch
+            assert logged[-1]["loss"] == pytest.approx(expected, rel=1e-5)
+    if weight == 0:
+        assert logged[1]["grad_norm"] == pytest.approx(logged[0]["grad_norm"], rel=1e-4)
+
+
+def test_transformers_trainer_of_an_encoder_decoder(names: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
+    tokenizer = names["tokenizer"]
+    model = T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes))
+    rows = [
+        {"input_ids": tokenizer(row["prompt"]).input_ids, "labels": tokenizer(row["completion"]).input_ids}
+        for row in names["rows"][:8]
+    ]
+    collate = names["DataCollatorForSeq2Seq"](tokenizer, model)
+    loss = names["NumberTokenLoss"](names["loss"].number_vocab, shift=False, kind="ce")
+    logged = []
+    for size, steps in ((8, 1), (4, 2)):
+        arguments = Seq2SeqTrainingArguments(f"{names['folder'].name}/out", max_steps=1, **step_of(size, steps))
+        again = copy.deepcopy(model)
+        trainer = Seq2SeqTrainer(
+            again, arguments, collate, train_dataset=rows, compute_loss_func=loss.compute_loss_func
+        )
+        trainer.train()
+        logged.append(trainer.state.log_history[0]["loss"])
+    with torch.no_grad():
+        its_own = model(**collate(rows)).loss.item()
+    assert logged == pytest.approx([its_own] * 2, rel=1e-5)
+
+
+def test_trl_minimises_ce_and_ntl(names: dict[str, Any]) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed; the dev extra has it")
+    for code in OF_TRL:
+        run(code, names)
+    assert names["trainer"].state.global_step == 3
+    model = without_dropout(names["GPT2LMHeadModel"](names["model"].config))
+    config = names["SFTConfig"](f"{names['folder'].name}/sft", max_steps=3, bf16=False, **step_of(8, 1))
+    rows = names["Dataset"].from_list(names["rows"][:8])
+    parts = {"processing_class": names["tokenizer"], "number_token_loss": names["loss"]}
+    trainer = names["NTLTrainer"](model, config, train_dataset=rows, eval_dataset=rows, **parts)
+    expected = expected_of(trainer, names, 0.3)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+    trainer.train()
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert len(losses) == 3
+    assert losses[0] == pytest.approx(expected, rel=1e-5)
+    assert losses[2] < losses[0]
