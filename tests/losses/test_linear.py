@@ -39,12 +39,8 @@ def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) ->
     generator = torch.Generator().manual_seed(2)
     tensors = [torch.randn(*size, generator=generator).to(dtype) for size in ((*shape, SIZE), (WIDTH, SIZE), (WIDTH,))]
     labels = torch.randint(0, 14, shape, generator=generator)
-    return (
-        tensors[0],
-        tensors[1],
-        tensors[2],
-        labels.masked_fill(torch.rand(shape, generator=generator) < ignored, -100),
-    )
+    hidden, weight, bias = tensors
+    return hidden, weight, bias, labels.masked_fill(torch.rand(shape, generator=generator) < ignored, -100)
 
 
 def computed(

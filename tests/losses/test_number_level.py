@@ -1,4 +1,4 @@
-"""Whole numbers by place value, on values computed by hand. Where all logits are 0 every digit is expected to be 4.5."""
+"""Whole numbers by place value, on values computed by hand. Where all logits are 0 each digit is expected as 4.5."""
 
 import pytest
 import torch

@@ -80,7 +80,15 @@ def _one_line(action: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-RESUMED = ["meters.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "scaler.pt", "scheduler.pt"]
+RESUMED = [
+    "data.json",
+    "meters.json",
+    "model.safetensors",
+    "optimizer.pt",
+    "rng_state.pth",
+    "scaler.pt",
+    "scheduler.pt",
+]
 RESUMED += ["trainer_state.json"]
 # Written for from_pretrained; a resume takes the model and the tokenizer from the run's own config.
 UNREAD = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"]

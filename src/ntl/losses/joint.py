@@ -103,7 +103,7 @@ def joint_loss(
     check_width(logits_, number_vocab)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
-    chosen = _choose(implementation, terms, logits)
+    chosen = _choose(implementation, terms, logits, inplace)
     if inplace:
         _check_inplace(chosen, logits, reduction)
     denominators = denominators_of(terms, labels_, number_vocab, ignore_index, counts)
@@ -136,11 +136,12 @@ def is_faster(device: torch.device, width: int) -> bool:
     return device.type == "cpu" and width >= FASTER_FROM and not torch.compiler.is_compiling()
 
 
-def _choose(implementation: str, terms: Terms, logits: Tensor) -> str:
+def _choose(implementation: str, terms: Terms, logits: Tensor, inplace: bool) -> str:
     if implementation not in ("auto", "reference", "fused", "triton"):
         raise ValueError(f"implementation must be 'auto', 'reference', 'fused' or 'triton', not {implementation!r}")
     if implementation == "auto":  # never "triton", which has not been measured on a GPU yet
-        return "fused" if terms.knows and is_faster(logits.device, logits.shape[-1]) else "reference"
+        faster = inplace or is_faster(logits.device, logits.shape[-1])
+        return "fused" if terms.knows and faster else "reference"
     if implementation != "reference" and not terms.knows:
         raise ValueError(
             f"implementation={implementation!r} knows the losses of this package alone; leave it to 'auto'"

@@ -121,7 +121,9 @@ def linear_joint_loss(
     labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
     denominators = denominators_of(terms, labels, number_vocab, ignore_index, counts)
     scales = scales_of(terms, hidden_states, denominators, reduction)
-    hidden_ND, problem = _problem(terms, hidden_states.flatten(0, -2), head, labels, number_vocab, ignore_index)
+    hidden_ND, problem = _problem(
+        terms, hidden_states.reshape(-1, hidden_states.shape[-1]), head, labels, number_vocab, ignore_index
+    )
     with torch.autocast(hidden_ND.device.type, enabled=False):
         total, base_sum, number_sum = _LinearTotal.apply(
             hidden_ND, head.weight, head.bias, head.scale, head.cap, problem, scales, torch.is_grad_enabled()
@@ -188,6 +190,7 @@ class _LinearTotal(torch.autograd.Function):
             base_N[chunk], lse_N[chunk] = _losses(logits_CV, rows, chunk, head.cap, any(wanted))
             if any(wanted):
                 gradients.add(logits_CV, chunk)
+            del logits_CV  # before the next chunk's are made
         number_M = number_losses(problem, rows, lse_N)
         ctx.save_for_backward(*gradients.done())
         base_sum, number_sum = base_N.sum(), number_M.sum()

@@ -51,7 +51,7 @@ class NumberTokenLoss(nn.Module):
         super().__init__()
         if "target" in options:
             raise ValueError("a target belongs to one batch: give it to ce_ntl, or sigma to NumberTokenLoss")
-        self._count = Terms.of(kind, weight, options).count
+        self._counted = Terms.of(kind, weight, options).counted
         for name in ("values", "token_ids", "token_values"):
             self.register_buffer(name, getattr(number_vocab, name), persistent=False)
         self.register_buffer("cost", options.pop("cost", None), persistent=False)
@@ -132,7 +132,8 @@ class NumberTokenLoss(nn.Module):
         if num_items is not None:
             # Made on the device: a copy to it would be waited for.
             base = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
-            share = self._count(labels, vocab, ignore_index=ignore) / count_labels(labels, ignore_index=ignore).clamp(1)
+            numbers = self._counted(labels, vocab, ignore).sum()
+            share = numbers / count_labels(labels, ignore_index=ignore).clamp(1)
             counts = {"base_count": base, "number_count": base.to(labels.device) * share}
         cost = {} if self.cost is None else {"cost": self.cost}
         own = {"kind": self.kind, "weight": self.weight, "implementation": self.implementation}

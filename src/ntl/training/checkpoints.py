@@ -131,7 +131,13 @@ def write_data(folder: Path, files: Mapping[str, str]) -> None:
 def check_data(folder: Path, files: Mapping[str, str]) -> None:
     """Raise ``UserError`` where a checkpoint was trained on other data than these files; an old one does not say."""
     path = folder / DATA
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else files
+    try:
+        before = dict(json.loads(path.read_bytes())) if path.is_file() else files
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{folder}: cannot be continued from ({DATA}: not what was written); "
+            "remove this folder, and the same command takes the checkpoint before it."
+        ) from error
     if changed := [name for name in sorted({*before, *files}) if before.get(name) != files.get(name)]:
         how = ", ".join(f"{name} had sha256 {before.get(name)} and has {files.get(name)}" for name in changed)
         raise UserError(

@@ -15,14 +15,14 @@ from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import METERS, newest_whole, prune, read_meters, write_data, write_manifest, write_meters
 from ntl.training.damage import one_line_when_damaged
-from ntl.training.objectives.parts import Parts
+from ntl.training.objectives.parts import Joint, Parts
 from ntl.training.ranks import all_finite, load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
 from ntl.training.steps import INDEX, CollateNumbered, Numbered, RecentSteps
 from ntl.training.weights import load_model, read_weights, save_model
 
-# What is summed between two log lines: the step losses, then the sums of Parts.
-NUM_METERS = len(Parts._fields)
+# What is summed between two log lines: the step losses, then Parts.
+NUM_METERS = 1 + len(Parts._fields)
 EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 # torch's own sampler makes a list of every index, over 1 GiB for 26 million; a larger set is permuted without one.
 SHUFFLED_IN_MEMORY = 2**20
@@ -136,12 +136,13 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     ) -> Any:
         objective, by_batch = self._objective(), self.normalization is Normalization.micro_batch
         counts = objective.count(inputs["labels"]) if by_batch else num_items_in_batch
-        parts: Parts = model(**inputs, counts=counts) if objective.takes_counts else model(**inputs)
-        if parts.total is None:
+        found: Parts | Joint = model(**inputs, counts=counts) if objective.takes_counts else model(**inputs)
+        parts = found.parts if isinstance(found, Joint) else found
+        if isinstance(found, Joint):
+            loss = found.total + mean(parts.aux_sum, counts[0])
+        else:
             loss = mean(parts.ce_sum + parts.aux_sum, counts[0])
             loss = loss + objective.terms.weight * mean(parts.ntl_sum, counts[1])
-        else:
-            loss = parts.total + mean(parts.aux_sum, counts[0])
         if by_batch:
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
@@ -149,7 +150,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             loss = loss * self.args.world_size
         self.recent.add(loss)
         self.seen += self._examples_and_tokens(inputs)
-        self.meters += torch.stack([loss.detach(), *(part.detach() for part in parts.sums)]).double()
+        self.meters += torch.stack([loss.detach(), *(part.detach() for part in parts)]).double()
         return (loss, parts) if return_outputs else loss
 
     @staticmethod
@@ -168,7 +169,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             parts: Parts = model(**inputs)
-        rows = torch.stack([part.double() for part in parts.sums], dim=1)
+        rows = torch.stack([part.double() for part in parts], dim=1)
         return None, rows, rows[:, :1]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:

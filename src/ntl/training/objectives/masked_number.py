@@ -45,7 +45,7 @@ class MaskedNumber(nn.Module):
         errors_B = self.squared_error(output.numbers, number_labels, reduction="none")
         one_B = torch.ones_like(labels)
         parts = Parts(ce_B, one_B, errors_B, one_B, torch.zeros_like(ce_B))
-        return Parts(*(part.sum() for part in parts.sums)) if self.training else parts
+        return Parts(*(part.sum() for part in parts)) if self.training else parts
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
         """(2,): how many labels CE and the squared error count."""

@@ -19,7 +19,7 @@ from ntl.losses.linear import Head, linear_joint_loss
 from ntl.models import embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, lm_head
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.parts import Parts
+from ntl.training.objectives.parts import Joint, Parts
 from ntl.training.objectives.terms import Loss, LossTerms
 from ntl.training.ranks import is_sharded
 
@@ -53,7 +53,7 @@ class NextToken(nn.Module):
         labels: torch.Tensor,
         decoder_input_ids: torch.Tensor | None = None,
         counts: torch.Tensor | None = None,
-    ) -> Parts:
+    ) -> Parts | Joint:
         """Sums and counts of both terms, and in training, where an implementation computes both at once, their total.
 
         Args:
@@ -74,8 +74,9 @@ class NextToken(nn.Module):
         )
         logits_BTV = output.logits
         if how == "fused":
-            parts = self._total(joint_loss, logits_BTV, labels, counts)
-            return parts._replace(aux_sum=self._router_loss(output, parts.ce_sum) * parts.ce_count)
+            parts, total = self._total(joint_loss, logits_BTV, labels, counts)
+            router = self._router_loss(output, parts.ce_sum) * parts.ce_count
+            return Joint(parts._replace(aux_sum=router), total)
         number_vocab = self._number_vocab_on(logits_BTV.device)
         ce_sum = self._sum(self.terms.base, logits_BTV, labels, number_vocab)
         if self.terms.number is None:
@@ -107,7 +108,7 @@ class NextToken(nn.Module):
             return False
         return True
 
-    def _total(self, loss: Any, of: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> Parts:
+    def _total(self, loss: Any, of: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> Joint:
         assert counts is not None
         vocab = self._number_vocab_on(of.device)
         joint = loss(
@@ -121,7 +122,7 @@ class NextToken(nn.Module):
         )
         ce_count, ntl_count = self.count(labels)
         none = torch.zeros_like(joint.base.sum)
-        return Parts(joint.base.sum, ce_count, joint.number.sum, ntl_count, none, joint.total)
+        return Joint(Parts(joint.base.sum, ce_count, joint.number.sum, ntl_count, none), joint.total)
 
     def _of_experts(self) -> dict[str, bool]:
         return {"output_router_logits": self.training} if self.router_weight else {}

@@ -10,9 +10,6 @@ class Parts(NamedTuple):
 
     total = (ce_sum + aux_sum) / ce_count + weight x ntl_sum / ntl_count. ``aux_sum`` is a loss of the model's own, as a
     mixture of experts has one, already weighted and times this batch's ``ce_count``; 0 in evaluation.
-
-    ``total`` is the whole of it over the denominators that the objective was given, ``aux_sum`` left out; where it is
-    there, it alone has a graph.
     """
 
     ce_sum: torch.Tensor
@@ -20,9 +17,10 @@ class Parts(NamedTuple):
     ntl_sum: torch.Tensor
     ntl_count: torch.Tensor
     aux_sum: torch.Tensor
-    total: torch.Tensor | None = None
 
-    @property
-    def sums(self) -> tuple[torch.Tensor, ...]:
-        """All but ``total``: what adds up over batches."""
-        return self[:5]
+
+class Joint(NamedTuple):
+    """``parts`` without a graph, and in ``total`` the whole of them over given denominators, ``aux_sum`` left out."""
+
+    parts: Parts
+    total: torch.Tensor

@@ -44,7 +44,7 @@ class Regression(nn.Module):
         errors_B = self.squared_error(outputs_B, labels, reduction="none")
         none_B, one_B = torch.zeros_like(errors_B), torch.ones_like(labels, dtype=torch.int64)
         parts = Parts(none_B, none_B.long(), errors_B, one_B, none_B)
-        return Parts(*(part.sum() for part in parts.sums)) if self.training else parts
+        return Parts(*(part.sum() for part in parts)) if self.training else parts
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
         """(2,): how many labels CE and the squared error count."""
