@@ -6,10 +6,10 @@ import pytest
 import torch
 from loss_cases import DIGITS
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 from ntl.losses import JointLoss, chunks, linear_ce_ntl
 from ntl.losses.joint import FASTER_FROM
+from ntl.training.loss_benchmark import peak_bytes
 
 KINDS: dict[str, dict[str, Any]] = {
     "ce": {},
@@ -164,14 +164,7 @@ def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = torch.randn(rows, size, requires_grad=True)
     weight = torch.randn(width, size, requires_grad=True)
     labels = torch.arange(rows) % 13
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        linear_ce_ntl(hidden, weight, labels, DIGITS).total.backward()
-    results: Any = recorded.profiler
-    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
+    peak = peak_bytes(lambda: linear_ce_ntl(hidden, weight, labels, DIGITS).total.backward(), "cpu")
     chunk, gradients = 64 * width * 4, (hidden.numel() + weight.numel()) * 4
     assert peak < gradients + 1.5 * chunk < rows * width * 4 / 4
 

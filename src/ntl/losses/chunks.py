@@ -60,6 +60,11 @@ class Chunk:
     empty: bool
 
 
+def kept_type(logits: Tensor) -> torch.dtype:
+    """In which a gradient waits for the backward: float16 has no room for one before the loss scale has arrived."""
+    return torch.float32 if logits.dtype == torch.float16 else logits.dtype
+
+
 def label_logits(logits_CV: Tensor, rows: Rows, chunk: Chunk) -> Tensor:
     """(C,): the logit of each label."""
     return logits_CV.gather(-1, rows.labels[chunk.rows].unsqueeze(-1)).squeeze(-1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.losses.chunks import Rows, base_losses, excess_losses, label_logits, to_gradient
+from ntl.losses.chunks import Rows, base_losses, excess_losses, kept_type, label_logits, to_gradient
 from ntl.losses.plan import Problem, Scales
 from ntl.losses.rows import upcast
 
@@ -103,8 +103,7 @@ class FusedEach(torch.autograd.Function):
 
 def chunked_pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient (N, V), the base losses (N,) and the log-sum-exps (N,)."""
-    # Float16 has no room for a gradient before the loss scale has arrived.
-    kept = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
+    kept = kept_type(logits_NV)
     buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept)
     base_N, lse_N = (rows.scales.base.new_zeros(len(logits_NV)) for _ in range(2))
     scratch = None

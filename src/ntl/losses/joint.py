@@ -130,8 +130,8 @@ def joint_loss(
 
 
 def is_faster(device: torch.device, width: int) -> bool:
-    """Whether one pass was measured to be faster than one function after the other (results/benchmarks): on a CPU, with
-    a vocabulary that is not tiny. Nothing was measured on a GPU yet, and a compiler makes its own pass.
+    """Whether one pass was measured to be faster than one function after the other: on a CPU, with a vocabulary that is
+    not tiny. Nothing was measured on a GPU yet, and a compiler makes its own pass.
     """
     return device.type == "cpu" and width >= FASTER_FROM and not torch.compiler.is_compiling()
 
@@ -177,6 +177,7 @@ def denominators_of(
     ignore_index: int,
     counts: tuple[Tensor | float | None, Tensor | float | None],
 ) -> tuple[Tensor, Tensor]:
+    """What the two sums are divided by, () each: ``counts`` where they are given, else those of the labels."""
     base, number = counts
     return (
         count_labels(labels, ignore_index=ignore_index) if base is None else torch.as_tensor(base),
@@ -185,6 +186,7 @@ def denominators_of(
 
 
 def scales_of(terms: Terms, logits: Tensor, denominators: tuple[Tensor, Tensor], reduction: str) -> Scales:
+    """The coefficients of the two sums, in the type that the losses are computed in."""
     dtype = torch.promote_types(logits.dtype, torch.float32)
     one = torch.ones((), dtype=dtype, device=logits.device)
     if reduction != "mean":

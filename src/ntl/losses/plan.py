@@ -63,45 +63,6 @@ class NumberPart:
     text_M: Tensor | None
 
 
-def number_part(
-    terms: Terms,
-    logits_MK: Tensor,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    where: NumberPositions,
-    scales: Scales,
-    *,
-    gradient: bool,
-) -> NumberPart:
-    """logits_MK: detached, in the type the losses are computed in; ``scales`` () or, one a row, (M,)."""
-    with torch.enable_grad():
-        leaf_MK = logits_MK.detach().requires_grad_(gradient)
-        rows = rows_of(leaf_MK, labels, number_vocab, where.index, where.counts)
-        losses_M = leaf_MK.new_zeros(len(leaf_MK))
-        for loss in terms.row_losses:
-            losses_M = losses_M + loss(rows)
-        if where.counts is not None:
-            losses_M = losses_M.where(where.counts, 0.0)
-        objective = (losses_M * scales.number).sum()
-        soft_M = is_soft_M = None
-        if terms.soft_target is not None:
-            target_MK = terms.soft_target(rows)
-            # Far from the label the target underflows to 0, and 0 · -inf must be 0.
-            soft_M = (target_MK * leaf_MK.masked_fill(target_MK == 0, 0.0)).sum(-1)
-            is_soft_M = torch.ones_like(losses_M, dtype=torch.bool) if where.counts is None else where.counts
-            objective = objective - (soft_M.where(is_soft_M, 0.0) * scales.base).sum()
-        patch_MK = torch.autograd.grad(objective, leaf_MK)[0] if objective.requires_grad else None
-    excess_MK = text_M = None
-    for excess in terms.excesses:
-        of_MK, text = excess(rows)
-        text_M = text.expand(len(losses_M)) if text_M is None else text_M + text
-        excess_MK = of_MK if excess_MK is None else excess_MK + of_MK
-    if excess_MK is not None and text_M is not None and where.counts is not None:
-        excess_MK = excess_MK * where.counts.unsqueeze(-1)
-        text_M = text_M * where.counts
-    return NumberPart(losses_M.detach(), soft_M, is_soft_M, patch_MK, excess_MK, text_M)
-
-
 @dataclass(frozen=True)
 class Problem:
     """Everything about N rows but their logits.
@@ -121,10 +82,34 @@ class Problem:
     logits_MK: Tensor
 
     def part(self, scales: Scales, *, gradient: bool) -> NumberPart:
-        """`number_part` of these rows."""
-        return number_part(
-            self.terms, self.logits_MK, self.labels, self.number_vocab, self.where, scales, gradient=gradient
-        )
+        """What the number rows add; ``scales`` () or, one a row, (M,)."""
+        where, terms = self.where, self.terms
+        with torch.enable_grad():
+            leaf_MK = self.logits_MK.detach().requires_grad_(gradient)
+            rows = rows_of(leaf_MK, self.labels, self.number_vocab, where.index, where.counts)
+            losses_M = leaf_MK.new_zeros(len(leaf_MK))
+            for loss in terms.row_losses:
+                losses_M = losses_M + loss(rows)
+            if where.counts is not None:
+                losses_M = losses_M.where(where.counts, 0.0)
+            objective = (losses_M * scales.number).sum()
+            soft_M = is_soft_M = None
+            if terms.soft_target is not None:
+                target_MK = terms.soft_target(rows)
+                # Far from the label the target underflows to 0, and 0 · -inf must be 0.
+                soft_M = (target_MK * leaf_MK.masked_fill(target_MK == 0, 0.0)).sum(-1)
+                is_soft_M = torch.ones_like(losses_M, dtype=torch.bool) if where.counts is None else where.counts
+                objective = objective - (soft_M.where(is_soft_M, 0.0) * scales.base).sum()
+            patch_MK = torch.autograd.grad(objective, leaf_MK)[0] if objective.requires_grad else None
+        excess_MK = text_M = None
+        for excess in terms.excesses:
+            of_MK, text = excess(rows)
+            text_M = text.expand(len(losses_M)) if text_M is None else text_M + text
+            excess_MK = of_MK if excess_MK is None else excess_MK + of_MK
+        if excess_MK is not None and text_M is not None and where.counts is not None:
+            excess_MK = excess_MK * where.counts.unsqueeze(-1)
+            text_M = text_M * where.counts
+        return NumberPart(losses_M.detach(), soft_M, is_soft_M, patch_MK, excess_MK, text_M)
 
 
 def problem_of_logits(

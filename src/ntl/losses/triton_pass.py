@@ -10,7 +10,7 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from ntl.losses.chunks import Rows
+from ntl.losses.chunks import Rows, kept_type
 
 # Columns at a time, and the warps that share them: our choice, not yet measured.
 BLOCK, WARPS = 4096, 8
@@ -24,9 +24,8 @@ def triton_pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool
     """
     if logits_NV.stride(-1) != 1:
         logits_NV = logits_NV.contiguous()
-    # Float16 has no room for a gradient before the loss scale has arrived.
-    kept = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
-    buffer_NV = logits_NV if inplace else torch.empty(logits_NV.shape, dtype=kept, device=logits_NV.device)
+    shape, kept = logits_NV.shape, kept_type(logits_NV)
+    buffer_NV = logits_NV if inplace else torch.empty(shape, dtype=kept, device=logits_NV.device)
     base_N, lse_N = (logits_NV.new_empty(len(logits_NV), dtype=dtype) for _ in range(2))
     if not len(logits_NV):
         return buffer_NV, base_N, lse_N
