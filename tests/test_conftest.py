@@ -24,6 +24,7 @@ def test_skipped_for_another_reason():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "summary"),
     [

@@ -80,7 +80,7 @@ def step_of(size: int, steps: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
-@pytest.mark.parametrize("prompts", ["masked", "learned"])
+@pytest.mark.parametrize("prompts", ["masked", pytest.param("learned", marks=pytest.mark.slow)])
 def test_transformers_trainer_minimises_ce_and_ntl(names: dict[str, Any], weight: float, prompts: str) -> None:
     rows = names["data"][:8]
     if prompts == "learned":
@@ -106,6 +106,7 @@ def test_transformers_trainer_minimises_ce_and_ntl(names: dict[str, Any], weight
         assert logged[1]["grad_norm"] == pytest.approx(logged[0]["grad_norm"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_transformers_trainer_of_an_encoder_decoder(names: dict[str, Any]) -> None:
     torch.manual_seed(0)
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
@@ -131,6 +132,7 @@ def test_transformers_trainer_of_an_encoder_decoder(names: dict[str, Any]) -> No
     assert logged == pytest.approx([its_own] * 2, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_trl_minimises_ce_and_ntl(names: dict[str, Any]) -> None:
     pytest.importorskip("trl", reason="TRL is not installed; the dev extra has it")
     for code in OF_TRL:

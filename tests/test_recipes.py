@@ -54,6 +54,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     return tree, changed
 
 
+@pytest.mark.slow
 def test_every_recipe_trains(followed: tuple[Path, list[Path]]) -> None:
     tree, _ = followed
     lines = [" ".join([*overrides, *SMALL]) for overrides in RUNS.values()]

@@ -26,6 +26,7 @@ def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
     assert list(record.config["beside"]) == ["expectation"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_again_not_trained_again(
     finished: Path, small, settings, without_times, capsys: pytest.CaptureFixture[str]
 ) -> None:

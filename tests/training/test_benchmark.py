@@ -30,6 +30,7 @@ def test_both_sides_train_the_same_batches_to_the_same_loss(small, tmp_path) -> 
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_compare_reports_what_it_measured() -> None:
     result = compare(
         ["dataset=noisy_numbers", "dataset.train_rows=64", "trainer.batch_size=8", "model.n_embd=8", "device=cpu"],

@@ -38,7 +38,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "checkpoints").iterdir() if newest_whole(folder / "checkpoints"))
 
 
-@pytest.mark.parametrize("leave", [0, 8 << 10, 40 << 10, 100 << 10])
+@pytest.mark.parametrize("leave", [*(pytest.param(k << 10, marks=pytest.mark.slow) for k in (0, 8, 100)), 40 << 10])
 def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
     leave: int, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +61,7 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written(
     assert without_times(run(on_tmpfs)) == without_times(finished / "record.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["predictions.jsonl", "record.json"])
 def test_a_disk_that_fills_up_while_predictions_or_the_record_are_written(
     name: str, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch

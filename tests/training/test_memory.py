@@ -54,6 +54,7 @@ def test_with_accumulation_gradients_are_there_before() -> None:
     assert again.all_N[0] == 4 * 32
 
 
+@pytest.mark.slow
 def test_every_batch_from_two() -> None:
     growth = Growth.between(timeline(2), timeline(3), (2, 3))
     seven = timeline(7)

@@ -24,6 +24,7 @@ def weights(folder: Path):
     return load_file(folder / "checkpoints" / "checkpoint-12" / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_the_same_weights_with_and_without_and_after_a_resume(settings, tmp_path: Path) -> None:
     # With dropout: a probe that drew random numbers would change every later step.
     words = settings("model.dropout=0.3", dataset="multiplication")

@@ -103,6 +103,7 @@ def test_a_run_visits_every_example_once_an_epoch(bucketing: str, small, monkeyp
             assert row[: len(question)].tolist() == question.tolist()
 
 
+@pytest.mark.slow
 def test_bucketing_saves_padding_and_workers_change_nothing(small) -> None:
     settings = ["trainer.save_steps=0", "dataset.train_rows=960", "trainer.max_steps=60"]
     plain = _inputs(small(*settings, dataset="multiplication"))

@@ -88,6 +88,7 @@ def covering(candidates: Iterable[Choice], most: int) -> tuple[list[Choice], set
     return chosen, missing
 
 
+@pytest.mark.slow
 def test_the_table_is_what_validation_says() -> None:
     """A sample of all combinations, legal or not: composing raises exactly where the table says no."""
     allowed = set(legal())

@@ -24,11 +24,11 @@ def write_manifest_again(file: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "split"),
     [
-        ("grown", "train"),
-        ("one digit", "test"),
+        pytest.param("grown", "train", marks=pytest.mark.slow),
+        pytest.param("one digit", "test", marks=pytest.mark.slow),
         ("one digit", "train"),
-        ("prepared anew", "train"),
-        ("elsewhere", "test"),
+        pytest.param("prepared anew", "train", marks=pytest.mark.slow),
+        pytest.param("elsewhere", "test", marks=pytest.mark.slow),
     ],
 )
 def test_data_that_changed_before_a_resume(how: str, split: str, small, run_interrupted, tmp_path: Path) -> None:

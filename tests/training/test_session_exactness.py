@@ -58,7 +58,7 @@ def straight(made: dict[str, Outcome], small, outcome) -> Callable[[str], Outcom
     return get
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", [pytest.param("plateau", marks=pytest.mark.slow), "cosine"])
 def test_the_same_config_and_seed_give_the_same_record(schedule: str, small, outcome, straight, tmp_path: Path) -> None:
     again = outcome(small(*SHARED, *SCHEDULES[schedule], f"output_dir={tmp_path / 'again'}"))
     assert again == straight(schedule)
@@ -68,7 +68,8 @@ def test_the_same_config_and_seed_give_the_same_record(schedule: str, small, out
     assert other[0].metrics != again[0].metrics
 
 
-@pytest.mark.parametrize("schedule", [pytest.param("plateau", marks=pytest.mark.slow), "cosine"])
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["plateau", "cosine"])
 def test_the_number_of_data_workers_does_not_matter(schedule: str, small, outcome, straight, tmp_path: Path) -> None:
     workers = ["trainer.num_workers=2", f"output_dir={tmp_path / 'workers'}"]
     expected, expected_lines, expected_weights = straight(schedule)

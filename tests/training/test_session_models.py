@@ -48,7 +48,7 @@ def make(settings: Callable[..., list[str]]) -> Callable[..., Config]:
     return compose_small
 
 
-@pytest.mark.parametrize("model", SMALL_MODELS)
+@pytest.mark.parametrize("model", [pytest.param(model, marks=pytest.mark.slow) for model in SMALL_MODELS])
 def test_interrupted_resumed_and_decoded_again(model: str, make, run_interrupted, tmp_path: Path) -> None:
     straight, broken = make(model), make(model, f"output_dir={tmp_path / 'broken'}")
     run(straight)
@@ -64,6 +64,7 @@ def test_interrupted_resumed_and_decoded_again(model: str, make, run_interrupted
     assert values[0] == pytest.approx(values[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
     make, finished: Path, run_interrupted, tmp_path: Path
 ) -> None:
@@ -87,7 +88,9 @@ def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
     assert len(predict(_folder(straight), say=lambda line: None).read_bytes()) > 1000
 
 
-@pytest.mark.parametrize("model", ["gpt2_tiny", "t5_tiny", "granite_moe_tiny"])
+@pytest.mark.parametrize(
+    "model", ["gpt2_tiny", *(pytest.param(name, marks=pytest.mark.slow) for name in ("t5_tiny", "granite_moe_tiny"))]
+)
 def test_activations_computed_twice_change_nothing(model: str, make, tmp_path: Path) -> None:
     plain = make(model, "trainer.max_steps=4", "trainer.logging_steps=1")
     again = make(model, "trainer.max_steps=4", "trainer.logging_steps=1", "trainer.gradient_checkpointing=true")

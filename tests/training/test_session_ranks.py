@@ -42,7 +42,8 @@ def _lines(folder: Path) -> list[dict[str, float]]:
     return read_metrics(folder / METRICS)
 
 
-@pytest.mark.parametrize("accumulated", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("accumulated", [1, 2])
 def test_two_ranks_compute_what_one_process_does(accumulated: int, settings, small, tmp_path: Path) -> None:
     shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
     batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]

@@ -16,6 +16,7 @@ MODEL = ["model=rt_tiny", "model.d_model=16", "model.d_kv=8", "model.d_ff=32", "
 STEPS = ["trainer.max_steps=6", "trainer.save_steps=3", "dataset.test_rows_per_cell=1", "decoding=greedy"]
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_one_that_was_not(settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = [line for line in settings(dataset="multiplication") if not line.startswith("model.")]
     straight = read_record(run(compose([*shared, *MODEL, *STEPS])))

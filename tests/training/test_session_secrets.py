@@ -37,6 +37,7 @@ def _holds_a_secret(text: bytes) -> bool:
     return b"5ec4e7" in text
 
 
+@pytest.mark.slow
 def test_nothing_that_a_run_writes_or_says_holds_a_secret(
     settings: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

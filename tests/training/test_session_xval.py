@@ -33,7 +33,7 @@ def xval(small: Callable[..., Config]) -> Callable[..., Config]:
     return make
 
 
-@pytest.mark.parametrize("paper_compat", ["false", "true"])
+@pytest.mark.parametrize("paper_compat", [pytest.param("false", marks=pytest.mark.slow), "true"])
 def test_a_run_and_its_predictions_again(paper_compat: str, xval) -> None:
     config = xval(f"paper_compat={paper_compat}")
     path = run(config)
@@ -70,6 +70,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(xval, run_interrupted, 
     assert record.predictions_sha256 == expected.predictions_sha256
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_a_start(xval) -> None:
     checkpoint = run(xval()).parent / "checkpoints" / "checkpoint-8"
     again = xval("model.pretrained=true", f"model.path={checkpoint}", "trainer.max_steps=2", "trainer.logging_steps=1")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page
 
 from ntl.results.report.command import RESULTS
@@ -15,6 +16,7 @@ def cell(page: Page, row: str) -> str:
     return page.locator("#table2-tiny tbody tr").filter(has_text=row).locator("td").first.inner_text()
 
 
+@pytest.mark.slow
 def test_switches_change_the_cells(open_page: Opener) -> None:
     page = open_page()
     row = "NTL-WAS, λ = 0.3"
@@ -69,6 +71,7 @@ def order(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_the_keyboard_sorts_and_opens_runs(open_page: Opener) -> None:
     page = open_page()
     button = page.locator("#run-list th button", has_text="accuracy")
@@ -126,6 +129,7 @@ def test_what_a_record_says_stays_text(open_page: Opener) -> None:
     assert page.locator("img[src=x]").count() == 0
 
 
+@pytest.mark.slow
 def test_a_phone_needs_no_sideways_scrolling(open_page: Opener) -> None:
     page = open_page("all", width=360)
     assert page.evaluate(FITS)

@@ -62,7 +62,9 @@ def trained(
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("loss", ["ce", "ntl_was", "gce_ntl_was"])
+@pytest.mark.parametrize(
+    "loss", ["ntl_was", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ce", "gce_ntl_was"))]
+)
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_twenty_steps_are_those_of_the_reference(family: str, loss: str, dropout: float) -> None:
     expected, reference, kinds = trained(family, "reference", loss, dropout)

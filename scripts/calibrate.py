@@ -1,0 +1,9 @@
+"""How far a run's distribution over digits is to be believed: python scripts/calibrate.py RUN [RUN ...] [--json]."""
+
+import sys
+
+from ntl.config.report import report
+from ntl.training.calibration import main
+
+if __name__ == "__main__":
+    sys.exit(report(main))

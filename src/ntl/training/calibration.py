@@ -1,0 +1,106 @@
+"""`scripts/calibrate.py`: how far a run's distribution over digits is to be believed.
+
+Teacher-forced: at each number label of a test set, the softmax over the number tokens alone, as the number losses see
+it, against the digit that stands there.
+
+Shape suffixes: V vocabulary, K number tokens, N number labels, J the gaps between number tokens.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ntl.config import UserError
+from ntl.data.collate import IGNORE_INDEX
+from ntl.losses.cdf import crps_rows
+from ntl.losses.rows import NumberRows, number_rows
+from ntl.results.find import find_run
+
+if TYPE_CHECKING:
+    from ntl.training.session import Session
+
+BINS = 15
+COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")
+
+
+def calibration(rows: NumberRows) -> dict[str, float]:
+    """Of the digit distributions (N, K); all but ``labels``, ``accuracy`` and ``confidence`` are better when lower.
+
+    labels: N; accuracy: how often the most probable digit is right; confidence: the probability that it has
+    ece: expected calibration error, |accuracy − confidence| averaged over ``BINS`` bins of confidence by their labels
+        (Naeini et al., 2015)
+    nll, brier, crps: proper scores, in nats, in squared probability, and in value units (`ntl.losses.ntl_crps`)
+    """
+    log_q_NK = rows.logits_NK.double().log_softmax(dim=-1)
+    q_NK = log_q_NK.exp()
+    confidence_N, top_N = q_NK.max(dim=-1)
+    right_N = (top_N == rows.tokens_N).double()
+    bin_N = (confidence_N * BINS).long().clamp(max=BINS - 1)
+    gap_B = torch.zeros(BINS, dtype=torch.float64).index_add(0, bin_N, right_N - confidence_N)
+    of_label_N1 = rows.tokens_N.unsqueeze(-1)
+    count = len(right_N)
+    error_NK = q_NK.scatter_add(-1, of_label_N1, -torch.ones_like(q_NK[:, :1]))
+    return {
+        "labels": count,
+        "accuracy": float(right_N.mean()),
+        "confidence": float(confidence_N.mean()),
+        "ece": float(gap_B.abs().sum() / count),
+        "nll": float(-log_q_NK.gather(-1, of_label_N1).mean()),
+        "brier": float(error_NK.square().sum(-1).mean()),
+        "crps": float(crps_rows(rows).double().mean()),
+    }
+
+
+def calibrate(folder: Path) -> dict[str, dict[str, float]]:
+    """split -> `calibration` of the newest whole checkpoint of a run, over all number labels of the split.
+
+    UserError: no run, no whole checkpoint, a head without digits, or a split without number labels.
+    """
+    from ntl.training.restore import restore
+
+    session, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
+    if session.config.model.head != "lm":
+        raise UserError(f"{folder}: model={session.config.model.name} has no distribution over digits.")
+    return {split: _of_split(session, split, folder) for split in session.dataset.test_splits}
+
+
+def _of_split(session: "Session", split: str, folder: Path) -> dict[str, float]:
+    parts = list(_rows(session, split))
+    logits_NK, tokens_N, targets_N = (torch.cat(each) for each in zip(*[rows[:3] for rows in parts], strict=True))
+    if not len(tokens_N):
+        raise UserError(f"{folder}: {split} has no number labels with tokenizer={session.config.tokenizer.name}.")
+    return calibration(parts[0]._replace(logits_NK=logits_NK, tokens_N=tokens_N, targets_N=targets_N))
+
+
+@torch.no_grad()
+def _rows(session: "Session", split: str) -> Iterator[NumberRows]:
+    examples, size = session.encoded(split), session.config.trainer.eval_batch_size
+    objective: Any = session.objective()
+    model, vocab = session.model.eval(), objective.number_vocab.to("cpu")
+    for start in range(0, len(examples), size):
+        batch = session.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
+        labels = batch.pop("labels")
+        logits = model(**{name: tensor.to(session.device) for name, tensor in batch.items()}, use_cache=False).logits
+        yield number_rows(logits.float().cpu(), labels, vocab, IGNORE_INDEX)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a line for each run and split, or with ``--json`` {run: {split: scores}}."""
+    parser = argparse.ArgumentParser(prog="calibrate.py", description=(__doc__ or "").partition(": ")[2])
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder, or the id of a run under --outputs")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    chosen = parser.parse_args(argv)
+    found = {run: calibrate(find_run(run, chosen.outputs)) for run in chosen.runs}
+    if chosen.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    for run, splits in found.items():
+        for split, scores in splits.items():
+            print(f"{run}  {split}  " + "  ".join(f"{name} {scores[name]:.5g}" for name in COLUMNS))
+    return 0

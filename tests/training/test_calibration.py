@@ -1,0 +1,63 @@
+"""How far the digit distribution is to be believed: hand-computed, and of a trained run."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from ntl.config import UserError
+from ntl.losses.rows import number_rows
+from ntl.numbers import NumberVocabulary
+from ntl.training import run
+from ntl.training.calibration import COLUMNS, calibration, main
+
+DIGITS = NumberVocabulary.from_values([math.nan, *range(10)])
+
+
+def test_by_hand() -> None:
+    """Half on 4 and half on 8 where 4 is right; four fifths on 1, a fifth on 2 where 2 is right; text is not read."""
+    logits = torch.full((3, 11), -torch.inf)
+    logits[0, [5, 9]] = torch.tensor([1.0 + 1e-6, 1.0])
+    logits[1, [2, 3]] = torch.tensor([0.8, 0.2]).log()
+    logits[:, 0] = 7.0
+    found = calibration(number_rows(logits, torch.tensor([5, 3, 0]), DIGITS, -100))
+    assert found == pytest.approx(
+        {
+            "labels": 2,
+            "accuracy": 0.5,
+            "confidence": (0.5 + 0.8) / 2,
+            "ece": (abs(1 - 0.5) + abs(0 - 0.8)) / 2,
+            "nll": -(math.log(0.5) + math.log(0.2)) / 2,
+            "brier": ((0.25 + 0.25) + (0.64 + 0.64)) / 2,
+            "crps": (4 * 0.25 + 0.64) / 2,
+        },
+        rel=1e-5,
+    )
+
+
+def test_confidences_of_one_bin_balance() -> None:
+    """Ten times 0.7 and seven times right: calibrated, though no single answer is."""
+    logits = torch.full((10, 11), -torch.inf)
+    logits[:, [1, 2]] = torch.tensor([0.7, 0.3]).log()
+    labels = torch.tensor([1] * 7 + [2] * 3)
+    assert calibration(number_rows(logits, labels, DIGITS, -100))["ece"] == pytest.approx(0, abs=1e-6)
+
+
+def test_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over all number labels of the test set, whatever the batches."""
+    assert main([finished.name, "--outputs", str(finished.parent), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)[finished.name]["test"]
+    assert tuple(scores) == COLUMNS
+    assert 30 <= scores["labels"] <= 60  # thirty answers of one or two digits
+    assert 0 <= scores["ece"] <= 1 < scores["nll"] < 4
+    assert main([str(finished)]) == 0
+    line = capsys.readouterr().out
+    assert f"test  labels {scores['labels']}  accuracy {scores['accuracy']:.5g}  " in line
+
+
+def test_a_head_without_digits(small) -> None:
+    folder = run(small("model=gpt2_tiny_regression", "trainer.max_steps=2")).parent
+    with pytest.raises(UserError, match=r"model=gpt2_tiny_regression has no distribution over digits"):
+        main([str(folder)])
