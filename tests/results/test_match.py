@@ -133,7 +133,7 @@ def test_missing_runs(make_record) -> None:
     ("name", "scale", "count"),
     [
         ("quickstart", "tiny", 15),
-        ("evidence", "tiny", 44),
+        ("evidence", "tiny", 55),
         ("table2", "tiny", 36),
         ("table2", "paper", 48),
         ("table3", "small", 20),

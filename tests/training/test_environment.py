@@ -90,6 +90,12 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
 def test_the_processor_is_named_with_its_threads() -> None:
     assert platform.machine() in device_name(CPU)
     assert f", {torch.get_num_threads()} of " in device_name(CPU)
+    assert torch.backends.cpu.get_cpu_capability() in device_name(CPU)
+
+
+def test_a_processor_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "processor : 0\n\nprocessor : 1\n")
+    assert device_name(CPU).startswith(f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}, ")
 
 
 @pytest.mark.skipif(not STATUS.exists(), reason="this system does not tell the peak of a process elsewhere")

@@ -55,10 +55,24 @@ def pick_device(name: str) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """The accelerator's name, or the processor's architecture with the number of threads in use."""
+    """The accelerator's name, or the processor's with its instructions and the number of threads in use.
+
+    All of that decides how sums are rounded: the same run on another processor has other last digits.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu {platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} threads"
+    processor = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}{_processor()}"
+    return f"{processor}, {torch.get_num_threads()} of {os.cpu_count()} threads"
+
+
+def _processor() -> str:
+    """Its name and model number, where Linux tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
+    except OSError:
+        return ""
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return f" ({told['model name']}, model {told['model']})" if {"model name", "model"} <= told.keys() else ""
 
 
 def peak_memory_bytes(device: torch.device) -> int:
