@@ -98,7 +98,7 @@ def test_ratios_are_of_one_turn_and_the_order_rotates(monkeypatch: pytest.Monkey
     calls = {name: lambda name=name: order.append(name) for name in ("ce", "ntl_was")}
     times = {"ce": iter([1.0, 10.0, 2.0]), "ntl_was": iter([2.0, 20.0, 5.0])}
 
-    def fake(call, device: str) -> float:
+    def fake(call, device: str, clock: object) -> float:
         call()
         return next(times[order[-1]])
 

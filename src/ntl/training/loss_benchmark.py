@@ -35,6 +35,7 @@ from ntl.training.objectives.terms import LossTerms
 
 BASELINE = "ce"
 Call = Callable[[], Any]
+Clock = Callable[[], float]
 Row = dict[str, Any]
 
 
@@ -135,14 +136,14 @@ def step_calls(setting: Setting, terms: Mapping[str, LossTerms]) -> dict[str, Ca
     return {name: call(one) for name, one in terms.items()}
 
 
-def seconds(call: Call, device: str) -> float:
-    """Of one call: by the clock on a GPU, idle before and after; else processor time, all threads together, in which
-    other work on the machine does not count.
+def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
+    """Of one call: by the clock on a GPU, idle before and after; else by ``clock``, unless another is given processor
+    time, all threads together, in which other work on the machine does not count.
     """
     if device == "cpu":
-        started = time.process_time()
+        started = clock()
         call()
-        return time.process_time() - started
+        return clock() - started
     torch.cuda.synchronize()
     started = time.perf_counter()
     call()
@@ -170,7 +171,7 @@ def peak_bytes(call: Call, device: str) -> int:
     return peak
 
 
-def measure(calls: Mapping[str, Call], device: str, rounds: int) -> Iterator[Row]:
+def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
     """A row a call: median seconds, the ratio to ``BASELINE`` of the same turn with its quartiles, peak memory."""
     for call in calls.values():  # the first call pays for kernels and caches
         call()
@@ -179,7 +180,7 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int) -> Iterator[Row
     for turn in range(rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            times[name].append(seconds(calls[name], device))
+            times[name].append(seconds(calls[name], device, clock))
     for name, call in calls.items():
         ratios = [one / other for one, other in zip(times[name], times[BASELINE], strict=True)]
         low, middle, high = quantiles(ratios, n=4, method="inclusive")
@@ -193,12 +194,17 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int) -> Iterator[Row
         }
 
 
-def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> list[Row]:
-    """Every part of every loss at one setting. UserError for a device or a loss that is not there."""
-    if setting.device == "cuda" and not torch.cuda.is_available():
+def check(device: str, rounds: int) -> None:
+    """UserError for a device that is not there, or too few rounds."""
+    if device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
     if rounds < 2:
         raise UserError(f"--rounds {rounds}: the spread needs at least 2")
+
+
+def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> list[Row]:
+    """Every part of every loss at one setting. UserError for a device or a loss that is not there."""
+    check(setting.device, rounds)
     if setting.vocab < 20:
         raise UserError(f"--vocab {setting.vocab}: ten of the tokens are digits; give at least 20")
     if not 0 <= setting.share <= 1:
@@ -214,13 +220,14 @@ def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> list[Row]
     parts["training step"] = step_calls(setting, terms)
     common = {**asdict(setting), "threads": torch.get_num_threads() if setting.device == "cpu" else None}
     return [
-        {**common, "part": part, "rounds": rounds, **{key: _short(value) for key, value in row.items()}}
+        {**common, "part": part, "rounds": rounds, **{key: short(value) for key, value in row.items()}}
         for part, calls in parts.items()
         for row in measure(calls, setting.device, rounds)
     ]
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
+    """Four digits of a measured number."""
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
@@ -241,6 +248,13 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows(rows)
 
 
+def _shape(text: str) -> tuple[int, int, int]:
+    batch, length, vocab = (int(part) for part in text.split("x"))
+    if min(batch, length) < 1 or vocab < 20:
+        raise ValueError(text)
+    return batch, length, vocab
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line, or with ``--json`` an object, for each loss and part; ``--out`` writes the CSV of Figure 3."""
     default = Setting()
@@ -255,15 +269,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, help="write a CSV here")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--implementations", action="store_true", help="compare ways to compute CE + NTL instead")
+    parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="of --implementations")
     chosen = parser.parse_args(argv)
     rows: list[Row] = []
-    for share in chosen.shares:
+    if chosen.implementations:
+        from ntl.training.implementation_benchmark import SHAPES, run_all
+
+        rows += run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds)
+    for share in () if chosen.implementations else chosen.shares:
         setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab, share)
         rows += benchmark(setting, chosen.losses, chosen.rounds)
     if chosen.out:
         write_csv(chosen.out, rows)
     if chosen.json:
         print(json.dumps(rows, indent=1))
+    if chosen.json or chosen.implementations:  # those were told one by one
         return
     for row in rows:
         print(

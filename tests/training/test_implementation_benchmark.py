@@ -1,0 +1,91 @@
+"""The benchmark of the implementations: what is compared computes the same, and every case says what it is."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ntl.config import UserError
+from ntl.training import implementation_benchmark as module
+from ntl.training.implementation_benchmark import (
+    SHAPES,
+    Case,
+    cases,
+    gradient_error,
+    gradient_errors,
+    losses_of_logits,
+    run_all,
+    run_case,
+)
+from ntl.training.loss_benchmark import Setting
+
+SMALL = Setting(batch=2, length=8, vocab=100)
+
+
+def test_the_cases_are_those_that_were_promised() -> None:
+    found = list(cases(SHAPES, "cpu"))
+    grid = {
+        (case.setting.batch, case.setting.length, case.setting.vocab, case.setting.dtype, case.setting.share)
+        for case in found
+        if (case.part, case.threads, case.heap) == ("loss", 1, "cold")
+    }
+    assert grid == {(*shape, dtype, share) for shape in SHAPES for dtype in module.DTYPES for share in (0.8, 0.015)}
+    assert [case.ignored for case in found if case.part == "linear"] == [0.0, 0.72]
+    assert {(case.threads, case.heap) for case in found} == {(1, "cold"), (2, "cold"), (1, "warm")}
+    # The heap stays warm once it is.
+    heaps = [case.heap for case in found]
+    assert heaps == sorted(heaps)
+    assert {(case.threads, case.heap) for case in cases(SHAPES, "cuda")} == {(1, "cold")}
+
+
+def test_implementations_of_one_loss_agree() -> None:
+    case = Case(SMALL, kinds=module.OTHER_KINDS)
+    vocab, labels = module._labels(case)
+    logits = torch.randn(*labels.shape, SMALL.vocab)
+    found = {name: loss(logits.clone()).item() for name, loss in losses_of_logits(case, vocab, labels).items()}
+    was = found["was reference"]
+    assert found["was fused"] == pytest.approx(was, rel=1e-5)
+    assert found["was in place"] == pytest.approx(was, rel=1e-5)
+    assert found["ce fused"] == pytest.approx(found["ce"], rel=1e-5)
+    assert found.get("ntloss", was) == pytest.approx(was, rel=1e-5)
+    assert found.get("ntloss reweighed", was + 1) != pytest.approx(was, rel=1e-2)
+    assert {f"{kind} fused" for kind in module.OTHER_KINDS} < found.keys()
+
+
+def test_errors_of_gradients() -> None:
+    exact = gradient_error(lambda z: (z**2).sum(), lambda z: 2 * (z**2).sum(), torch.arange(1.0, 6.0))
+    assert exact == pytest.approx(0.5)
+    single = gradient_errors(Case(SMALL, kinds=("mse",)), rows=4)
+    half = gradient_errors(Case(replace(SMALL, dtype="bfloat16")), rows=4)
+    assert {"ce", "was reference", "was fused", "was in place", "mse fused"} == single.keys()
+    assert max(single.values()) < 1e-6 < 1e-4 < half["was fused"] < 4e-3
+
+
+@pytest.mark.parametrize("part", ["loss", "linear"])
+def test_a_case(part: str) -> None:
+    said: list[str] = []
+    rows = run_case(Case(SMALL, part, ignored=0.5), 3, said.append)
+    assert rows[0]["loss"] == "ce"
+    assert rows[0]["ratio"] == 1
+    assert {row["ignored"] for row in rows} == {0.5}
+    assert all(row["peak_mib"] >= 0 and row["rounds"] == 3 for row in rows)
+    assert len(said) == 1 + len(rows)
+    assert said[0].startswith(f"{part} 2x8x100 float32 share 0.8 threads 1 heap cold ignored 0.5")
+
+
+@pytest.mark.slow
+def test_a_step() -> None:
+    rows = run_case(Case(replace(SMALL, vocab=2100, share=0.3), "step"), 2, [].append)
+    assert [row["loss"] for row in rows] == ["ce", "ce auto", "ntl_was reference", "ntl_was auto"]
+
+
+def test_more_than_there_is_room_for_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.os, "sysconf", lambda name: 1)
+    said: list[str] = []
+    assert run_case(Case(SMALL), 3, said.append) == []
+    assert said == ["skipped 2x8x100 float32: it needs 0.0 GiB, and 0.0 are free"]
+
+
+def test_mistakes_are_one_line() -> None:
+    with pytest.raises(UserError, match=r"--rounds 1: the spread needs at least 2"):
+        run_all(SHAPES, "cpu", 1)
