@@ -1,0 +1,111 @@
+"""A sweep on Slurm whose jobs are killed all the time, against the records of one that was left alone.
+
+    python tests/launch/soak.py --table 2 --every 20 --expected outputs --folder soak
+
+Starts a Slurm of one node (`slurm_cluster`), sweeps a table at scale=tiny, and meanwhile every so many seconds strikes
+a random job that runs: one half dies of SIGKILL, its run resumed when the same command is given again; the other half
+goes back into the queue. Ends with the number of strikes and with the runs whose records differ from the expected ones,
+if any, in anything but times, memory, commit and machine.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from slurm_cluster import call, cluster
+
+from ntl.config.composition import CONFIG_DIR
+from ntl.launch.pool import worker_environment
+
+ROOT = CONFIG_DIR.parent
+MAY_DIFFER = ("wall_time_s", "peak_memory_bytes", "git", "device", "overrides", "packages")
+JOBS = ["hydra.launcher.cpus_per_task=2", "hydra.launcher.mem_gb=1", "hydra.launcher.array_parallelism=2"]
+
+
+def strike(chance: random.Random) -> str | None:
+    """What was done to one of the jobs that run, None where none does."""
+    running = call("squeue", "--me", "-h", "-r", "-t", "R", "-o", "%A", check=False).split()
+    if not running:
+        return None
+    job = chance.choice(running)
+    if chance.random() < 0.5:
+        call("scancel", "--signal=KILL", "--full", job, check=False)
+        return "killed"
+    call("scontrol", "requeue", job, check=False)
+    return "requeued"
+
+
+def hurry() -> None:
+    """A job that went back into the queue would wait for two minutes."""
+    for job in call("squeue", "--me", "-h", "-r", "-t", "PD", "-o", "%A %r", check=False).splitlines():
+        number, _, reason = job.partition(" ")
+        if reason == "BeginTime":
+            call("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
+
+
+def differences(expected: Path, found: Path) -> list[str]:
+    """The fields of a record that are not as expected."""
+    records: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in (expected, found)]
+    first, second = ({key: value for key, value in record.items() if key not in MAY_DIFFER} for record in records)
+    return [key for key in first.keys() | second.keys() if first.get(key) != second.get(key)]
+
+
+def sweep(table: str, folder: Path, every: float, chance: random.Random) -> Counter[str]:
+    """Give the command again until it ends well; what was done meanwhile."""
+    done: Counter[str] = Counter()
+    command = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), f"table={table}", "scale=tiny", "launcher=slurm"]
+    environment = {**worker_environment(os.environ, threads=1), "WANDB_MODE": "disabled"}
+    while True:
+        done["commands"] += 1
+        with (folder / "log").open("ab") as log:
+            process = subprocess.Popen([*command, *JOBS], cwd=folder, stdout=log, stderr=log, env=environment)
+        struck = time.monotonic()
+        while process.poll() is None:
+            time.sleep(1)
+            hurry()
+            if time.monotonic() - struck >= every:
+                struck = time.monotonic()
+                if (what := strike(chance)) is not None:
+                    done[what] += 1
+                    records = len(list(folder.glob("outputs/*/record.json")))
+                    print(f"{dict(done)}, {records} records", file=sys.stderr, flush=True)
+        if process.returncode == 0:
+            return done
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--table", default="2")
+    parser.add_argument("--every", type=float, default=20, help="seconds between strikes")
+    parser.add_argument("--expected", type=Path, required=True, help="run folders of a sweep that was left alone")
+    parser.add_argument("--folder", type=Path, required=True, help="where to sweep; runs that are there are not made")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    expected = chosen.expected.resolve()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ntl-slurm-") as place, cluster(Path(place)):
+        done = sweep(chosen.table, chosen.folder, chosen.every, random.Random(chosen.seed))
+    found = sorted(chosen.folder.glob("outputs/*/record.json"))
+    wrong = 0
+    for path in found:
+        other = expected / path.parent.name / "record.json"
+        differing = differences(other, path) if other.is_file() else ["not expected"]
+        if differing:
+            wrong += 1
+            print(f"{path.parent.name}: {', '.join(differing)}")
+    minutes = (time.monotonic() - started) / 60
+    print(f"{len(found)} records, {wrong} differ; {dict(done)} in {minutes:.0f} min")
+    return int(wrong > 0 or not found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
