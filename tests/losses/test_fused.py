@@ -5,7 +5,7 @@ import torch
 from loss_cases import DIGITS
 from torch import Tensor
 
-from ntl.losses import ce_ntl
+from ntl.losses import ce_ntl, linear_ce_ntl
 
 LABELS = torch.tensor([7, 1, -100, 5, 0, 12])
 
@@ -90,6 +90,27 @@ def test_float16_keeps_its_gradient_until_the_loss_scale_arrives() -> None:
     assert leaf.grad is not None
     assert exact.grad is not None
     torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_gradient_scaler_takes_its_factor_back(linear: bool) -> None:
+    """One scaled step of SGD is the step of the reference, unscaled."""
+    weights = []
+    for implementation, enabled in (("fused", True), ("reference", False)):
+        torch.manual_seed(0)
+        hidden = torch.randn(6, 5)
+        weight = torch.randn(13, 5, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=enabled)
+        if linear:
+            joint = linear_ce_ntl(hidden, weight, LABELS, DIGITS, implementation=implementation)
+        else:
+            joint = ce_ntl(hidden @ weight.t(), LABELS, DIGITS, implementation=implementation)
+        scaler.scale(joint.total).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        weights.append(weight.detach())
+    torch.testing.assert_close(*weights)
 
 
 def test_a_gradient_beyond_float16_saturates() -> None:

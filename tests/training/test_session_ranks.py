@@ -43,10 +43,13 @@ def _lines(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accumulated", [1, 2])
-def test_two_ranks_compute_what_one_process_does(accumulated: int, settings, small, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("accumulated", "implementation"), [(1, "auto"), (2, "auto"), (1, "fused"), (2, "linear")])
+def test_two_ranks_compute_what_one_process_does(
+    accumulated: int, implementation: str, settings, small, tmp_path: Path
+) -> None:
     shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
     batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]
+    batches.append(f"loss.implementation={implementation}")
     command, config = _on_two_ranks(settings, tmp_path / "two", *shared, *batches)
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
