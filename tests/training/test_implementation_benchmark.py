@@ -1,6 +1,7 @@
 """The benchmark of the implementations: what is compared computes the same, and every case says what it is."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from ntl.training.implementation_benchmark import (
     run_all,
     run_case,
 )
-from ntl.training.loss_benchmark import Setting
+from ntl.training.loss_benchmark import Setting, main
 
 SMALL = Setting(batch=2, length=8, vocab=100)
 
@@ -88,4 +89,16 @@ def test_more_than_there_is_room_for_is_skipped(monkeypatch: pytest.MonkeyPatch)
 
 def test_mistakes_are_one_line() -> None:
     with pytest.raises(UserError, match=r"--rounds 1: the spread needs at least 2"):
-        run_all(SHAPES, "cpu", 1)
+        next(run_all(SHAPES, "cpu", 1))
+
+
+def test_every_case_is_written_as_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command, up to a case that fails."""
+    found = iter([[{"loss": "ce", "ratio": 1.0}], [{"loss": "was", "ratio": 0.5}]])
+    monkeypatch.setattr(module, "cases", lambda shapes, device: [Case(Setting(vocab=shapes[0][2]))] * 3)
+    monkeypatch.setattr(module, "run_case", lambda case, rounds, say: next(found))
+    with pytest.raises(RuntimeError):  # a generator's StopIteration
+        main(["--implementations", "--shapes", "1x2x30", "--rounds", "2", "--out", str(tmp_path / "rows.csv")])
+    assert (tmp_path / "rows.csv").read_text().splitlines()[1:] == ["loss,ratio", "ce,1.0", "was,0.5"]
+    with pytest.raises(SystemExit):
+        main(["--implementations", "--shapes", "1x2x3"])

@@ -275,11 +275,15 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     return found
 
 
-def run_all(shapes: Sequence[tuple[int, int, int]], device: str, rounds: int) -> list[Row]:
-    """All `cases`; progress goes to standard error. UserError for a device that is not there or too few rounds."""
+def run_all(shapes: Sequence[tuple[int, int, int]], device: str, rounds: int) -> Iterator[list[Row]]:
+    """Those of one of the `cases` after the other; progress goes to standard error.
+
+    UserError for a device that is not there or too few rounds.
+    """
     check(device, rounds)
     say = partial(print, file=sys.stderr, flush=True)
-    return [row for case in cases(shapes, device) for row in run_case(case, rounds, say)]
+    for case in cases(shapes, device):
+        yield run_case(case, rounds, say)
 
 
 def _labels(case: Case) -> tuple[NumberVocabulary, Tensor]:

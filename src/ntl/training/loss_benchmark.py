@@ -276,11 +276,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.implementations:
         from ntl.training.implementation_benchmark import SHAPES, run_all
 
-        rows += run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds)
+        for of_case in run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds):
+            rows += of_case
+            if chosen.out and rows:  # it takes long: what is measured is kept
+                write_csv(chosen.out, rows)
     for share in () if chosen.implementations else chosen.shares:
         setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab, share)
         rows += benchmark(setting, chosen.losses, chosen.rounds)
-    if chosen.out:
+    if chosen.out and not chosen.implementations:
         write_csv(chosen.out, rows)
     if chosen.json:
         print(json.dumps(rows, indent=1))
