@@ -21,7 +21,7 @@ from ntl.training import run
 GROUPS = ("model", "tokenizer", "loss", "dataset")
 MODELS = [name for name in choices("model") if "tiny" in name]
 FAMILY = {name: compose([f"model={name}"]).model.family for name in MODELS}
-MOST_RUNS = 60
+MOST_RUNS = 72
 Choice = tuple[str, str, str, str]
 Pair = tuple[tuple[str, str], tuple[str, str]]
 
