@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.identity import plain
+from ntl.config.identity import plain, recorded
 from ntl.config.table import BlockSpec, RowSpec, ScaleSpec, TableSpec, load_table_spec, table_names
 from ntl.results import build_table, missing_runs, table_runs
 from ntl.results.match import parse_value, plan_block, plan_table, row_records
@@ -158,7 +158,7 @@ def test_every_run_of_every_table_composes_and_finds_its_own_row(make_record, na
         for item in (item for item in plans if item.overrides):
             run = item.run(item.seeds[0])
             config = compose(run)
-            records.append(make_record("x", config.seed, {}, id=run_id(config), overrides=run, config=plain(config)))
+            records.append(make_record("x", config.seed, {}, id=run_id(config), overrides=run, config=recorded(config)))
     assert len({record.id for record in records}) == len(records)
     rows = [row for block in build_table(spec, records, scale).blocks for row in block.rows if not row.spec.constant]
     assert [list(row.records.values()) for row in rows] == [[record] for record in records]

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ntl.config import UserError
+from ntl.config.identity import NOT_RECORDED
 from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.results.record import RunRecord
 
@@ -139,6 +140,8 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
 def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
     if key == "beside":
         return pinned == "none" or pinned in config.get("beside", {})
+    if key in NOT_RECORDED:
+        return True
     node: Any = config
     for part in key.split("."):
         if not isinstance(node, Mapping) or part not in node:
