@@ -116,6 +116,7 @@ def test_interleaved() -> None:
     assert interleaved(parts) == [("a", "1"), ("c", "3"), ("b", "2"), ("d", "4")]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
     dataset = Arithmetic(ArithmeticConfig())

@@ -8,6 +8,7 @@ import pytest
 from ntl.launch import reproduce
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 1])
 def test_published_records_count(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     calls: list[Any] = []

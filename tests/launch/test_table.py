@@ -12,6 +12,7 @@ from ntl.launch import Report, complete_tables
 from ntl.results import table_runs
 
 
+@pytest.mark.slow
 def test_the_quickstart_table_is_completed_printed_and_written(target: str, tmp_path: Path) -> None:
     total = len(table_runs(load_table_spec("quickstart"), "tiny"))
 

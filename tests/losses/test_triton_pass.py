@@ -46,6 +46,7 @@ TOLERANCE = {
 }
 
 
+@pytest.mark.slow
 @needs_triton
 @compiled
 def test_the_kernel_in_the_interpreter() -> None:

@@ -28,6 +28,7 @@ def without_torch(name: str, *arguments: str | Path) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
 
 
+@pytest.mark.slow
 def test_tables_of_hundreds_of_records_without_torch(tmp_path: Path, make_record) -> None:
     for loss in ("ce", "ce_digits", "ntl_was", "ntl_crps"):
         for seed in range(1, 101):

@@ -23,6 +23,7 @@ def everything(make_record, name: str, scale: str):
     return build_table(name, made, scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "scale"), [(n, s) for n in table_names() for s in load_table_spec(n).scales])
 def test_every_form_of_every_table_names_every_row(make_record, name: str, scale: str) -> None:
     table = everything(make_record, name, scale)

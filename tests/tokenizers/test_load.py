@@ -10,6 +10,7 @@ from ntl.config import UserError
 from ntl.tokenizers import load_tokenizer, tokenizer_fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["t5", "gpt2"])
 def test_two_generations_of_saving_keep_the_behaviour(

@@ -171,6 +171,7 @@ def test_what_a_model_requires_agrees_with_its_estimate(name: str) -> None:
         assert estimate(config, memory_gib=int(size) * 1e9 / 2**30 - 1)["largest_batch"] >= 4
 
 
+@pytest.mark.slow
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     main(["model=gpt2_small", "--json", "loss=ce"])
     assert json.loads(capsys.readouterr().out)["parameters"] == 124_439_808

@@ -65,6 +65,7 @@ def test_data_that_changed_before_a_resume(how: str, split: str, small, run_inte
         assert read_record(again).metrics == read_record(straight).metrics
 
 
+@pytest.mark.slow
 def test_other_data_is_trained_on_with_resume_never(small, run_interrupted, tmp_path: Path) -> None:
     data = tmp_path / "data"
     config = small("trainer.max_steps=8", f"data_dir={data}")

@@ -58,6 +58,7 @@ def straight(made: dict[str, Outcome], small, outcome) -> Callable[[str], Outcom
     return get
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [pytest.param("plateau", marks=pytest.mark.slow), "cosine"])
 def test_the_same_config_and_seed_give_the_same_record(schedule: str, small, outcome, straight, tmp_path: Path) -> None:
     again = outcome(small(*SHARED, *SCHEDULES[schedule], f"output_dir={tmp_path / 'again'}"))

@@ -60,6 +60,7 @@ def test_an_evaluation_at_the_last_step_is_not_made_twice(small) -> None:
     assert read_record(path).metrics["validation/ce"] == pytest.approx(last, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
 @pytest.mark.parametrize("file", ["optimizer.pt", "trainer_state.json"])
 def test_a_disk_that_is_full_while_saving(file: str, small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +121,7 @@ def _numbers(value: object) -> Iterator[float]:
         yield value
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back(
     small, run_interrupted, without_times, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

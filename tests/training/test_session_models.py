@@ -101,6 +101,7 @@ def test_activations_computed_twice_change_nothing(model: str, make, tmp_path: P
         assert one == pytest.approx(other, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_router_loss_is_part_of_the_total(make) -> None:
     """total = CE + weight x NTL + coefficient x router loss, whatever the batch is divided into."""
     totals = []

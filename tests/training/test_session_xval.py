@@ -59,6 +59,7 @@ def test_a_run_and_its_predictions_again(paper_compat: str, xval) -> None:
     assert (tokenizer.paper_compat, model.config.paper_compat) == (paper_compat == "true",) * 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(xval, run_interrupted, tmp_path: Path) -> None:
     settings = ["model.dropout=0.1"]
     expected = read_record(run(xval(*settings)))

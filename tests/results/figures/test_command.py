@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from matplotlib.figure import Figure
 
 from ntl.config.figure import figure_names, load_figure_spec
@@ -23,6 +24,7 @@ def test_figures_of_the_published_records() -> None:
     assert {"figure1b", "figure2", "figure3", "figureA1", "figureA2", "figureA4", "tiny_losses"} <= set(names)
 
 
+@pytest.mark.slow
 def test_without_records_the_figures_of_the_losses_are_left_and_torch_is_not_needed(tmp_path: Path) -> None:
     words = ["make_figures.py", "--records", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
     code = (

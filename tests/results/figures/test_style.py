@@ -16,6 +16,7 @@ def drawing(value: float = 1.0) -> Drawing:
     return Drawing("a", "Title", figure, "Caption.", ("pdf", "png", "svg"))
 
 
+@pytest.mark.slow
 def test_the_same_figure_is_the_same_file_whatever_the_user_has_set(tmp_path: Path, monkeypatch) -> None:
     with style():
         first = [path.read_bytes() for path in write(drawing(), tmp_path / "first")]

@@ -13,6 +13,7 @@ from ntl.results.report.command import RESULTS, main
 ROOT = RESULTS.parent
 
 
+@pytest.mark.slow
 def test_the_report_of_the_published_records_without_torch(tmp_path: Path) -> None:
     words = ["make_report.py", "--out", str(tmp_path / "report.html")]
     code = (

@@ -56,6 +56,7 @@ def compare(page: Page, weights: tuple[float, ...], label: int) -> None:
         assert shown[name] == pytest.approx(numbers, rel=1e-6, abs=1e-6), (name, weights, label)
 
 
+@pytest.mark.slow
 def test_examples_have_pythons_values_and_gradients(open_page: Opener) -> None:
     page = open_page()
     for number, example in enumerate(EXAMPLES):

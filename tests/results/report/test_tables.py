@@ -3,11 +3,14 @@
 import re
 from collections.abc import Callable
 
+import pytest
+
 from ntl.config.table import load_table_spec, table_names
 from ntl.results import RunRecord
 from ntl.results.report.tables import RULE_LABELS, VIEWS, compute, section
 
 
+@pytest.mark.slow
 def test_every_table_and_scale_is_filled_or_named(some_records: list[RunRecord]) -> None:
     filled, empty = compute(some_records)
     every = {(name, scale) for name in table_names() for scale in load_table_spec(name).scales}
