@@ -71,7 +71,7 @@ def install(call: Callable[..., int], listing: str) -> int:
     if call(["pip", "install", "--quiet", "--disable-pip-version-check", "uv"], environment) == 0:
         # --compile-bytecode: once here on all cores, instead of in the first import of every worker.
         options = ["--python", sys.executable, "--compile-bytecode", *uv_options(config)]
-        if call(["uv", "pip", "install", "--compile-bytecode", *options, *WANTED], uv_environment(config, environment)) == 0:
+        if call(["uv", "pip", "install", *options, *WANTED], uv_environment(config, environment)) == 0:
             return 0
     print("install: uv did not do it, going on with pip, which takes a few minutes.", flush=True)
     return call(["pip", "install", "--disable-pip-version-check", *WANTED], environment)
