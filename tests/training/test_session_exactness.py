@@ -59,7 +59,7 @@ def straight(made: dict[str, Outcome], small, outcome) -> Callable[[str], Outcom
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", [pytest.param("plateau", marks=pytest.mark.slow), "cosine"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_same_config_and_seed_give_the_same_record(schedule: str, small, outcome, straight, tmp_path: Path) -> None:
     again = outcome(small(*SHARED, *SCHEDULES[schedule], f"output_dir={tmp_path / 'again'}"))
     assert again == straight(schedule)
@@ -70,7 +70,7 @@ def test_the_same_config_and_seed_give_the_same_record(schedule: str, small, out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["plateau", "cosine"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_number_of_data_workers_does_not_matter(schedule: str, small, outcome, straight, tmp_path: Path) -> None:
     workers = ["trainer.num_workers=2", f"output_dir={tmp_path / 'workers'}"]
     expected, expected_lines, expected_weights = straight(schedule)

@@ -48,7 +48,8 @@ def make(settings: Callable[..., list[str]]) -> Callable[..., Config]:
     return compose_small
 
 
-@pytest.mark.parametrize("model", [pytest.param(model, marks=pytest.mark.slow) for model in SMALL_MODELS])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SMALL_MODELS)
 def test_interrupted_resumed_and_decoded_again(model: str, make, run_interrupted, tmp_path: Path) -> None:
     straight, broken = make(model), make(model, f"output_dir={tmp_path / 'broken'}")
     run(straight)

@@ -17,9 +17,9 @@ from ntl.config.identity import NOT_RECORDED
 from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.results.record import RunRecord
 
-# Where a run happens, not what it computes (ntl.config.identity leaves them out of the id); the seed is matched apart.
-# A reading beside the run's own adds metrics and changes none.
-PLACES = {"resume", "output_dir", "data_dir", "device", "tracking", "hydra", "seed", "beside", "probe_steps"}
+# What a run computes does not depend on these; the seed is matched apart. A reading beside the run's own adds metrics
+# and changes none.
+PLACES = {*NOT_RECORDED, "hydra", "seed", "beside"}
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 

@@ -25,6 +25,9 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
+from ntl.config import compose
+from ntl.config.objective import NextTokenConfig
+from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import ce_ntl, linear_ce_ntl
 from ntl.numbers import NumberVocabulary
 from ntl.training.loss_benchmark import (
@@ -38,8 +41,12 @@ from ntl.training.loss_benchmark import (
     number_vocabulary,
     short,
 )
+from ntl.training.objectives.next_token import NextToken
+from ntl.training.objectives.parts import Joint
+from ntl.training.objectives.terms import LossTerms
+from ntl.training.trainer import mean
 
-WEIGHT, IGNORED, HIDDEN, LARGE = 0.3, -100, 512, 2**28
+WEIGHT, HIDDEN, LARGE = 0.3, 512, 2**28
 SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155), (8, 1024, 151_936))
 DTYPES = ("float32", "bfloat16")
 OTHER_KINDS = ("ce", "mse", "mae", "huber", "crps", "was_cdf", "was_vocab", "digit_ce", "number_level", "gce")
@@ -180,18 +187,12 @@ def linear_calls(case: Case) -> dict[str, Call]:
 
 def step_calls(case: Case) -> dict[str, Call]:
     """A step of AdamW on T5-Small of random weights: transformers' own CE, and CE + NTL-WAS as training computes it."""
-    from ntl.config import compose
-    from ntl.config.objective import NextTokenConfig
-    from ntl.training.objectives.next_token import NextToken
-    from ntl.training.objectives.terms import LossTerms
-
     vocab, labels = _labels(case)
     network: Any = T5ForConditionalGeneration(T5Config(vocab_size=case.setting.vocab))
     network.config.decoder_start_token_id = 0
     network.to(case.setting.device).train()
     optimizer = torch.optim.AdamW(network.parameters())
     inputs, mask = labels.roll(1, dims=1), torch.ones_like(labels)
-    counts = torch.stack([(labels != IGNORED).sum(), (~vocab.values[labels].isnan()).sum()])
 
     def finish(loss: Tensor) -> None:
         loss.backward()
@@ -201,13 +202,14 @@ def step_calls(case: Case) -> dict[str, Call]:
     def ours(loss: str, implementation: str) -> None:
         terms = LossTerms.from_config(compose([f"loss={loss}", f"loss.implementation={implementation}"]).loss, vocab)
         objective = NextToken(NextTokenConfig(), model=network, terms=terms, number_vocab=vocab).train()
-        calls[f"{loss} {implementation}"] = lambda: finish(total(objective, terms.weight))
+        calls[f"{loss} {implementation}"] = lambda: finish(total(objective))
 
-    def total(objective: Any, weight: float) -> Tensor:
+    def total(objective: NextToken) -> Tensor:
+        labelled, numbers = counts = objective.count(labels)
         found = objective(inputs, mask, labels, decoder_input_ids=inputs, counts=counts)
-        if hasattr(found, "total"):
+        if isinstance(found, Joint):
             return found.total
-        return found.ce_sum / counts[0] + weight * found.ntl_sum / counts[1].clamp(min=1)
+        return mean(found.ce_sum, labelled) + objective.terms.weight * mean(found.ntl_sum, numbers)
 
     calls: dict[str, Call] = {
         BASELINE: lambda: finish(network(input_ids=inputs, attention_mask=mask, labels=labels).loss)
@@ -251,7 +253,8 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     """A row for each implementation; none, which is said, where the memory of this machine is too small."""
     setting = case.setting
     shape = f"{setting.batch}x{setting.length}x{setting.vocab} {setting.dtype}"
-    size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize
+    count = setting.batch * setting.length * setting.vocab
+    size = count * getattr(torch, setting.dtype).itemsize
     if setting.device == "cpu" and (room := os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) < 5 * size:
         say(f"skipped {shape}: it needs {5 * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
         return []
@@ -265,7 +268,7 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     common = {**asdict(setting), "threads": case.threads, "heap": case.heap, "ignored": case.ignored}
     clock = time.process_time if case.threads == 1 else time.perf_counter
     # A setting of a billion logits takes seconds a call.
-    rounds = max(3, min(rounds, rounds * LARGE // (size // getattr(torch, setting.dtype).itemsize)))
+    rounds = max(3, min(rounds, rounds * LARGE // count))
     found = []
     for row in measure(CALLS[case.part](case), setting.device, rounds, clock):
         row |= {"logits_mib": size / 2**20, "gradient_error": errors.get(row["loss"])}
@@ -290,5 +293,5 @@ def _labels(case: Case) -> tuple[NumberVocabulary, Tensor]:
     vocab = number_vocabulary(case.setting.vocab)
     labels = draw_labels(case.setting, vocab)
     flat = labels.view(-1)
-    flat[torch.randperm(len(flat))[: round(case.ignored * len(flat))]] = IGNORED
+    flat[torch.randperm(len(flat))[: round(case.ignored * len(flat))]] = IGNORE_INDEX
     return vocab.to(case.setting.device), labels.to(case.setting.device)

@@ -14,7 +14,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
@@ -32,6 +32,7 @@ from ntl.config.objective import NextTokenConfig
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import LossTerms
+from ntl.training.trainer import mean
 
 BASELINE = "ce"
 Call = Callable[[], Any]
@@ -106,16 +107,8 @@ def step_calls(setting: Setting, terms: Mapping[str, LossTerms]) -> dict[str, Ca
     """loss -> one optimizer step of a GPT-2 of two layers of width 64, whose head has ``setting.vocab`` tokens."""
     vocab = number_vocabulary(setting.vocab).to(setting.device)
     labels = draw_labels(setting, number_vocabulary(setting.vocab)).to(setting.device)
-    shape = GPT2Config(
-        vocab_size=setting.vocab,
-        n_positions=setting.length,
-        n_embd=64,
-        n_layer=2,
-        n_head=2,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
+    size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
+    shape = GPT2Config(**size, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     network: Any = GPT2LMHeadModel(shape)
     network.to(setting.device)
     optimizer = torch.optim.AdamW(network.parameters())
@@ -126,8 +119,8 @@ def step_calls(setting: Setting, terms: Mapping[str, LossTerms]) -> dict[str, Ca
 
         def step() -> None:
             parts = objective(inputs, mask, labels)
-            ntl = one.weight * parts.ntl_sum / parts.ntl_count.clamp(min=1)
-            (parts.ce_sum / parts.ce_count + ntl).backward()
+            ntl = one.weight * mean(parts.ntl_sum, parts.ntl_count)
+            (mean(parts.ce_sum, parts.ce_count) + ntl).backward()
             optimizer.step()
             optimizer.zero_grad()
 
@@ -182,8 +175,8 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = 
         for name in names[first:] + names[:first]:
             times[name].append(seconds(calls[name], device, clock))
     for name, call in calls.items():
-        ratios = [one / other for one, other in zip(times[name], times[BASELINE], strict=True)]
-        low, middle, high = quantiles(ratios, n=4, method="inclusive")
+        pairs = zip(times[name], times[BASELINE], strict=True)
+        low, middle, high = quantiles((one / other for one, other in pairs), n=4, method="inclusive")
         yield {
             "loss": name,
             "seconds": median(times[name]),
@@ -241,7 +234,7 @@ def remark() -> str:
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """The rows under a line of versions."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="") as stream:
+    with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(f"# {remark()}\n")
         writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -272,23 +265,34 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--implementations", action="store_true", help="compare ways to compute CE + NTL instead")
     parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="of --implementations")
     chosen = parser.parse_args(argv)
-    rows: list[Row] = []
-    if chosen.implementations:
-        from ntl.training.implementation_benchmark import SHAPES, run_all
-
-        for of_case in run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds):
-            rows += of_case
-            if chosen.out and rows:  # it takes long: what is measured is kept
-                write_csv(chosen.out, rows)
-    for share in () if chosen.implementations else chosen.shares:
-        setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab, share)
-        rows += benchmark(setting, chosen.losses, chosen.rounds)
-    if chosen.out and not chosen.implementations:
-        write_csv(chosen.out, rows)
+    rows = _implementations(chosen) if chosen.implementations else _losses(chosen)
     if chosen.json:
         print(json.dumps(rows, indent=1))
-    if chosen.json or chosen.implementations:  # those were told one by one
-        return
+    elif not chosen.implementations:  # those were told one by one
+        _show(rows)
+
+
+def _losses(chosen: argparse.Namespace) -> list[Row]:
+    setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
+    settings = [replace(setting, share=share) for share in chosen.shares]
+    rows = [row for one in settings for row in benchmark(one, chosen.losses, chosen.rounds)]
+    if chosen.out:
+        write_csv(chosen.out, rows)
+    return rows
+
+
+def _implementations(chosen: argparse.Namespace) -> list[Row]:
+    from ntl.training.implementation_benchmark import SHAPES, run_all
+
+    rows: list[Row] = []
+    for of_case in run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds):
+        rows += of_case
+        if chosen.out and rows:  # it takes long: what is measured is kept
+            write_csv(chosen.out, rows)
+    return rows
+
+
+def _show(rows: Sequence[Row]) -> None:
     for row in rows:
         print(
             f"share {row['share']:<4g} {row['part']:<17} {row['loss']:<12} {1000 * row['seconds']:9.3f} ms  "
