@@ -2,12 +2,16 @@
 
     python tests/launch/soak.py --table 2 --every 20 --folder soak
     python tests/launch/soak.py --table 2 --every 20 --folder soak --expected outputs
+    python tests/launch/soak.py --table 3 --kills 5 --folder killed
 
 Starts a Slurm of one node (`slurm_cluster`), sweeps a table at scale=tiny, and meanwhile every so many seconds strikes
 a random job that runs: one half dies of SIGKILL, its run resumed when the same command is given again; the other half
-goes back into the queue. Ends with the number of strikes and with the runs whose records differ from the expected ones,
-if any, in anything but times, memory, commit and machine. Expected are the published records, which only a processor
-of the kind they name gives again to the last digit, or those of run folders.
+goes back into the queue. With --kills there is no Slurm: the command itself, with all its workers, is killed as often,
+each time after half a minute to two minutes.
+
+Ends with the number of strikes and with the runs whose records differ from the expected ones, if any, in anything but
+times, memory, commit and machine. Expected are the published records, which only a processor of the kind they name
+gives again to the last digit, or those of run folders.
 """
 
 import argparse
@@ -22,6 +26,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from processes import kill
 from slurm_cluster import call, cluster
 
 from ntl.config.composition import CONFIG_DIR
@@ -60,15 +65,43 @@ def differences(expected: Path, found: Path) -> list[str]:
     return [key for key in first.keys() | second.keys() if first.get(key) != second.get(key)]
 
 
+def start(table: str, folder: Path, *settings: str) -> "subprocess.Popen[bytes]":
+    """The command, in the folder, whose log gets what it prints."""
+    command = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), f"table={table}", "scale=tiny", *settings]
+    environment = {**worker_environment(os.environ, threads=1), "WANDB_MODE": "disabled"}
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
+
+
+def tell(done: Counter[str], folder: Path) -> None:
+    """What was done, and how many records there are."""
+    records = len(list(folder.glob("outputs/*/record.json")))
+    print(f"{dict(done)}, {records} records", file=sys.stderr, flush=True)
+
+
+def killed(table: str, folder: Path, kills: int, chance: random.Random) -> Counter[str]:
+    """Kill the command as often, then let it end; what was done."""
+    done: Counter[str] = Counter()
+    while True:
+        done["commands"] += 1
+        process = start(table, folder)
+        try:
+            ended = process.wait(chance.uniform(30, 120) if done["killed"] < kills else None)
+        except subprocess.TimeoutExpired:
+            kill(process)
+            done["killed"] += 1
+            tell(done, folder)
+        else:
+            if ended == 0:
+                return done
+
+
 def sweep(table: str, folder: Path, every: float, chance: random.Random) -> Counter[str]:
     """Give the command again until it ends well; what was done meanwhile."""
     done: Counter[str] = Counter()
-    command = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), f"table={table}", "scale=tiny", "launcher=slurm"]
-    environment = {**worker_environment(os.environ, threads=1), "WANDB_MODE": "disabled"}
     while True:
         done["commands"] += 1
-        with (folder / "log").open("ab") as log:
-            process = subprocess.Popen([*command, *JOBS], cwd=folder, stdout=log, stderr=log, env=environment)
+        process = start(table, folder, "launcher=slurm", *JOBS)
         struck = time.monotonic()
         while process.poll() is None:
             time.sleep(1)
@@ -77,8 +110,7 @@ def sweep(table: str, folder: Path, every: float, chance: random.Random) -> Coun
                 struck = time.monotonic()
                 if (what := strike(chance)) is not None:
                     done[what] += 1
-                    records = len(list(folder.glob("outputs/*/record.json")))
-                    print(f"{dict(done)}, {records} records", file=sys.stderr, flush=True)
+                    tell(done, folder)
         if process.returncode == 0:
             return done
 
@@ -87,6 +119,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--table", default="2")
     parser.add_argument("--every", type=float, default=20, help="seconds between strikes")
+    parser.add_argument("--kills", type=int, help="without Slurm: how often the command itself is killed")
     parser.add_argument("--expected", type=Path, default=ROOT / "results" / "runs", help="ID.json or ID/record.json")
     parser.add_argument("--folder", type=Path, required=True, help="where to sweep; runs that are there are not made")
     parser.add_argument("--seed", type=int, default=0)
@@ -94,8 +127,12 @@ def main() -> int:
     expected = chosen.expected.resolve()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ntl-slurm-") as place, cluster(Path(place)):
-        done = sweep(chosen.table, chosen.folder, chosen.every, random.Random(chosen.seed))
+    chance = random.Random(chosen.seed)
+    if chosen.kills is None:
+        with tempfile.TemporaryDirectory(prefix="ntl-slurm-") as place, cluster(Path(place)):
+            done = sweep(chosen.table, chosen.folder, chosen.every, chance)
+    else:
+        done = killed(chosen.table, chosen.folder, chosen.kills, chance)
     found = sorted(chosen.folder.glob("outputs/*/record.json"))
     wrong = 0
     for path in found:

@@ -3,15 +3,14 @@
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import kill
 
 from ntl.config.composition import CONFIG_DIR
 from ntl.launch.pool import worker_environment
@@ -60,22 +59,6 @@ def start(folder: Path) -> "subprocess.Popen[str]":
         env={**worker_environment(os.environ, threads=1), "CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled"},
         start_new_session=True,
     )
-
-
-def descendants(pid: int) -> list[int]:
-    try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-    return [*children, *(further for child in children for further in descendants(child))]
-
-
-def kill(process: "subprocess.Popen[str]") -> None:
-    """All at once: workers have sessions of their own, so that the group is not enough."""
-    for pid in [process.pid, *descendants(process.pid)]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.communicate()
 
 
 def lines_logged(folder: Path) -> int:

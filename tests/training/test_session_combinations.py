@@ -5,6 +5,7 @@ alone are 77 pairs: of these as many are run as 60 runs hold.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from ntl.training import run
 
 GROUPS = ("model", "tokenizer", "loss", "dataset")
 MODELS = [name for name in choices("model") if "tiny" in name]
-FAMILY = {name: compose([f"model={name}"]).model.family for name in MODELS}
 MOST_RUNS = 72
 Choice = tuple[str, str, str, str]
 Pair = tuple[tuple[str, str], tuple[str, str]]
@@ -52,9 +52,14 @@ SHORT = [
 ]
 
 
+@cache
+def family(model: str) -> str:
+    return compose([f"model={model}"]).model.family
+
+
 def pairs(choice: Choice) -> set[Pair]:
     model, *others = choice
-    named = list(zip(("family", *GROUPS[1:]), (FAMILY[model], *others), strict=True))
+    named = list(zip(("family", *GROUPS[1:]), (family(model), *others), strict=True))
     return {*combinations(named, 2), (("model", model), ("model", model))}
 
 
@@ -65,9 +70,9 @@ def legal() -> list[Choice]:
     return [
         (model, tokenizer, loss, dataset)
         for model, tokenizer, loss, dataset in product(MODELS, choices("tokenizer"), losses, answers)
-        if tokenizer in FAMILIES[FAMILY[model]].tokenizers
-        and FAMILIES[FAMILY[model]].head in losses[loss]
-        and answers[dataset] in FAMILIES[FAMILY[model]].answers
+        if tokenizer in FAMILIES[family(model)].tokenizers
+        and FAMILIES[family(model)].head in losses[loss]
+        and answers[dataset] in FAMILIES[family(model)].answers
     ]
 
 

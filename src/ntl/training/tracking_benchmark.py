@@ -1,0 +1,151 @@
+"""``scripts/benchmark_tracking.py``: does training wait for W&B? With the real client, while its service misbehaves.
+
+Each training is a process of its own, because the client keeps what it was told first. All of them take turns, and
+ratios to ``tracking=none`` are taken within a turn, so that what slows the machine slows both. What counts is the time
+of all steps after the first ones, waiting included.
+"""
+
+import argparse
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ntl.config import compose
+from ntl.training.benchmark import Clock
+from ntl.training.session import Session
+from ntl.training.tracking import METRICS, MetricsFile, mirror
+
+NONE = "tracking=none"
+SECONDS_PER_CALL = 30.0
+Environment = Mapping[str, str]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Refuses the key, after a while."""
+
+    seconds = 0.0
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        time.sleep(self.seconds)
+        try:
+            self.send_response(401)
+            self.end_headers()
+        except OSError:  # who asked has gone
+            self.close_connection = True
+
+    do_GET = do_POST
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+class _SlowHandler(_Handler):
+    seconds = SECONDS_PER_CALL
+
+
+def _online(port: int) -> dict[str, str]:
+    key = "0" * 40
+    return {"WANDB_MODE": "online", "WANDB_API_KEY": key, "WANDB_BASE_URL": f"http://127.0.0.1:{port}"}
+
+
+@contextmanager
+def services() -> Iterator[dict[str, Environment]]:
+    """name -> the environment in which the client finds such a service; `NONE` has none."""
+    with ExitStack() as stack:
+        ports = []
+        for handler in (_Handler, _SlowHandler):
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+            server.daemon_threads, server.block_on_close = True, False
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            ports.append(server.server_port)
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            ports.append(gone.getsockname()[1])
+        refuses, slow, unreachable = map(_online, ports)
+        yield {
+            NONE: {},
+            "offline": {"WANDB_MODE": "offline"},
+            "refuses the key": refuses,
+            f"{SECONDS_PER_CALL:g} s a call": slow,
+            "unreachable": unreachable,
+        }
+
+
+def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> float:
+    """The mean over all steps but the first ``warm_up`` of a training by our line."""
+    os.environ |= environment
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        config = compose([*overrides, f"output_dir={folder}", "tracking=wandb" if environment else NONE])
+        clock = Clock()
+        trainer = Session(config, Path(folder) / "run", say=lambda line: None).trainer([clock])
+        trainer.args.set_save("no")
+        # Nobody reads what the client warns of.
+        with closing(mirror(config, "benchmark", Path(folder), lambda line: None)) as tracker:
+            trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
+            trainer.train()
+        return mean_step(clock.ends, warm_up)
+
+
+def mean_step(ends: Sequence[float], warm_up: int) -> float:
+    """Of all steps after as many, from when each ended."""
+    return (ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up)
+
+
+def _in_a_process(*arguments: Any) -> float:
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(seconds_per_step, arguments)
+
+
+def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[str, Any]]:
+    """A row a service: the median time of a step, its ratio to `NONE` of the same turn and the quartiles of that."""
+    settings = [*overrides, f"trainer.max_steps={steps}"]
+    times: dict[str, list[float]] = {}
+    with services() as found, tempfile.TemporaryDirectory() as data:
+        names = list(found)
+        _in_a_process([*settings, f"data_dir={data}"], {}, 1)  # prepares the data and fills the file cache
+        for turn in range(rounds):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                seconds = _in_a_process([*settings, f"data_dir={data}"], found[name], max(1, steps // 5))
+                times.setdefault(name, []).append(seconds)
+    rows = []
+    for name in names:
+        ratios = [one / other for one, other in zip(times[name], times[NONE], strict=True)]
+        low, middle, high = quantiles(ratios, n=4, method="inclusive")
+        ratio = {"ratio": middle, "ratio_low": low, "ratio_high": high}
+        rows.append({"service": name, "step_s": median(times[name]), **ratio, "steps": steps, "rounds": rounds})
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print, or with ``--json`` dump, a row for each service."""
+    parser = argparse.ArgumentParser(prog="benchmark_tracking.py", description=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example model=t5_tiny")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(argv)
+    rows = compare(chosen.overrides, steps=chosen.steps, rounds=chosen.rounds)
+    if chosen.json:
+        print(json.dumps(rows, indent=1))
+        return
+    title = f"Training beside W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
+    table = Table("W&B", "ms a step", "ratio", "quartiles", title=title)
+    for row in rows:
+        quartiles = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"
+        table.add_row(row["service"], f"{1000 * row['step_s']:.2f}", f"{row['ratio']:.3f}", quartiles)
+    Console().print(table)
