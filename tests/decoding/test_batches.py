@@ -1,13 +1,15 @@
 """Answers in the order of the examples, whatever the order they are read in."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from ntl.config import DecodingConfig
-from ntl.decoding.batches import Answer, Example, in_batches
+from ntl.decoding.batches import Example, in_batches
+from ntl.decoding.journal import Answer, Journal
 
 LENGTHS = [2, 5, 1, 5, 3]
 
@@ -16,7 +18,7 @@ class Model(torch.nn.Module):
     device = torch.device("cpu")
 
 
-def run(batch_size: int, model: torch.nn.Module | None = None) -> SimpleNamespace:
+def run(batch_size: int, model: torch.nn.Module | None = None, journal: Journal | None = None) -> SimpleNamespace:
     seen = SimpleNamespace(batches=[], done=[], answers=[], model=model or Model())
 
     def read(batch: Sequence[Example], inputs: object) -> list[Answer]:
@@ -32,6 +34,7 @@ def run(batch_size: int, model: torch.nn.Module | None = None) -> SimpleNamespac
         examples=examples,
         collate=lambda batch: {"input_ids": torch.zeros(len(batch), 1)},
         progress=seen.done.append,
+        journal=journal,
         read=read,
     )
     return seen
@@ -46,6 +49,20 @@ def test_long_ones_first_and_answers_in_order(size: int, batches: list[list[int]
     assert seen.batches == batches
     assert seen.done == done
     assert [answer.text for answer in seen.answers] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2, 3])
+def test_batches_of_a_journal_are_not_read_again(batches: int, tmp_path: Path) -> None:
+    path = tmp_path / "answers"
+    whole = run(2, journal=Journal(path, {}))
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 1 + 3
+    path.write_bytes(b"".join(lines[: 1 + batches]))
+    seen = run(2, journal=Journal(path, {}))
+    assert seen.batches == whole.batches[batches:]
+    assert seen.done == whole.done[batches:]
+    assert seen.answers == whole.answers
+    assert path.read_bytes().splitlines(keepends=True) == lines
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -7,7 +7,8 @@ import torch
 from transformers import GenerationConfig
 
 from ntl.config import DecodingConfig
-from ntl.decoding.batches import Answer, Collate, Example, in_batches
+from ntl.decoding.batches import Collate, Example, in_batches
+from ntl.decoding.journal import Answer, Journal
 
 
 def _until_end(ids: list[int], end: int) -> list[int]:
@@ -23,6 +24,7 @@ def generate(
     collate: Collate,
     max_new_tokens: int,
     progress: Callable[[int], None] = lambda done: None,
+    journal: Journal | None = None,
 ) -> list[Answer]:
     """One answer per example, in the order of the examples.
 
@@ -33,6 +35,7 @@ def generate(
             padded on the left.
         max_new_tokens: Used where the config says 0; from the training data, never from the test answers.
         progress: Told how many examples are done after each batch.
+        journal: Keeps what is answered; what it has already is not read again.
     """
     search = GenerationConfig(
         num_beams=config.num_beams,
@@ -49,4 +52,6 @@ def generate(
         rows = [_until_end(ids, tokenizer.eos_token_id) for ids in output[:, skipped:].tolist()]
         return [Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids) for ids in rows]
 
-    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)
+    return in_batches(
+        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
+    )

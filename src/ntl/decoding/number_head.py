@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from ntl.config.decoding import NumberHeadConfig
-from ntl.decoding.batches import Answer, Collate, Example, in_batches
+from ntl.decoding.batches import Collate, Example, in_batches
+from ntl.decoding.journal import Answer, Journal
 from ntl.numbers import format_number
 
 
@@ -23,6 +24,7 @@ def read_sequences(
     collate: Collate,
     max_new_tokens: int = 0,
     progress: Callable[[int], None] = lambda done: None,
+    journal: Journal | None = None,
 ) -> list[Answer]:
     """A sequence classifier's one output, in the answers' own unit, to ``config.decimals`` decimals."""
 
@@ -30,7 +32,9 @@ def read_sequences(
         outputs_B = model(**inputs, use_cache=False).logits.squeeze(-1)
         return [Answer(write_value(value, config.decimals), []) for value in outputs_B.double().tolist()]
 
-    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)
+    return in_batches(
+        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
+    )
 
 
 def read_masks(
@@ -42,6 +46,7 @@ def read_masks(
     collate: Collate,
     max_new_tokens: int = 0,
     progress: Callable[[int], None] = lambda done: None,
+    journal: Journal | None = None,
 ) -> list[Answer]:
     """The number head at the mask, off the scale sign(x) ln(1 + |x|), to ``config.decimals`` decimals.
 
@@ -62,7 +67,9 @@ def read_masks(
         values = (scaled_B.sign() * scaled_B.abs().expm1()).tolist()
         return [answer(example, value) for example, value in zip(batch, values, strict=True)]
 
-    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)
+    return in_batches(
+        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
+    )
 
 
 def write_value(value: float, decimals: int) -> str:

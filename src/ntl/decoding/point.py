@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from ntl.config.decoding import TreeConfig
-from ntl.decoding.batches import Answer, Collate, Example, in_batches
+from ntl.decoding.batches import Collate, Example, in_batches
 from ntl.decoding.grammar import NumberTokens
+from ntl.decoding.journal import Answer, Journal
 from ntl.decoding.number_head import write_value
 from ntl.decoding.tree import read_numbers
 from ntl.numbers import parse_number
@@ -97,6 +98,7 @@ def _decode(
     collate: Collate,
     max_new_tokens: int,
     progress: Callable[[int], None] = lambda done: None,
+    journal: Journal | None = None,
 ) -> list[Answer]:
     tokens = NumberTokens.from_tokenizer(tokenizer, model.device)
 
@@ -119,4 +121,6 @@ def _decode(
         )
         return [answer(numbers) for numbers in found]
 
-    return in_batches(config, model=model, examples=examples, collate=collate, progress=progress, read=read)
+    return in_batches(
+        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from ntl.config import DecodingConfig
 from ntl.config.identity import plain
 from ntl.results import read_record, write_record
-from ntl.training.prediction import decode_beside
+from ntl.training.prediction import decode_beside, forget_answers
 from ntl.training.restore import restore
 from ntl.training.session import Say
 
@@ -22,4 +22,5 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
     record = read_record(record_path)
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
     metrics = {**record.metrics, **decode_beside(session, list(readings))}
+    forget_answers(record_path.parent)
     write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)

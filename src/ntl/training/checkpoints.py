@@ -51,6 +51,11 @@ def write_manifest(folder: Path) -> None:
     _sync(folder.parent)
 
 
+def digest(folder: Path) -> str:
+    """The sha256 of the manifest, and so of every file; "" without one."""
+    return _sha256(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
+
+
 def is_whole(folder: Path) -> bool:
     """Whether every file that the manifest names is there, unchanged."""
     try:

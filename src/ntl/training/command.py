@@ -52,7 +52,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     # Mistakes show before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
     from ntl.training.checkpoints import step_of
-    from ntl.training.prediction import check_lengths, decode_splits, predictions_name
+    from ntl.training.prediction import check_lengths, decode_splits, forget_answers, predictions_name
     from ntl.training.restore import restore
 
     session, checkpoint = restore(folder, overrides, say)
@@ -66,6 +66,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     check_lengths(session)
     with one_line_when_full(folder):
         decode_splits(session, session.dataset.test_splits, path)
+    forget_answers(folder, path.stem)
     say(f"Predictions: {path}")
     return path
 

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 from ntl.config import DecodingConfig, UserError
 from ntl.config.identity import plain
 from ntl.config.target import locate
+from ntl.decoding.journal import Journal
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.training.progress import DecodingLines
-from ntl.training.ranks import from_all, is_first, my_share
+from ntl.training.ranks import from_all, is_first, my_share, rank_and_size
 
 if TYPE_CHECKING:
     from ntl.training.session import Session
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
+JOURNAL = ".answers"
 # What a record keeps of a decoding that is not its own: a record is small.
 BESIDE_METRICS = (
     "accuracy",
@@ -84,7 +86,8 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
     """Decode every example of the splits, write the predictions file, and score it from what was written.
 
     ``decoding`` is the run's own unless another is given. Of several processes each decodes its share; the first one
-    writes and scores, and the others get None.
+    writes and scores, and the others get None. Where the weights are a checkpoint's, what was answered before a kill is
+    not decoded again, until `forget_answers`.
     """
     config = decoding or session.config.decoding
     rows: list[dict[str, Any]] = []
@@ -92,6 +95,7 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
     for split in splits:
         texts, examples = session.rows(split), session.encoded(split)
         share = my_share(len(texts))
+        journal = _journal(session, split, path, config) if session.weights else None
         mine = locate(config._target_)(
             config,
             model=session.model,
@@ -99,7 +103,8 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
             examples=[examples[index] for index in share],
             collate=session.collator.prompts,
             max_new_tokens=max_new_tokens(session),
-            progress=DecodingLines(session.say, split, len(share)),
+            progress=DecodingLines(session.say, split, len(share), len(journal.answers) if journal else 0),
+            journal=journal,
         )
         predictions = from_all(mine)
         if predictions is None:
@@ -126,6 +131,26 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
     }
     write_predictions(path, header, rows)
     return score_predictions(path)
+
+
+def _journal(session: "Session", split: str, path: Path, config: DecodingConfig) -> Journal:
+    rank, size = rank_and_size()
+    key = {
+        "weights": session.weights,
+        "decoding": plain(config),
+        "max_new_tokens": max_new_tokens(session),
+        "examples": session.dataset.content_key(split, session.data_dir),
+    }
+    journal = Journal(path.with_name(f".{path.stem}.{split}.{rank}-of-{size}{JOURNAL}"), key)
+    if journal.answers:
+        session.say(f"decoding {split}: {len(journal.answers):,} are answered already")
+    return journal
+
+
+def forget_answers(folder: Path, predictions: str = "*") -> None:
+    """What was kept for the predictions file of this stem, or for all: they are whole."""
+    for path in folder.glob(f".{predictions}.*{JOURNAL}"):
+        path.unlink(missing_ok=True)
 
 
 def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:

@@ -49,12 +49,16 @@ class ProgressLines(TrainerCallback):
 
 
 class DecodingLines:
-    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done."""
+    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done.
 
-    def __init__(self, say: Callable[[str], None], split: str, total: int) -> None:
+    ``known`` of them were when it began.
+    """
+
+    def __init__(self, say: Callable[[str], None], split: str, total: int, known: int = 0) -> None:
         self.say = say
         self.split = split
         self.total = total
+        self.known = known
         self.started = self.last_line = time.monotonic()
 
     def __call__(self, done: int) -> None:
@@ -63,5 +67,5 @@ class DecodingLines:
         if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
             return
         self.last_line = now
-        left = (self.total - done) * (now - self.started) / done
+        left = (self.total - done) * (now - self.started) / (done - self.known)
         self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")

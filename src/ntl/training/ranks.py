@@ -12,7 +12,8 @@ Item = TypeVar("Item")
 _ABSENT = object()
 
 
-def _rank_and_size() -> tuple[int, int]:
+def rank_and_size() -> tuple[int, int]:
+    """Of this process and of how many."""
     if not distributed.is_initialized():
         return 0, 1
     return distributed.get_rank(), distributed.get_world_size()
@@ -20,7 +21,7 @@ def _rank_and_size() -> tuple[int, int]:
 
 def is_first() -> bool:
     """Whether this process writes and speaks for all."""
-    return _rank_and_size()[0] == 0
+    return rank_and_size()[0] == 0
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -30,13 +31,13 @@ def is_sharded(model: nn.Module) -> bool:
 
 def my_share(count: int) -> range:
     """The indices below ``count`` that this process does: every n-th, so that all have equally long ones."""
-    rank, size = _rank_and_size()
+    rank, size = rank_and_size()
     return range(rank, count, size)
 
 
 def from_all(mine: Sequence[Item]) -> list[Item] | None:
     """The items of ``my_share`` of every process in the order of their indices, for the first; None for the others."""
-    rank, size = _rank_and_size()
+    rank, size = rank_and_size()
     if size == 1:
         return list(mine)
     shares: list[Any] | None = [None] * size if rank == 0 else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from ntl.config import UserError
 from ntl.config.restore import read_config
-from ntl.training.checkpoints import newest_whole
+from ntl.training.checkpoints import digest, newest_whole
 from ntl.training.session import Say, Session
 
 
@@ -26,6 +26,7 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
     config.model.pretrained = True
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     session = Session(config, folder, say=say)
+    session.weights = digest(checkpoint)
     model: Any = session.model
     model.to(session.device)
     return session, checkpoint

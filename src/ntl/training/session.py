@@ -25,12 +25,12 @@ from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import check_data, is_whole, keep_newest, newest_whole, steps_taken
+from ntl.training.checkpoints import check_data, digest, is_whole, keep_newest, newest_whole, steps_taken
 from ntl.training.damage import check_state
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
-from ntl.training.prediction import check_lengths, decode_beside, decode_splits
+from ntl.training.prediction import check_lengths, decode_beside, decode_splits, forget_answers
 from ntl.training.probe import Probe
 from ntl.training.progress import ProgressLines
 from ntl.training.ranks import whole_state
@@ -55,6 +55,8 @@ class Session:
         self.say = say
         self.data_dir = Path(config.data_dir)
         self.device = pick_device(config.device)
+        # The digest of the checkpoint that the model is, which names its weights; "" where no checkpoint is.
+        self.weights = ""
         self._encoded: dict[str, EncodedDataset] = {}
         transformers_logging.set_verbosity_error()
         transformers_logging.disable_progress_bar()
@@ -214,6 +216,7 @@ class Session:
             if stop.requested(trainer.args.device):
                 stop.hand_on()
                 raise KeyboardInterrupt
+            self.weights = digest(self.checkpoints / f"checkpoint-{trainer.state.global_step}")
             validation = _validate(trainer)
             seen = trainer.examples_and_tokens_seen()
             path = self.folder / "record.json"
@@ -224,6 +227,7 @@ class Session:
                 scores.metrics.update(beside)
                 seconds = time.monotonic() - started
                 record = build_record(self, trainer, validation, scores, git=git, seen=seen, seconds=seconds)
+                forget_answers(self.folder)
                 write_record(path, record)
                 # The newest is what predict.py decodes and what a longer run continues from.
                 keep_newest(self.checkpoints, self.config.trainer.keep_checkpoints_after)

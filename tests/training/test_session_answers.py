@@ -1,0 +1,58 @@
+"""A run that ends while it decodes goes on with the next batch, and its record is that of one that did not end."""
+
+from pathlib import Path
+
+import pytest
+
+from ntl.decoding.journal import Journal
+from ntl.training import run
+from ntl.training.command import predict
+
+BESIDE = ("beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.batch_size=16")
+# Batches of 30 examples: greedy, then by expectation.
+GREEDY, BY_EXPECTATION = 5, 2
+
+
+@pytest.mark.slow
+def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tmp_path: Path) -> None:
+    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'straight'}")
+    straight = run(config)
+    assert not list(straight.parent.glob(".*"))
+    add, decoded = Journal.add, []
+
+    def once(self: Journal, batch: list) -> None:
+        add(self, batch)
+        decoded.append(len(batch))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "add", once)
+    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'ended'}")
+    for _ in range(GREEDY + BY_EXPECTATION):
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    monkeypatch.setattr(Journal, "add", lambda self, batch: pytest.fail("decoded again"))
+    again = run(config)
+    assert decoded == [7, 7, 7, 7, 2, 16, 14]
+    assert "decoding test: 28 are answered already" in capsys.readouterr().out
+    assert without_times(again) == without_times(straight)
+    name = "predictions.jsonl"
+    assert (again.parent / name).read_bytes() == (straight.parent / name).read_bytes()
+    assert not list(again.parent.glob(".*"))
+
+
+def test_a_decoding_of_another_kind_begins_anew(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Journal.add
+
+    def once(self: Journal, batch: list) -> None:
+        add(self, batch)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "add", once)
+        with pytest.raises(KeyboardInterrupt):
+            predict(finished, ["decoding.batch_size=20", "decoding.max_new_tokens=3"])
+    said: list[str] = []
+    path = predict(finished, ["decoding.batch_size=10", "decoding.max_new_tokens=3"], say=said.append)
+    assert not any("already" in line for line in said)
+    assert path.is_file()
+    assert not list(finished.glob(".*"))
