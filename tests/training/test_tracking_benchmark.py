@@ -40,16 +40,18 @@ def test_the_mean_leaves_the_first_steps_out() -> None:
 def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     turns: dict[str, int] = {}
 
-    def fake(overrides: list[str], environment: dict[str, str], warm_up: int) -> float:
+    def fake(overrides: list[str], environment: dict[str, str], warm_up: int) -> tuple[float, float]:
         if "trainer.max_steps=50" not in overrides or warm_up == 1:
-            return 0.0
+            return 0.0, 0.0
         name = environment.get("WANDB_BASE_URL", environment.get("WANDB_MODE", NONE))
         turn = turns[name] = turns.get(name, 0) + 1
-        return 10.0**turn * {NONE: 1, "offline": 2}.get(name, 3)
+        seconds = 10.0**turn * {NONE: 1, "offline": 2}.get(name, 3)
+        return seconds, seconds * (1 - turn / 10)
 
     monkeypatch.setattr(module, "_in_a_process", fake)
     rows = {row["service"]: row for row in compare([], steps=50, rounds=3)}
     assert [row["ratio"] for row in rows.values()] == [1, 2, 3, 3, 3]
+    assert [(row["waits"], row["waits_at_most"]) for row in rows.values()] == [pytest.approx((0.2, 0.3))] * 5
     assert rows["offline"]["step_s"] == 200
     turns.clear()
     main(["--steps", "50", "--rounds", "2", "--json"])
@@ -63,5 +65,7 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch, capsys: py
 @pytest.mark.parametrize("environment", [{}, {"WANDB_MODE": "offline"}])
 def test_each_training_is_a_process_of_its_own(environment: dict[str, str], tmp_path: Path) -> None:
     before = dict(os.environ)
-    assert module._in_a_process([*SMALL, "trainer.max_steps=5", f"data_dir={tmp_path}"], environment, 1) > 0
+    seconds, worked = module._in_a_process([*SMALL, "trainer.max_steps=5", f"data_dir={tmp_path}"], environment, 1)
+    assert worked > 0
+    assert seconds > 0
     assert dict(os.environ) == before

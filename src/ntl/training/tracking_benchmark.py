@@ -1,8 +1,8 @@
 """``scripts/benchmark_tracking.py``: does training wait for W&B? With the real client, while its service misbehaves.
 
 Each training is a process of its own, because the client keeps what it was told first. All of them take turns, and
-ratios to ``tracking=none`` are taken within a turn, so that what slows the machine slows both. What counts is the time
-of all steps after the first ones, waiting included.
+ratios to ``tracking=none`` are taken within a turn, so that what slows the machine slows both. What a noisy machine
+leaves alone is the share of the time in which the training thread waits: the clock's less its processor time.
 """
 
 import argparse
@@ -86,19 +86,32 @@ def services() -> Iterator[dict[str, Environment]]:
         }
 
 
-def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> float:
-    """The mean over all steps but the first ``warm_up`` of a training by our line."""
+class Clocks(Clock):
+    """When each optimizer step ended, and how long its thread had worked by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worked: list[float] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at both."""
+        super().on_step_end(args, state, control, **kwargs)
+        self.worked.append(time.thread_time())
+
+
+def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> tuple[float, float]:
+    """By the clock and of the training thread: means over all steps but the first ``warm_up`` of our trainer."""
     os.environ |= environment
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         config = compose([*overrides, f"output_dir={folder}", "tracking=wandb" if environment else NONE])
-        clock = Clock()
+        clock = Clocks()
         trainer = Session(config, Path(folder) / "run", say=lambda line: None).trainer([clock])
         trainer.args.set_save("no")
         # Nobody reads what the client warns of.
         with closing(mirror(config, "benchmark", Path(folder), lambda line: None)) as tracker:
             trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
             trainer.train()
-        return mean_step(clock.ends, warm_up)
+        return mean_step(clock.ends, warm_up), mean_step(clock.worked, warm_up)
 
 
 def mean_step(ends: Sequence[float], warm_up: int) -> float:
@@ -106,15 +119,17 @@ def mean_step(ends: Sequence[float], warm_up: int) -> float:
     return (ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up)
 
 
-def _in_a_process(*arguments: Any) -> float:
+def _in_a_process(*arguments: Any) -> tuple[float, float]:
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(seconds_per_step, arguments)
 
 
 def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[str, Any]]:
-    """A row a service: the median time of a step, its ratio to `NONE` of the same turn and the quartiles of that."""
+    """A row a service: the median time of a step, its ratio to `NONE` of the same turn with quartiles, and the share
+    of it that the training thread waits, median and most.
+    """
     settings = [*overrides, f"trainer.max_steps={steps}"]
-    times: dict[str, list[float]] = {}
+    times: dict[str, list[tuple[float, float]]] = {}
     with services() as found, tempfile.TemporaryDirectory() as data:
         names = list(found)
         _in_a_process([*settings, f"data_dir={data}"], {}, 1)  # prepares the data and fills the file cache
@@ -124,10 +139,22 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[s
                 times.setdefault(name, []).append(seconds)
     rows = []
     for name in names:
-        ratios = [one / other for one, other in zip(times[name], times[NONE], strict=True)]
-        low, middle, high = quantiles(ratios, n=4, method="inclusive")
-        ratio = {"ratio": middle, "ratio_low": low, "ratio_high": high}
-        rows.append({"service": name, "step_s": median(times[name]), **ratio, "steps": steps, "rounds": rounds})
+        pairs = zip(times[name], times[NONE], strict=True)
+        low, middle, high = quantiles((one / other for (one, _), (other, _) in pairs), n=4, method="inclusive")
+        waits = [1 - worked / seconds for seconds, worked in times[name]]
+        rows.append(
+            {
+                "service": name,
+                "steps": steps,
+                "rounds": rounds,
+                "step_s": median(seconds for seconds, _ in times[name]),
+                "ratio": middle,
+                "ratio_low": low,
+                "ratio_high": high,
+                "waits": median(waits),
+                "waits_at_most": max(waits),
+            }
+        )
     return rows
 
 
@@ -144,8 +171,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(json.dumps(rows, indent=1))
         return
     title = f"Training beside W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    table = Table("W&B", "ms a step", "ratio", "quartiles", title=title)
+    table = Table("W&B", "ms a step", "ratio", "quartiles", "waits", "at most", title=title)
     for row in rows:
         quartiles = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"
-        table.add_row(row["service"], f"{1000 * row['step_s']:.2f}", f"{row['ratio']:.3f}", quartiles)
+        waits = f"{row['waits']:.2%}", f"{row['waits_at_most']:.2%}"
+        table.add_row(row["service"], f"{1000 * row['step_s']:.2f}", f"{row['ratio']:.3f}", quartiles, *waits)
     Console().print(table)
