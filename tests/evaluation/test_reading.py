@@ -79,6 +79,7 @@ def test_fractions_by_their_value(top: int, bottom: int) -> None:
     assert value == (Decimal(top * 10**6 // bottom) / 10**6 if finite else None)
 
 
+@pytest.mark.slow
 def test_long_texts_take_little_time() -> None:
     started = time.perf_counter()
     for text in ("1/" * 50_000, "9" * 100_000 + "½", "1\u00a0" * 50_000, "-$" * 50_000, "1 1/" * 30_000, " ½" * 50_000):

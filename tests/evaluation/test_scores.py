@@ -195,6 +195,7 @@ def test_what_cannot_be_scored(tmp_path, header, rows, message):
         score_predictions(tmp_path / "p.jsonl")
 
 
+@pytest.mark.slow
 def test_fifty_thousand_rows_take_seconds(tmp_path):
     rng = random.Random(0)
     rows = [

@@ -120,6 +120,7 @@ def test_t5_default_is_stock(t5_default: Tokenizer, sentencepiece_t5: SentencePi
     assert t5_default.tokenize("12345") == ["▁", "123", "45"]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_t5_digit_free_text_is_as_in_sentencepiece(
     t5: Tokenizer, sentencepiece_t5: SentencePieceProcessor, data_root: Path
@@ -161,6 +162,7 @@ def test_t5_arithmetic_round_trips_exactly(t5: Tokenizer, data_root: Path, every
     assert round_trip(t5, sample) == sample
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "questions", "answers"), [("train", 6, 114), ("test", 1, 16)])
 def test_t5_gsm8k_round_trips_where_t5_has_the_characters(

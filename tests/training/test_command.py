@@ -51,7 +51,8 @@ def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.C
     assert "unparsable" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["expectation", pytest.param("median", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["expectation", "median"])
 def test_a_number_of_the_model_s_own_distribution(name: str, finished: Path, small) -> None:
     """Also of a run that was trained so, which is the same run."""
     assert run_id(small(f"decoding={name}")) == finished.name

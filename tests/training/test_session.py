@@ -69,7 +69,14 @@ def test_a_finished_run_is_not_repeated(small, capsys: pytest.CaptureFixture[str
     assert "scripts/predict.py" in said
 
 
-@pytest.mark.parametrize(("stop_at", "bucketing"), [(3, "false"), (6, "false"), (7, "false"), (7, "true")])
+@pytest.mark.parametrize(
+    ("stop_at", "bucketing"),
+    [
+        (3, "false"),
+        (7, "true"),
+        *(pytest.param(step, "false", marks=pytest.mark.slow) for step in (6, 7)),
+    ],
+)
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     stop_at: int, bucketing: str, small, run_interrupted, tmp_path: Path
 ) -> None:

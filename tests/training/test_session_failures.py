@@ -40,7 +40,7 @@ def test_a_kill_while_decoding_costs_the_decoding_alone(finished: Path, small, m
     assert read_metrics(finished / METRICS)[:3] == lines[:3]
 
 
-@pytest.mark.parametrize("steps", [6, 11])
+@pytest.mark.parametrize("steps", [pytest.param(6, marks=pytest.mark.slow), 11])
 def test_a_kill_while_decoding_repeats_no_step_in_the_middle_of_an_epoch_either(steps: int, small) -> None:
     """An epoch has 6 steps. transformers itself would take one more of an epoch that was begun."""
     path = run(small(f"trainer.max_steps={steps}"))

@@ -17,6 +17,7 @@ from ntl.results.load import load_records
 ROOT = RESULTS.parent
 
 
+@pytest.mark.slow
 def test_figures_of_the_published_records() -> None:
     drawings, missing = draw_all(Source(load_records([RESULTS / "runs"]), RESULTS))
     names = [drawing.name for drawing in drawings]

@@ -13,6 +13,9 @@ from ntl.losses import digit_cross_entropy, ntl_crps, ntl_huber, ntl_mae, ntl_ms
 from ntl.numbers import NumberVocabulary
 from ntl.results.report.explorer import DIGITS, EXAMPLES
 
+# Each opens a browser.
+pytestmark = pytest.mark.slow
+
 Opener = Callable[..., Page]
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "ce": digit_cross_entropy,
@@ -56,7 +59,6 @@ def compare(page: Page, weights: tuple[float, ...], label: int) -> None:
         assert shown[name] == pytest.approx(numbers, rel=1e-6, abs=1e-6), (name, weights, label)
 
 
-@pytest.mark.slow
 def test_examples_have_pythons_values_and_gradients(open_page: Opener) -> None:
     page = open_page()
     for number, example in enumerate(EXAMPLES):

@@ -8,6 +8,9 @@ from playwright.sync_api import Page
 from ntl.results.report.command import RESULTS
 from ntl.results.report.figures import read_pictures
 
+# Each opens a browser.
+pytestmark = pytest.mark.slow
+
 Opener = Callable[..., Page]
 FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
@@ -16,7 +19,6 @@ def cell(page: Page, row: str) -> str:
     return page.locator("#table2-tiny tbody tr").filter(has_text=row).locator("td").first.inner_text()
 
 
-@pytest.mark.slow
 def test_switches_change_the_cells(open_page: Opener) -> None:
     page = open_page()
     row = "NTL-WAS, λ = 0.3"
@@ -71,7 +73,6 @@ def order(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 def test_the_keyboard_sorts_and_opens_runs(open_page: Opener) -> None:
     page = open_page()
     button = page.locator("#run-list th button", has_text="accuracy")
@@ -129,7 +130,6 @@ def test_what_a_record_says_stays_text(open_page: Opener) -> None:
     assert page.locator("img[src=x]").count() == 0
 
 
-@pytest.mark.slow
 def test_a_phone_needs_no_sideways_scrolling(open_page: Opener) -> None:
     page = open_page("all", width=360)
     assert page.evaluate(FITS)
