@@ -7,8 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +17,7 @@ from ntl.config import compose
 from ntl.results import read_record
 from ntl.training import run, tracking
 from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
+from ntl.training.tracking_benchmark import online, services
 
 STATE = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=[])
 
@@ -213,34 +212,12 @@ def test_training_waits_for_no_call_of_a_slow_service(
     assert "W&B did not answer within 0.1 s" in capsys.readouterr().out
 
 
-class _Refusing(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.send_response(401)
-        self.end_headers()
-
-    do_GET = do_POST
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("service", ["refuses the key", "is not there", "never answers"])
+@pytest.mark.parametrize("service", ["refuses the key", "unreachable", "never answers"])
 def test_the_real_client_online(service: str, tmp_path: Path) -> None:
     """In a process of its own, since the client keeps what it was told first, and so that its exit is seen, too."""
-    with ExitStack() as stack:
-        if service == "refuses the key":
-            server = stack.enter_context(HTTPServer(("127.0.0.1", 0), _Refusing))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            stack.callback(server.shutdown)
-            port = server.server_port
-        else:
-            # One that listens and never accepts, and one that has gone.
-            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port = listening.getsockname()[1]
-            if service == "is not there":
-                listening.close()
+    with services() as found, socket.create_server(("127.0.0.1", 0)) as listening:  # which never accepts
+        service_of = {**found, "never answers": online(listening.getsockname()[1])}
         program = f"""
 from pathlib import Path
 from ntl.config import compose
@@ -250,8 +227,7 @@ tracker.log({{"step": 1, "loss": 0.25}})
 tracker.finish({{}})
 print("ended")
 """
-        key = {"WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": f"http://127.0.0.1:{port}"}
-        command, environment = [sys.executable, "-c", program], {**os.environ, **key}
+        command, environment = [sys.executable, "-c", program], {**os.environ, **service_of[service]}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     told, ended = done.stdout.splitlines()

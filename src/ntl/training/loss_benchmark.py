@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from ntl.config import UserError, compose
 from ntl.config.composition import CONFIG_DIR
 from ntl.config.objective import NextTokenConfig
 from ntl.numbers import NumberVocabulary
+from ntl.training.benchmark import ratio_quartiles
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import LossTerms
 from ntl.training.trainer import mean
@@ -175,14 +176,10 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = 
         for name in names[first:] + names[:first]:
             times[name].append(seconds(calls[name], device, clock))
     for name, call in calls.items():
-        pairs = zip(times[name], times[BASELINE], strict=True)
-        low, middle, high = quantiles((one / other for one, other in pairs), n=4, method="inclusive")
         yield {
             "loss": name,
             "seconds": median(times[name]),
-            "ratio": middle,
-            "ratio_low": low,
-            "ratio_high": high,
+            **ratio_quartiles(times[name], times[BASELINE]),
             "peak_mib": peak_bytes(call, device) / 2**20,
         }
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ntl.config import compose
-from ntl.training.benchmark import Clock
+from ntl.training.benchmark import Clock, ratio_quartiles
 from ntl.training.session import Session
 from ntl.training.tracking import METRICS, MetricsFile, mirror
 
@@ -58,7 +58,8 @@ class _SlowHandler(_Handler):
     seconds = SECONDS_PER_CALL
 
 
-def _online(port: int) -> dict[str, str]:
+def online(port: int) -> dict[str, str]:
+    """The environment in which the client takes this port of ours for the service."""
     key = "0" * 40
     return {"WANDB_MODE": "online", "WANDB_API_KEY": key, "WANDB_BASE_URL": f"http://127.0.0.1:{port}"}
 
@@ -76,7 +77,7 @@ def services() -> Iterator[dict[str, Environment]]:
             ports.append(server.server_port)
         with socket.create_server(("127.0.0.1", 0)) as gone:
             ports.append(gone.getsockname()[1])
-        refuses, slow, unreachable = map(_online, ports)
+        refuses, slow, unreachable = map(online, ports)
         yield {
             NONE: {},
             "offline": {"WANDB_MODE": "offline"},
@@ -139,18 +140,15 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[s
                 times.setdefault(name, []).append(seconds)
     rows = []
     for name in names:
-        pairs = zip(times[name], times[NONE], strict=True)
-        low, middle, high = quantiles((one / other for (one, _), (other, _) in pairs), n=4, method="inclusive")
+        mine, others = ([seconds for seconds, _ in times[key]] for key in (name, NONE))
         waits = [1 - worked / seconds for seconds, worked in times[name]]
         rows.append(
             {
                 "service": name,
                 "steps": steps,
                 "rounds": rounds,
-                "step_s": median(seconds for seconds, _ in times[name]),
-                "ratio": middle,
-                "ratio_low": low,
-                "ratio_high": high,
+                "step_s": median(mine),
+                **ratio_quartiles(mine, others),
                 "waits": median(waits),
                 "waits_at_most": max(waits),
             }
