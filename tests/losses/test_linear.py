@@ -27,6 +27,7 @@ HEADS = {
     "cap": (True, {"logit_scale": 0.7, "softcap": 3.0}),
 }
 WIDTH, SIZE = 16, 7
+CPU_CHUNK_BYTES = chunks.CPU_CHUNK_BYTES
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +160,7 @@ def test_autocast_is_that_of_the_product() -> None:
 
 def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak memory beyond the inputs: the two gradients and one chunk of logits, 64 of 1,024 rows."""
-    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 4 << 20)
+    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", CPU_CHUNK_BYTES)
     rows, width, size = 1024, 4 * FASTER_FROM, 32
     hidden = torch.randn(rows, size, requires_grad=True)
     weight = torch.randn(width, size, requires_grad=True)

@@ -1,19 +1,21 @@
 """Loss and gradient of a few rows at a time, while they are in the processor's cache: what all fused forms share.
 
-Shape suffixes: V vocabulary, K number tokens, N all rows, C those of a chunk, M those whose number-token logits are
-read.
+Shape suffixes: V vocabulary, K number tokens, N all rows, C those at hand, B those of a chunk, M those whose
+number-token logits are read.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from ntl.losses.plan import NumberPart, Scales
 
-# Of logits in the type that is computed in. Larger ones leave a processor's cache; smaller ones pay for their calls.
-CPU_CHUNK_BYTES, GPU_CHUNK_BYTES = 4 << 20, 256 << 20
+# Of logits in the type that is computed in, on a CPU for each thread. Larger chunks leave the cache that a core has for
+# itself; smaller ones pay for their calls.
+CPU_CHUNK_BYTES, GPU_CHUNK_BYTES = 512 << 10, 256 << 20
 # A label's probability that gives the log-sum-exp to the last bit; below it the largest logit does.
 _SURE = 1e-30
 
@@ -25,39 +27,49 @@ class Rows:
     labels: (N,), a token id where ``counted``, any valid id elsewhere
     counted: (N,) bool, None where all are
     numbers: (M,) positions of ``part``'s rows, ascending; ``part.patch_MK`` is added at ``token_ids`` (K,)
+    logits_MK: the logits there, in the type that is computed in
     """
 
     labels: Tensor
     counted: Tensor | None
     numbers: Tensor
     token_ids: Tensor
+    logits_MK: Tensor
     part: NumberPart
     scales: Scales
 
-    def chunks(self, width: int, itemsize: int, start: int = 0, stop: int | None = None) -> "Iterator[Chunk]":
-        """Runs of the rows from ``start`` to ``stop``; one without a counted row is marked on a CPU, where that is free
-        to know.
-        """
-        size, device = len(self.labels) if stop is None else stop, self.labels.device
-        most = CPU_CHUNK_BYTES if device.type == "cpu" else GPU_CHUNK_BYTES
-        step = max(1, most // max(width * itemsize, 1))
-        edges = starts = [*range(start, size, step), size]
+    def between(self, start: int, stop: int) -> "Rows":
+        """The rows ``start`` ... ``stop`` - 1 alone."""
+        (numbers,) = self.number_slices([start, stop])
+        return replace(
+            self,
+            labels=self.labels[start:stop],
+            counted=None if self.counted is None else self.counted[start:stop],
+            numbers=self.numbers[numbers] - start,
+            logits_MK=self.logits_MK[numbers],
+            part=self.part.rows(numbers),
+        )
+
+    def number_slices(self, edges: list[int]) -> list[slice]:
+        """Which of M lie between one of these rows and the next."""
         if len(self.numbers) != len(self.labels):
-            edges = torch.searchsorted(self.numbers, torch.tensor(starts, device=device)).tolist()
-        on_cpu = device.type == "cpu"
-        for k, first in enumerate(starts[:-1]):
-            rows = slice(first, starts[k + 1])
-            empty = on_cpu and self.counted is not None and not bool(self.counted[rows].any())
-            yield Chunk(rows, slice(edges[k], edges[k + 1]), empty)
+            edges = torch.searchsorted(self.numbers, torch.tensor(edges, device=self.numbers.device)).tolist()
+        return [slice(*pair) for pair in pairwise(edges)]
+
+    def chunk_length(self, width: int) -> int:
+        """How many rows of logits are computed at a time."""
+        device, itemsize = self.labels.device.type, self.scales.base.itemsize
+        most = CPU_CHUNK_BYTES * torch.get_num_threads() if device == "cpu" else GPU_CHUNK_BYTES
+        return max(1, most // max(width * itemsize, 1))
+
+    def counted_chunks(self, length: int) -> Sequence[Tensor | None]:
+        """``counted`` of each chunk, None where all are."""
+        return [None] * max(1, -(-len(self.labels) // length)) if self.counted is None else self.counted.split(length)
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """``rows`` of N, ``numbers`` of M; ``empty`` where no row counts."""
-
-    rows: slice
-    numbers: slice
-    empty: bool
+def is_empty(counted_B: Tensor | None) -> bool:
+    """Whether no row counts; said on a CPU alone, where that is free to know."""
+    return counted_B is not None and counted_B.device.type == "cpu" and not bool(counted_B.any())
 
 
 def kept_type(logits: Tensor) -> torch.dtype:
@@ -65,73 +77,120 @@ def kept_type(logits: Tensor) -> torch.dtype:
     return torch.float32 if logits.dtype == torch.float16 else logits.dtype
 
 
-def label_logits(logits_CV: Tensor, rows: Rows, chunk: Chunk) -> Tensor:
-    """(C,): the logit of each label."""
-    return logits_CV.gather(-1, rows.labels[chunk.rows].unsqueeze(-1)).squeeze(-1)
+def label_logits(logits_CV: Tensor, rows: Rows) -> Tensor:
+    """(C,): the logit of each label, in the type that is computed in."""
+    return logits_CV.gather(-1, rows.labels.unsqueeze(-1)).squeeze(-1).to(rows.scales.base.dtype)
 
 
-def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows, chunk: Chunk) -> tuple[Tensor, Tensor]:
+def log_sum_exps(logits_CV: Tensor, rows: Rows) -> Tensor:
+    """(C,), without a gradient; of rows that do not count, anything."""
+    length = rows.chunk_length(logits_CV.shape[-1])
+    lse_C = rows.scales.base.new_zeros(len(logits_CV))
+    chunks = zip(logits_CV.split(length), lse_C.split(length), rows.counted_chunks(length), strict=True)
+    for logits_BV, lse_B, counted_B in chunks:
+        if not is_empty(counted_B):
+            torch.logsumexp(logits_BV.to(lse_B.dtype), dim=-1, out=lse_B)
+    return lse_C
+
+
+def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """Write the gradient of these rows' part of the total to ``out_CV``, which may be ``logits_CV`` itself.
 
-    Both in the type that is computed in. Returns, (C,) each, the base loss and the log-sum-exp.
+    Computed in the type of ``rows.scales``, whatever those two are. Returns, (C,) each, the base loss and the
+    log-sum-exp.
     """
-    labels_C1 = rows.labels[chunk.rows].unsqueeze(-1)
-    target_C = label_logits(logits_CV, rows, chunk)
-    at, ids, part = rows.numbers[chunk.numbers] - chunk.rows.start, rows.token_ids, rows.part
-    largest_C = logits_CV.amax(dim=-1) if logits_CV.data_ptr() == out_CV.data_ptr() else None
-    torch.softmax(logits_CV, dim=-1, out=out_CV)
-    lse_C = _log_sum_exp(logits_CV, out_CV, labels_C1, target_C, largest_C)
-    scale_C = rows.scales.base.expand(len(target_C))
-    if part.excess_MK is not None:
-        of_MK = out_CV[at.unsqueeze(-1), ids] * part.excess_MK[chunk.numbers] * rows.scales.number
-        scale_C = scale_C.index_add(0, at, -of_MK.sum(-1))
-    out_CV.mul_(scale_C.unsqueeze(-1))
-    hot_C = rows.scales.base.expand(len(target_C))
+    part, base, ids = rows.part, rows.scales.base, rows.token_ids
+    at_M1 = rows.numbers.unsqueeze(-1)
+    target_C = label_logits(logits_CV, rows)
+    likely_C, lse_C, scale_C, more_MK = _scaled_softmax(logits_CV, out_CV, rows, target_C)
+    hot_C = base.expand(len(target_C))
     if part.is_soft_M is not None:
-        hot_C = hot_C.index_put((at,), hot_C[at].masked_fill(part.is_soft_M[chunk.numbers], 0.0))
-    out_CV.scatter_add_(-1, labels_C1, -hot_C.unsqueeze(-1))
-    if part.excess_MK is not None:
-        out_CV[at.unsqueeze(-1), ids] += of_MK
-    if part.patch_MK is not None and len(at):
-        out_CV[at.unsqueeze(-1), ids] += part.patch_MK[chunk.numbers]
+        hot_C = hot_C.index_put((rows.numbers,), hot_C[rows.numbers].masked_fill(part.is_soft_M, 0.0))
+    label_C = likely_C * scale_C - hot_C
     if rows.counted is not None:
-        _clear(out_CV, ~rows.counted[chunk.rows])
-    return base_losses(lse_C, target_C, rows, chunk), lse_C
+        label_C = label_C.masked_fill(~rows.counted, 0.0)
+    every_C = torch.arange(len(label_C), device=label_C.device)
+    out_CV[every_C, rows.labels] = label_C.to(out_CV.dtype)  # scatter_ would copy all of a half type
+    if len(rows.numbers) and (part.patch_MK is not None or more_MK is not None):
+        if out_CV.dtype == base.dtype:
+            number_MK = out_CV[at_M1, ids]
+        else:  # what was stored is rounded
+            is_label_MK = ids == rows.labels[at_M1]
+            number_MK = (rows.logits_MK - lse_C[at_M1]).exp() * scale_C[at_M1] - hot_C[at_M1] * is_label_MK
+        for addend_MK in (more_MK, part.patch_MK):
+            number_MK = number_MK if addend_MK is None else number_MK + addend_MK
+        if rows.counted is not None:
+            number_MK = number_MK.masked_fill(~rows.counted[at_M1], 0.0)
+        out_CV[at_M1, ids] = number_MK.to(out_CV.dtype)
+    return base_losses(lse_C, target_C, rows), lse_C
 
 
-def base_losses(lse_C: Tensor, target_C: Tensor, rows: Rows, chunk: Chunk) -> Tensor:
+def _scaled_softmax(
+    logits_CV: Tensor, out_CV: Tensor, rows: Rows, target_C: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Write the softmax times each row's scale, 0 where a row does not count.
+
+    Returns the labels' probabilities, the log-sum-exps and the scales, (C,) each, and what a cost over the vocabulary
+    adds at the number tokens, (M, K) or None.
+    """
+    (count, width), dtype, excess_MK = logits_CV.shape, target_C.dtype, rows.part.excess_MK
+    length, on_cpu = rows.chunk_length(width), target_C.device.type == "cpu"
+    likely_C, lse_C, scale_C = torch.ones_like(target_C), torch.zeros_like(target_C), rows.scales.base.repeat(count)
+    more_MK = None if excess_MK is None else torch.empty_like(excess_MK)
+    numbers = [] if more_MK is None else rows.number_slices([*range(0, max(count, 1), length), count])
+    # One for all chunks: the pages of a fresh one cost more than the computation.
+    aside = out_CV.dtype != dtype or out_CV.data_ptr() == logits_CV.data_ptr()
+    work_BV = logits_CV.new_empty((min(length, count), width), dtype=dtype) if aside else None
+    columns = (column_C.unsqueeze(-1) for column_C in (rows.labels, likely_C, lse_C, scale_C))
+    views = zip(*(tensor.split(length) for tensor in (logits_CV, out_CV, *columns)), strict=True)
+    for chunk, counted_B in enumerate(rows.counted_chunks(length)):
+        logits_BV, out_BV, labels_B1, likely_B1, lse_B1, scale_B1 = next(views)
+        if is_empty(counted_B):
+            out_BV.zero_()
+            continue
+        softmax_BV = out_BV if work_BV is None else work_BV[: len(logits_BV)]
+        exact_BV = logits_BV if logits_BV.dtype == dtype else softmax_BV.copy_(logits_BV)
+        torch.softmax(exact_BV, dim=-1, out=softmax_BV)
+        torch.gather(softmax_BV, -1, labels_B1, out=likely_B1)
+        # The log-sum-exp follows from the label's own entry where that can be trusted: another pass costs more.
+        if not (on_cpu and bool((likely_B1 > _SURE).all())):
+            lse_B1.copy_(logits_BV.amax(-1, keepdim=True).to(dtype) - softmax_BV.amax(-1, keepdim=True).log())
+        if more_MK is not None and excess_MK is not None:
+            here = numbers[chunk]
+            at_B = rows.numbers[here] - chunk * length
+            mass_BK = softmax_BV[at_B.unsqueeze(-1), rows.token_ids]
+            more_MK[here] = mass_BK * excess_MK[here] * rows.scales.number
+            scale_B1.index_add_(0, at_B, -more_MK[here].sum(-1, keepdim=True))
+        if out_BV.dtype == dtype:
+            torch.mul(softmax_BV, scale_B1, out=out_BV)
+        else:  # faster than a product that converts
+            out_BV.copy_(softmax_BV.mul_(scale_B1))
+        if counted_B is not None:
+            _clear(out_BV, ~counted_B)
+    lse_C = (target_C - likely_C.log()).where(likely_C > _SURE, lse_C)
+    return likely_C, lse_C, scale_C, more_MK
+
+
+def base_losses(lse_C: Tensor, target_C: Tensor, rows: Rows) -> Tensor:
     """(C,): the base loss, 0 where a row does not count."""
     if rows.part.soft_M is not None and rows.part.is_soft_M is not None:
-        at, numbers = rows.numbers[chunk.numbers] - chunk.rows.start, chunk.numbers
-        soft_M = rows.part.soft_M.detach()[numbers].where(rows.part.is_soft_M[numbers], target_C[at])
-        target_C = target_C.index_put((at,), soft_M)
+        soft_M = rows.part.soft_M.detach().where(rows.part.is_soft_M, target_C[rows.numbers])
+        target_C = target_C.index_put((rows.numbers,), soft_M)
     losses_C = lse_C - target_C
-    return losses_C if rows.counted is None else losses_C.masked_fill(~rows.counted[chunk.rows], 0.0)
+    return losses_C if rows.counted is None else losses_C.masked_fill(~rows.counted, 0.0)
 
 
-def excess_losses(logits_MK: Tensor, lse_N: Tensor, rows: Rows) -> Tensor | None:
+def excess_losses(rows: Rows, lse_N: Tensor) -> Tensor | None:
     """(M,): text cost + Σ_k p_k c_k; None without such a term."""
     part = rows.part
     if part.excess_MK is None or part.text_M is None:
         return None
-    mass_MK = (logits_MK - lse_N[rows.numbers].unsqueeze(-1)).exp()
+    mass_MK = (rows.logits_MK - lse_N[rows.numbers].unsqueeze(-1)).exp()
     return part.text_M + (mass_MK * part.excess_MK).masked_fill(part.excess_MK == 0, 0.0).sum(-1)
 
 
-def _log_sum_exp(
-    logits_CV: Tensor, softmax_CV: Tensor, labels_C1: Tensor, target_C: Tensor, largest_C: Tensor | None
-) -> Tensor:
-    # From the label's own entry where it can be trusted: a pass over all of a row for the largest costs more.
-    likely_C = softmax_CV.gather(-1, labels_C1).squeeze(-1)
-    lse_C, sure_C = target_C - likely_C.log(), likely_C > _SURE
-    if sure_C.device.type == "cpu" and bool(sure_C.all()):
-        return lse_C
-    largest_C = logits_CV.amax(dim=-1) if largest_C is None else largest_C
-    return lse_C.where(sure_C, largest_C - softmax_CV.amax(dim=-1).log())
-
-
-def _clear(out_CV: Tensor, ignored_C: Tensor) -> None:
-    if ignored_C.device.type == "cpu":
-        out_CV.index_fill_(0, ignored_C.nonzero().squeeze(-1), 0.0)
+def _clear(out_BV: Tensor, ignored_B: Tensor) -> None:
+    if ignored_B.device.type == "cpu":
+        out_BV.index_fill_(0, ignored_B.nonzero().squeeze(-1), 0.0)
     else:  # the host must not wait for how many there are
-        out_CV.masked_fill_(ignored_C.unsqueeze(-1), 0.0)
+        out_BV.masked_fill_(ignored_B.unsqueeze(-1), 0.0)

@@ -10,23 +10,22 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.losses.chunks import Rows, base_losses, excess_losses, kept_type, label_logits, to_gradient
+from ntl.losses.chunks import Rows, base_losses, excess_losses, kept_type, label_logits, log_sum_exps, to_gradient
 from ntl.losses.plan import Problem, Scales
-from ntl.losses.rows import upcast
 
-# (logits (N, V), rows, the type computed in, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (N,).
-Pass = Callable[[Tensor, Rows, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]]
+# (logits (N, V), rows, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (N,).
+Pass = Callable[[Tensor, Rows, bool], tuple[Tensor, Tensor, Tensor]]
 
 
 def rows_to_pass(problem: Problem, scales: Scales, *, gradient: bool) -> Rows:
     """What a pass over the rows is told; ``scales`` () each."""
     part, ids = problem.part(scales, gradient=gradient), problem.number_vocab.token_ids
-    return Rows(problem.labels_N, problem.counted_N, problem.where.flat, ids, part, scales)
+    return Rows(problem.labels_N, problem.counted_N, problem.where.flat, ids, problem.logits_MK, part, scales)
 
 
-def number_losses(problem: Problem, rows: Rows, lse_N: Tensor) -> Tensor:
+def number_losses(rows: Rows, lse_N: Tensor) -> Tensor:
     """(M,): all number terms of each row, lse_N being the log-sum-exps of all rows."""
-    of_vocabulary = excess_losses(problem.logits_MK, lse_N, rows)
+    of_vocabulary = excess_losses(rows, lse_N)
     return rows.part.losses_M if of_vocabulary is None else rows.part.losses_M + of_vocabulary
 
 
@@ -34,13 +33,8 @@ def losses_alone(problem: Problem, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
     """(N,) base losses and (M,) number losses, without gradients."""
     one = torch.ones((), dtype=problem.logits_MK.dtype, device=logits_NV.device)
     rows = rows_to_pass(problem, Scales(one, one), gradient=False)
-    base_N, lse_N = one.new_zeros(len(logits_NV)), one.new_zeros(len(logits_NV))
-    for chunk in rows.chunks(logits_NV.shape[-1], one.itemsize):
-        if not chunk.empty:
-            logits_CV = upcast(logits_NV[chunk.rows])
-            lse_N[chunk.rows] = logits_CV.logsumexp(dim=-1)
-            base_N[chunk.rows] = base_losses(lse_N[chunk.rows], label_logits(logits_CV, rows, chunk), rows, chunk)
-    return base_N, number_losses(problem, rows, lse_N)
+    lse_N = log_sum_exps(logits_NV, rows)
+    return base_losses(lse_N, label_logits(logits_NV, rows), rows), number_losses(rows, lse_N)
 
 
 class FusedTotal(torch.autograd.Function):
@@ -51,8 +45,8 @@ class FusedTotal(torch.autograd.Function):
         ctx: Any, logits_NV: Tensor, problem: Problem, scales: Scales, inplace: bool, run: Pass
     ) -> tuple[Tensor, ...]:
         rows = rows_to_pass(problem, scales, gradient=True)
-        buffer_NV, base_N, lse_N = run(logits_NV, rows, scales.base.dtype, inplace)
-        number_M = number_losses(problem, rows, lse_N)
+        buffer_NV, base_N, lse_N = run(logits_NV, rows, inplace)
+        number_M = number_losses(rows, lse_N)
         ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
         if inplace:
             ctx.buffer = buffer_NV
@@ -81,10 +75,10 @@ class FusedEach(torch.autograd.Function):
     def forward(ctx: Any, logits_NV: Tensor, problem: Problem, weight: Tensor, run: Pass) -> tuple[Tensor, ...]:
         scales = Scales(torch.ones_like(weight), weight)
         rows = rows_to_pass(problem, scales, gradient=False)
-        buffer_NV, base_N, lse_N = run(logits_NV, rows, weight.dtype, False)
+        buffer_NV, base_N, lse_N = run(logits_NV, rows, False)
         ctx.save_for_backward(buffer_NV)
         ctx.problem, ctx.weight, ctx.dtype = problem, weight, logits_NV.dtype
-        number_M = number_losses(problem, rows, lse_N)
+        number_M = number_losses(rows, lse_N)
         total_N = base_N.index_add(0, problem.where.flat, weight * number_M)
         ctx.mark_non_differentiable(base_N, number_M)
         return total_N, base_N, number_M
@@ -101,27 +95,10 @@ class FusedEach(torch.autograd.Function):
         return _stored(gradient_NV, ctx.dtype), None, None, None
 
 
-def chunked_pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+def chunked_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient (N, V), the base losses (N,) and the log-sum-exps (N,)."""
-    kept = kept_type(logits_NV)
-    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept)
-    base_N, lse_N = (rows.scales.base.new_zeros(len(logits_NV)) for _ in range(2))
-    scratch = None
-    for chunk in rows.chunks(logits_NV.shape[-1], dtype.itemsize):
-        out_CV = buffer_NV[chunk.rows]
-        if chunk.empty:
-            out_CV.zero_()
-            continue
-        if kept == dtype and logits_NV.dtype == dtype:
-            losses = to_gradient(logits_NV[chunk.rows], out_CV, rows, chunk)
-        else:
-            # Allocated once: the pages of a fresh one cost more than the computation.
-            scratch = out_CV.new_empty(out_CV.shape, dtype=dtype) if scratch is None else scratch
-            work_CV = scratch[: len(out_CV)].copy_(logits_NV[chunk.rows])
-            losses = to_gradient(work_CV, work_CV, rows, chunk)
-            out_CV.copy_(work_CV)
-        base_N[chunk.rows], lse_N[chunk.rows] = losses
-    return buffer_NV, base_N, lse_N
+    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept_type(logits_NV))
+    return buffer_NV, *to_gradient(logits_NV, buffer_NV, rows)
 
 
 def _scaled(buffer_NV: Tensor, grad: Tensor, dtype: torch.dtype, last: bool) -> Tensor:

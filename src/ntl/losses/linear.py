@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.losses.chunks import Rows, base_losses, label_logits, to_gradient
+from ntl.losses.chunks import Rows, base_losses, label_logits, log_sum_exps, to_gradient
 from ntl.losses.fused import number_losses, rows_to_pass
 from ntl.losses.joint import JointLoss, SumCount, denominators_of, is_faster, joint_loss, scales_of
 from ntl.losses.plan import NumberPositions, Problem, Scales, check_labels
@@ -185,13 +185,14 @@ class _LinearTotal(torch.autograd.Function):
         base_N, lse_N = (scales.base.new_zeros(len(hidden_ND)) for _ in range(2))
         step = max(64, weight_VD.shape[1])  # then a chunk of logits is as large as the weight
         for start in range(0, len(hidden_ND), step):
-            chunk = slice(start, min(start + step, len(hidden_ND)))
+            stop = min(start + step, len(hidden_ND))
+            chunk = slice(start, stop)
             logits_CV = head.logits(hidden_ND[chunk])
-            base_N[chunk], lse_N[chunk] = _losses(logits_CV, rows, chunk, head.cap, any(wanted))
+            base_N[chunk], lse_N[chunk] = _losses(logits_CV, rows.between(start, stop), head.cap, any(wanted))
             if any(wanted):
                 gradients.add(logits_CV, chunk)
             del logits_CV  # before the next chunk's are made
-        number_M = number_losses(problem, rows, lse_N)
+        number_M = number_losses(rows, lse_N)
         ctx.save_for_backward(*gradients.done())
         base_sum, number_sum = base_N.sum(), number_M.sum()
         ctx.mark_non_differentiable(base_sum, number_sum)
@@ -208,22 +209,21 @@ class _LinearTotal(torch.autograd.Function):
         return (*scaled, None, None, None, None, None)
 
 
-def _losses(
-    logits_CV: Tensor, rows: Rows, span: slice, cap: float | None, with_gradient: bool
-) -> tuple[Tensor, Tensor]:
+def _losses(logits_CV: Tensor, rows: Rows, cap: float | None, with_gradient: bool) -> tuple[Tensor, Tensor]:
     """(C,) each, base losses and log-sum-exps; ``logits_CV`` become the gradient before the cap."""
+    if not with_gradient:
+        lse_C = log_sum_exps(logits_CV, rows)
+        return base_losses(lse_C, label_logits(logits_CV, rows), rows), lse_C
+    if cap is None:
+        return to_gradient(logits_CV, logits_CV, rows)
     base_C, lse_C = (logits_CV.new_empty(len(logits_CV)) for _ in range(2))
-    for chunk in rows.chunks(logits_CV.shape[-1], logits_CV.itemsize, span.start, span.stop):
-        here = slice(chunk.rows.start - span.start, chunk.rows.stop - span.start)
+    length = rows.chunk_length(logits_CV.shape[-1])  # a slope as large as all of them would double the memory
+    for start in range(0, len(logits_CV), length):
+        here = slice(start, min(start + length, len(logits_CV)))
         part_CV = logits_CV[here]
-        if with_gradient:
-            slope_CV = None if cap is None else 1 - (part_CV / cap).square()
-            base_C[here], lse_C[here] = to_gradient(part_CV, part_CV, rows, chunk)
-            if slope_CV is not None:
-                part_CV.mul_(slope_CV)
-        else:
-            lse_C[here] = part_CV.logsumexp(dim=-1)
-            base_C[here] = base_losses(lse_C[here], label_logits(part_CV, rows, chunk), rows, chunk)
+        slope_CV = 1 - (part_CV / cap).square()
+        base_C[here], lse_C[here] = to_gradient(part_CV, part_CV, rows.between(here.start, here.stop))
+        part_CV.mul_(slope_CV)
     return base_C, lse_C
 
 

@@ -8,7 +8,7 @@ scale, less one entry at the label, plus a patch at the number tokens. The patch
 Shape suffixes: V vocabulary, K number tokens, N all positions, M those whose number-token logits are read.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -61,6 +61,10 @@ class NumberPart:
     patch_MK: Tensor | None
     excess_MK: Tensor | None
     text_M: Tensor | None
+
+    def rows(self, which: slice) -> "NumberPart":
+        """Those of the M rows alone."""
+        return replace(self, **{name: part[which] for name, part in vars(self).items() if part is not None})
 
 
 @dataclass(frozen=True)

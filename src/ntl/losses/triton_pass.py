@@ -16,7 +16,7 @@ from ntl.losses.chunks import Rows, kept_type
 BLOCK, WARPS = 4096, 8
 
 
-def triton_pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+def triton_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
     """`ntl.losses.fused.chunked_pass` in one launch that the host does not wait for.
 
     logits_NV: float32, bfloat16 or float16. A label that counts and is no token makes its loss NaN, as only a CPU can
@@ -26,7 +26,7 @@ def triton_pass(logits_NV: Tensor, rows: Rows, dtype: torch.dtype, inplace: bool
         logits_NV = logits_NV.contiguous()
     shape, kept = logits_NV.shape, kept_type(logits_NV)
     buffer_NV = logits_NV if inplace else torch.empty(shape, dtype=kept, device=logits_NV.device)
-    base_N, lse_N = (logits_NV.new_empty(len(logits_NV), dtype=dtype) for _ in range(2))
+    base_N, lse_N = (rows.scales.base.new_empty(len(logits_NV)) for _ in range(2))
     if not len(logits_NV):
         return buffer_NV, base_N, lse_N
     part, (size, width), tokens = rows.part, logits_NV.shape, len(rows.token_ids)
