@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +112,17 @@ def pins(name: str, label: str, group: str) -> dict[str, str]:
     return dict(override.split("=") for override in [*block.overrides, *row.overrides])
 
 
+@cache
+def read_tables(path: Path) -> dict[str, Any]:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
 @pytest.fixture
 def tables(data_root: Path) -> dict[str, Any]:
     path = data_root.parent / "paper" / "tables.yaml"
     if not path.is_file():
         pytest.skip("no paper/tables.yaml beside the folder of NTL_DATA_DIR")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return read_tables(path)
 
 
 @pytest.mark.data

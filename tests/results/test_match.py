@@ -147,10 +147,15 @@ def test_number_of_runs(name: str, scale: str, count: int) -> None:
 
 
 # All at scale=tiny; the larger scales add one override, and composing costs a tenth of a second a run.
-LARGER = [("table3", "small"), ("table3", "paper"), pytest.param("table5", "paper", marks=pytest.mark.slow)]
+FEW = [("quickstart", "tiny"), ("table2", "tiny"), ("table3", "small")]
+MANY = [
+    *((name, "tiny") for name in table_names() if (name, "tiny") not in FEW),
+    ("table3", "paper"),
+    ("table5", "paper"),
+]
 
 
-@pytest.mark.parametrize(("name", "scale"), [*((name, "tiny") for name in table_names()), *LARGER])
+@pytest.mark.parametrize(("name", "scale"), [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY)])
 def test_every_run_of_every_table_composes_and_finds_its_own_row(make_record, name: str, scale: str) -> None:
     spec = load_table_spec(name)
     records = []

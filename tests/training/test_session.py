@@ -112,11 +112,16 @@ DAMAGES = {
     ("damage", "file"),
     [
         ("truncated", "model.safetensors"),
-        ("bit flipped", "model.safetensors"),
-        ("empty", "model.safetensors"),
-        ("one byte short", "optimizer.pt"),
-        ("bit flipped", "trainer_state.json"),
         ("empty", "manifest.json"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("bit flipped", "model.safetensors"),
+                ("empty", "model.safetensors"),
+                ("one byte short", "optimizer.pt"),
+                ("bit flipped", "trainer_state.json"),
+            )
+        ),
     ],
 )
 def test_a_damaged_checkpoint_is_passed_over(
