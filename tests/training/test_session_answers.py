@@ -13,11 +13,8 @@ BESIDE = ("beside=expectation", "beside.expectation.num_beams=20", "beside.expec
 GREEDY, BY_EXPECTATION = 5, 2
 
 
-@pytest.mark.slow
-def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tmp_path: Path) -> None:
-    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'straight'}")
-    straight = run(config)
-    assert not list(straight.parent.glob(".*"))
+def end_after_a_batch(patch: pytest.MonkeyPatch) -> list[int]:
+    """From here on every batch that is answered ends the run; their sizes."""
     add, decoded = Journal.add, []
 
     def once(self: Journal, batch: list) -> None:
@@ -25,7 +22,16 @@ def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tm
         decoded.append(len(batch))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Journal, "add", once)
+    patch.setattr(Journal, "add", once)
+    return decoded
+
+
+@pytest.mark.slow
+def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tmp_path: Path) -> None:
+    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'straight'}")
+    straight = run(config)
+    assert not list(straight.parent.glob(".*"))
+    decoded = end_after_a_batch(monkeypatch)
     config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'ended'}")
     for _ in range(GREEDY + BY_EXPECTATION):
         with pytest.raises(KeyboardInterrupt):
@@ -41,14 +47,8 @@ def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tm
 
 
 def test_a_decoding_of_another_kind_begins_anew(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Journal.add
-
-    def once(self: Journal, batch: list) -> None:
-        add(self, batch)
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "add", once)
+        end_after_a_batch(patch)
         with pytest.raises(KeyboardInterrupt):
             predict(finished, ["decoding.batch_size=20", "decoding.max_new_tokens=3"])
     said: list[str] = []

@@ -1,7 +1,7 @@
 """Every legal pair of choices in some run: family x tokenizer x loss x data set, three steps each, to the record.
 
-Every model is in some run; its family, not the model, is what pairs are made with. Eleven losses x seven data sets
-alone are 77 pairs: of these as many are run as 60 runs hold.
+Every model is in some run; its family, not the model, is what pairs are made with. Losses x data sets alone are more
+pairs than MOST_RUNS: of these as many are run as those hold.
 """
 
 from collections.abc import Iterable
