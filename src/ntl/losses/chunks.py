@@ -6,7 +6,6 @@ number-token logits are read.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -40,7 +39,10 @@ class Rows:
 
     def between(self, start: int, stop: int) -> "Rows":
         """The rows ``start`` ... ``stop`` - 1 alone."""
-        (numbers,) = self.number_slices([start, stop])
+        edges = [start, stop]
+        if len(self.numbers) != len(self.labels):
+            edges = torch.searchsorted(self.numbers, torch.tensor(edges, device=self.numbers.device)).tolist()
+        numbers = slice(*edges)
         return replace(
             self,
             labels=self.labels[start:stop],
@@ -50,11 +52,12 @@ class Rows:
             part=self.part.rows(numbers),
         )
 
-    def number_slices(self, edges: list[int]) -> list[slice]:
-        """Which of M lie between one of these rows and the next."""
-        if len(self.numbers) != len(self.labels):
-            edges = torch.searchsorted(self.numbers, torch.tensor(edges, device=self.numbers.device)).tolist()
-        return [slice(*pair) for pair in pairwise(edges)]
+    def excess(self) -> Tensor | None:
+        """(N, K): what the masses are multiplied with, 0 where there is no number; None without such a term."""
+        if self.part.excess_MK is None:
+            return None
+        excess_MK = self.part.excess_MK * self.scales.number
+        return excess_MK.new_zeros(len(self.labels), len(self.token_ids)).index_copy_(0, self.numbers, excess_MK)
 
     def chunk_length(self, width: int) -> int:
         """How many rows of logits are computed at a time."""
@@ -102,7 +105,9 @@ def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, 
     part, base, ids = rows.part, rows.scales.base, rows.token_ids
     at_M1 = rows.numbers.unsqueeze(-1)
     target_C = label_logits(logits_CV, rows)
-    likely_C, lse_C, scale_C, more_MK = _scaled_softmax(logits_CV, out_CV, rows, target_C)
+    if not len(target_C):
+        return target_C, target_C
+    likely_C, lse_C, scale_C, more_CK = _scaled_softmax(logits_CV, out_CV, rows, target_C)
     hot_C = base.expand(len(target_C))
     if part.is_soft_M is not None:
         hot_C = hot_C.index_put((rows.numbers,), hot_C[rows.numbers].masked_fill(part.is_soft_M, 0.0))
@@ -111,14 +116,16 @@ def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, 
         label_C = label_C.masked_fill(~rows.counted, 0.0)
     every_C = torch.arange(len(label_C), device=label_C.device)
     out_CV[every_C, rows.labels] = label_C.to(out_CV.dtype)  # scatter_ would copy all of a half type
-    if len(rows.numbers) and (part.patch_MK is not None or more_MK is not None):
+    if len(rows.numbers) and (part.patch_MK is not None or more_CK is not None):
         if out_CV.dtype == base.dtype:
             number_MK = out_CV[at_M1, ids]
         else:  # what was stored is rounded
             is_label_MK = ids == rows.labels[at_M1]
             number_MK = (rows.logits_MK - lse_C[at_M1]).exp() * scale_C[at_M1] - hot_C[at_M1] * is_label_MK
-        for addend_MK in (more_MK, part.patch_MK):
-            number_MK = number_MK if addend_MK is None else number_MK + addend_MK
+        if more_CK is not None:
+            number_MK = number_MK + more_CK[rows.numbers]
+        if part.patch_MK is not None:
+            number_MK = number_MK + part.patch_MK
         if rows.counted is not None:
             number_MK = number_MK.masked_fill(~rows.counted[at_M1], 0.0)
         out_CV[at_M1, ids] = number_MK.to(out_CV.dtype)
@@ -131,13 +138,14 @@ def _scaled_softmax(
     """Write the softmax times each row's scale, 0 where a row does not count.
 
     Returns the labels' probabilities, the log-sum-exps and the scales, (C,) each, and what a cost over the vocabulary
-    adds at the number tokens, (M, K) or None.
+    adds at the number tokens, (C, K) or None.
     """
-    (count, width), dtype, excess_MK = logits_CV.shape, target_C.dtype, rows.part.excess_MK
+    (count, width), dtype = logits_CV.shape, target_C.dtype
     length, on_cpu = rows.chunk_length(width), target_C.device.type == "cpu"
     likely_C, lse_C, scale_C = torch.ones_like(target_C), torch.zeros_like(target_C), rows.scales.base.repeat(count)
-    more_MK = None if excess_MK is None else torch.empty_like(excess_MK)
-    numbers = [] if more_MK is None else rows.number_slices([*range(0, max(count, 1), length), count])
+    # Of all rows, 0 where there is no number: choosing among them in each chunk costs more.
+    more_CK = rows.excess()
+    excesses = None if more_CK is None else more_CK.split(length)
     # One for all chunks: the pages of a fresh one cost more than the computation.
     aside = out_CV.dtype != dtype or out_CV.data_ptr() == logits_CV.data_ptr()
     work_BV = logits_CV.new_empty((min(length, count), width), dtype=dtype) if aside else None
@@ -153,14 +161,11 @@ def _scaled_softmax(
         torch.softmax(exact_BV, dim=-1, out=softmax_BV)
         torch.gather(softmax_BV, -1, labels_B1, out=likely_B1)
         # The log-sum-exp follows from the label's own entry where that can be trusted: another pass costs more.
-        if not (on_cpu and bool((likely_B1 > _SURE).all())):
+        if not (on_cpu and likely_B1.amin().item() > _SURE):
             lse_B1.copy_(logits_BV.amax(-1, keepdim=True).to(dtype) - softmax_BV.amax(-1, keepdim=True).log())
-        if more_MK is not None and excess_MK is not None:
-            here = numbers[chunk]
-            at_B = rows.numbers[here] - chunk * length
-            mass_BK = softmax_BV[at_B.unsqueeze(-1), rows.token_ids]
-            more_MK[here] = mass_BK * excess_MK[here] * rows.scales.number
-            scale_B1.index_add_(0, at_B, -more_MK[here].sum(-1, keepdim=True))
+        if excesses is not None:
+            excess_BK = excesses[chunk].mul_(softmax_BV.index_select(-1, rows.token_ids))
+            scale_B1.sub_(excess_BK.sum(-1, keepdim=True))
         if out_BV.dtype == dtype:
             torch.mul(softmax_BV, scale_B1, out=out_BV)
         else:  # faster than a product that converts
@@ -168,7 +173,7 @@ def _scaled_softmax(
         if counted_B is not None:
             _clear(out_BV, ~counted_B)
     lse_C = (target_C - likely_C.log()).where(likely_C > _SURE, lse_C)
-    return likely_C, lse_C, scale_C, more_MK
+    return likely_C, lse_C, scale_C, more_CK
 
 
 def base_losses(lse_C: Tensor, target_C: Tensor, rows: Rows) -> Tensor:
