@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ntl.losses.chunks import Rows, base_losses, excess_losses, kept_type, label_logits, log_sum_exps, to_gradient
-from ntl.losses.pages import fresh_like
 from ntl.losses.plan import Problem, Scales
 
 # (logits (N, V), rows, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (N,).
@@ -98,7 +97,7 @@ class FusedEach(torch.autograd.Function):
 
 def chunked_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient (N, V), the base losses (N,) and the log-sum-exps (N,)."""
-    buffer_NV = logits_NV if inplace else fresh_like(logits_NV, kept_type(logits_NV))
+    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept_type(logits_NV))
     return buffer_NV, *to_gradient(logits_NV, buffer_NV, rows)
 
 

@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 from ntl.losses.chunks import Rows, base_losses, label_logits, log_sum_exps, to_gradient
 from ntl.losses.fused import number_losses, rows_to_pass
 from ntl.losses.joint import JointLoss, SumCount, denominators_of, is_faster, joint_loss, scales_of
-from ntl.losses.pages import fresh_like
 from ntl.losses.plan import NumberPositions, Problem, Scales, check_labels
 from ntl.losses.rows import Reduction, check_width, is_number, upcast
 from ntl.losses.terms import Terms
@@ -235,10 +234,9 @@ class _Gradients:
         self.inputs, self.head, self.hidden_ND = (hidden_ND, head.weight, head.bias), head, hidden_ND
         exact = torch.promote_types(hidden_ND.dtype, torch.float32)
         self.of_hidden = torch.empty_like(hidden_ND) if wanted[0] else None
-        # Filled by the first product, where there is one.
-        self.of_weight = fresh_like(head.weight, exact) if wanted[1] else None
-        if self.of_weight is not None and not len(hidden_ND):
-            self.of_weight.zero_()
+        # Filled by the first product; zeros where there is none.
+        make = torch.empty_like if len(hidden_ND) else torch.zeros_like
+        self.of_weight = make(head.weight, dtype=exact) if wanted[1] else None
         self.of_bias = torch.zeros_like(head.bias, dtype=exact) if wanted[2] and head.bias is not None else None
 
     def add(self, gradient_CV: Tensor, chunk: slice) -> None:
