@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ntl.config import UserError
 from ntl.training import benchmark
 from ntl.training.benchmark import Clock, bare, compare, measure, ours
 
@@ -40,3 +41,9 @@ def test_compare_reports_what_it_measured() -> None:
     assert (result["model"], result["loss"], result["steps"], result["rounds"]) == ("gpt2_tiny", "ntl_was", 6, 2)
     assert all(value > 0 for side in ("examples_per_s", "first_step_s") for value in result[side].values())
     assert 0.05 < result["speed_ratio"] < 20
+
+
+@pytest.mark.parametrize("option", [["--steps", "2"], ["--rounds", "0"]])
+def test_too_little_to_be_measured_is_one_line(option: list[str]) -> None:
+    with pytest.raises(UserError, match=f"{' '.join(option)}.*at least 3 steps and 1 round"):
+        benchmark.main(option)

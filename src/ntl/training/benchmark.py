@@ -20,7 +20,7 @@ from transformers import (
     set_seed,
 )
 
-from ntl.config import Config, build, compose
+from ntl.config import Config, UserError, build, compose
 from ntl.training.arguments import training_arguments
 from ntl.training.session import Session
 
@@ -138,6 +138,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(argv)
+    if chosen.steps < 3 or chosen.rounds < 1:
+        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: at least 3 steps and 1 round are measured")
     results = [
         compare([f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
         for model in chosen.models
