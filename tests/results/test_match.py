@@ -146,7 +146,7 @@ def test_number_of_runs(name: str, scale: str, count: int) -> None:
     assert len(table_runs(load_table_spec(name), scale)) == count
 
 
-# All at scale=tiny; the larger scales add one override, and composing costs a tenth of a second a run.
+# Composing costs a tenth of a second a run, so most are in the slow suite. A larger scale adds one override.
 FEW = [("quickstart", "tiny"), ("table2", "tiny"), ("table3", "small")]
 MANY = [
     *((name, "tiny") for name in table_names() if (name, "tiny") not in FEW),

@@ -85,15 +85,15 @@ def label_logits(logits_CV: Tensor, rows: Rows) -> Tensor:
     return logits_CV.gather(-1, rows.labels.unsqueeze(-1)).squeeze(-1).to(rows.scales.base.dtype)
 
 
-def log_sum_exps(logits_CV: Tensor, rows: Rows) -> Tensor:
-    """(C,), without a gradient; of rows that do not count, anything."""
+def without_gradient(logits_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    """(C,) each, the base loss, 0 where a row does not count, and the log-sum-exp, there anything."""
     length = rows.chunk_length(logits_CV.shape[-1])
     lse_C = rows.scales.base.new_zeros(len(logits_CV))
     chunks = zip(logits_CV.split(length), lse_C.split(length), rows.counted_chunks(length), strict=True)
     for logits_BV, lse_B, counted_B in chunks:
         if not is_empty(counted_B):
             torch.logsumexp(logits_BV.to(lse_B.dtype), dim=-1, out=lse_B)
-    return lse_C
+    return base_losses(lse_C, label_logits(logits_CV, rows), rows), lse_C
 
 
 def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.losses.chunks import Rows, base_losses, excess_losses, kept_type, label_logits, log_sum_exps, to_gradient
+from ntl.losses.chunks import Rows, excess_losses, kept_type, to_gradient, without_gradient
 from ntl.losses.plan import Problem, Scales
 
 # (logits (N, V), rows, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (N,).
@@ -33,8 +33,8 @@ def losses_alone(problem: Problem, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
     """(N,) base losses and (M,) number losses, without gradients."""
     one = torch.ones((), dtype=problem.logits_MK.dtype, device=logits_NV.device)
     rows = rows_to_pass(problem, Scales(one, one), gradient=False)
-    lse_N = log_sum_exps(logits_NV, rows)
-    return base_losses(lse_N, label_logits(logits_NV, rows), rows), number_losses(rows, lse_N)
+    base_N, lse_N = without_gradient(logits_NV, rows)
+    return base_N, number_losses(rows, lse_N)
 
 
 class FusedTotal(torch.autograd.Function):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.losses.chunks import Rows, base_losses, label_logits, log_sum_exps, to_gradient
+from ntl.losses.chunks import Rows, to_gradient, without_gradient
 from ntl.losses.fused import number_losses, rows_to_pass
 from ntl.losses.joint import JointLoss, SumCount, denominators_of, is_faster, joint_loss, scales_of
 from ntl.losses.plan import NumberPositions, Problem, Scales, check_labels
@@ -212,8 +212,7 @@ class _LinearTotal(torch.autograd.Function):
 def _losses(logits_CV: Tensor, rows: Rows, cap: float | None, with_gradient: bool) -> tuple[Tensor, Tensor]:
     """(C,) each, base losses and log-sum-exps; ``logits_CV`` become the gradient before the cap."""
     if not with_gradient:
-        lse_C = log_sum_exps(logits_CV, rows)
-        return base_losses(lse_C, label_logits(logits_CV, rows), rows), lse_C
+        return without_gradient(logits_CV, rows)
     if cap is None:
         return to_gradient(logits_CV, logits_CV, rows)
     base_C, lse_C = (logits_CV.new_empty(len(logits_CV)) for _ in range(2))
