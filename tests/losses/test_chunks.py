@@ -29,6 +29,57 @@ def test_the_size_of_a_chunk_changes_nothing(
         torch.testing.assert_close(gradient, gradients[0], rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["was", "was_vocab"])
+@pytest.mark.parametrize("lower", [5.0, 20.0, 80.0, 120.0, 1000.0, torch.inf])
+def test_a_label_as_unlikely_as_can_be(
+    lower: float, kind: str, dtype: torch.dtype, inplace: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its neighbours in the chunk, and whether the first row is the unlikely one, make no difference."""
+    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 3 * 13 * 8 // torch.get_num_threads())
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(7, 13, generator=generator, dtype=torch.float64).to(dtype)
+    labels = torch.randint(0, 13, (7,), generator=generator)
+    for rows in ([4], [0, 5]):
+        low = logits.clone()
+        low[rows, labels[rows]] -= lower
+        exact, leaf = low.double().clone().requires_grad_(), low.clone().requires_grad_()
+        expected = ce_ntl(exact, labels, DIGITS, kind=kind, implementation="reference").total
+        found = ce_ntl(leaf.view_as(leaf), labels, DIGITS, kind=kind, implementation="fused", inplace=inplace).total
+        torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+        expected.backward()
+        found.backward()
+        rounding = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 8e-3}[dtype]
+        assert leaf.grad is not None
+        torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=rounding, atol=rounding / 10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("depth", [50.0, 90.0, 1000.0, torch.inf])
+def test_logits_so_low_that_exponentials_underflow(
+    depth: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the first row that counts has such, softmax is taken: there a library's exp can take ten times as long."""
+    softmaxes: list[int] = []
+    original = torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda *args, **options: softmaxes.append(1) or original(*args, **options))
+    logits = torch.randn(5, 13, generator=torch.Generator().manual_seed(0)).to(dtype)
+    logits[:, 11:] -= depth
+    labels = torch.tensor([-100, 2, 5, 9, 0])
+    exact, leaf = logits.double().requires_grad_(), logits.clone().requires_grad_()
+    found = ce_ntl(leaf, labels, DIGITS, implementation="fused").total
+    assert bool(softmaxes) == (depth >= 90)
+    expected = ce_ntl(exact, labels, DIGITS, implementation="reference").total
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    expected.backward()
+    found.backward()
+    rounding = {torch.float32: 1e-6, torch.bfloat16: 8e-3}[dtype]
+    assert leaf.grad is not None
+    torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=rounding, atol=1e-8)
+    assert depth < torch.inf or not leaf.grad[:, 11:].any()
+
+
 def test_a_threads_share_of_a_chunk_is_what_its_cache_holds() -> None:
     labels = torch.zeros(4096, dtype=torch.long)
     one, threads = torch.ones(()), torch.get_num_threads()

@@ -15,8 +15,10 @@ from ntl.losses.plan import NumberPart, Scales
 # Of logits in the type that is computed in, on a CPU for each thread. Larger chunks leave the cache that a core has for
 # itself; smaller ones pay for their calls.
 CPU_CHUNK_BYTES, GPU_CHUNK_BYTES = 512 << 10, 256 << 20
-# A label's probability that gives the log-sum-exp to the last bit; below it the largest logit does.
-_SURE = 1e-30
+# Of a label's probability: with less, logits less the label's lose more digits than those less the largest.
+_SURE = 1e-7
+# From a row's least logit to its largest: exp(-87) is the last power that float32 holds with all digits.
+_SPREAD = 87.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _scaled_softmax(
     adds at the number tokens, (C, K) or None.
     """
     (count, width), dtype = logits_CV.shape, target_C.dtype
-    length, on_cpu = rows.chunk_length(width), target_C.device.type == "cpu"
+    length = rows.chunk_length(width)
     likely_C, lse_C, scale_C = torch.ones_like(target_C), torch.zeros_like(target_C), rows.scales.base.repeat(count)
     # Of all rows, 0 where there is no number: choosing among them in each chunk costs more.
     more_CK = rows.excess()
@@ -149,31 +151,70 @@ def _scaled_softmax(
     # One for all chunks: the pages of a fresh one cost more than the computation.
     aside = out_CV.dtype != dtype or out_CV.data_ptr() == logits_CV.data_ptr()
     work_BV = logits_CV.new_empty((min(length, count), width), dtype=dtype) if aside else None
-    columns = (column_C.unsqueeze(-1) for column_C in (rows.labels, likely_C, lse_C, scale_C))
+    to_weights = _exponentials if _is_narrow(logits_CV, rows.counted) else _softmax
+    columns = (column_C.unsqueeze(-1) for column_C in (rows.labels, target_C, likely_C, lse_C, scale_C))
     views = zip(*(tensor.split(length) for tensor in (logits_CV, out_CV, *columns)), strict=True)
     for chunk, counted_B in enumerate(rows.counted_chunks(length)):
-        logits_BV, out_BV, labels_B1, likely_B1, lse_B1, scale_B1 = next(views)
+        logits_BV, out_BV, labels_B1, target_B1, likely_B1, lse_B1, scale_B1 = next(views)
         if is_empty(counted_B):
             out_BV.zero_()
             continue
-        softmax_BV = out_BV if work_BV is None else work_BV[: len(logits_BV)]
-        exact_BV = logits_BV if logits_BV.dtype == dtype else softmax_BV.copy_(logits_BV)
-        torch.softmax(exact_BV, dim=-1, out=softmax_BV)
-        torch.gather(softmax_BV, -1, labels_B1, out=likely_B1)
-        # The log-sum-exp follows from the label's own entry where that can be trusted: another pass costs more.
-        if not (on_cpu and likely_B1.amin().item() > _SURE):
-            lse_B1.copy_(logits_BV.amax(-1, keepdim=True).to(dtype) - softmax_BV.amax(-1, keepdim=True).log())
+        weights_BV = out_BV if work_BV is None else work_BV[: len(logits_BV)]
+        inverse_B1 = to_weights(logits_BV, labels_B1, target_B1, weights_BV, likely_B1, lse_B1)
         if excesses is not None:
-            excess_BK = excesses[chunk].mul_(softmax_BV.index_select(-1, rows.token_ids))
-            scale_B1.sub_(excess_BK.sum(-1, keepdim=True))
+            mass_BK = weights_BV.index_select(-1, rows.token_ids) * inverse_B1
+            scale_B1.sub_(excesses[chunk].mul_(mass_BK).sum(-1, keepdim=True))
         if out_BV.dtype == dtype:
-            torch.mul(softmax_BV, scale_B1, out=out_BV)
+            torch.mul(weights_BV, scale_B1 * inverse_B1, out=out_BV)
         else:  # faster than a product that converts
-            out_BV.copy_(softmax_BV.mul_(scale_B1))
+            out_BV.copy_(weights_BV.mul_(scale_B1 * inverse_B1))
         if counted_B is not None:
             _clear(out_BV, ~counted_B)
     lse_C = (target_C - likely_C.log()).where(likely_C > _SURE, lse_C)
     return likely_C, lse_C, scale_C, more_CK
+
+
+def _is_narrow(logits_CV: Tensor, counted_C: Tensor | None) -> bool:
+    """Whether this is a CPU, and no exp of a difference underflows in the first row that counts.
+
+    Where it does, a processor's library can take ten times as long.
+    """
+    if logits_CV.device.type != "cpu":
+        return False
+    least, most = logits_CV[0 if counted_C is None else int(counted_C.byte().argmax())].aminmax()
+    return bool(most.float() - least.float() < _SPREAD)
+
+
+def _exponentials(
+    logits_BV: Tensor, labels_B1: Tensor, target_B1: Tensor, out_BV: Tensor, likely_B1: Tensor, lse_B1: Tensor
+) -> Tensor:
+    """Write exp(logit - label's logit) and the labels' probabilities; return one over the sums, (B, 1).
+
+    A softmax would look for the largest logit first, which takes as long as all the rest. It is looked for, and
+    subtracted, in rows whose label is so unlikely that the sum could not be trusted; they alone get ``lse_B1``.
+    """
+    exact_BV = logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
+    torch.sub(exact_BV, target_B1, out=out_BV).exp_()
+    torch.sum(out_BV, -1, keepdim=True, out=likely_B1).reciprocal_()
+    if likely_B1.amin().item() > _SURE:
+        return likely_B1
+    top_B1 = target_B1.where(likely_B1 > _SURE, logits_BV.amax(-1, keepdim=True).to(out_BV.dtype))
+    exact_BV = logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
+    inverse_B1 = torch.sub(exact_BV, top_B1, out=out_BV).exp_().sum(-1, keepdim=True).reciprocal_()
+    torch.mul((target_B1 - top_B1).exp_(), inverse_B1, out=likely_B1)
+    torch.sub(top_B1, inverse_B1.log(), out=lse_B1)
+    return inverse_B1
+
+
+def _softmax(
+    logits_BV: Tensor, labels_B1: Tensor, target_B1: Tensor, out_BV: Tensor, likely_B1: Tensor, lse_B1: Tensor
+) -> Tensor:
+    """Write the softmax, the labels' probabilities and the log-sum-exps; return 1, (1, 1)."""
+    exact_BV = logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
+    torch.softmax(exact_BV, dim=-1, out=out_BV)
+    torch.gather(out_BV, -1, labels_B1, out=likely_B1)
+    lse_B1.copy_(logits_BV.amax(-1, keepdim=True).to(out_BV.dtype) - out_BV.amax(-1, keepdim=True).log())
+    return likely_B1.new_ones(1, 1)
 
 
 def base_losses(lse_C: Tensor, target_C: Tensor, rows: Rows) -> Tensor:
