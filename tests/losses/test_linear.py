@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ntl.losses import JointLoss, chunks, linear_ce_ntl
 from ntl.losses.joint import FASTER_FROM
-from ntl.training.loss_benchmark import peak_bytes
+from ntl.training.turns import peak_bytes
 
 KINDS: dict[str, dict[str, Any]] = {
     "ce": {},

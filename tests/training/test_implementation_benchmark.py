@@ -87,6 +87,16 @@ def test_more_than_there_is_room_for_is_skipped(monkeypatch: pytest.MonkeyPatch)
     assert said == ["skipped 2x8x100 float32: it needs 0.0 GiB, and 0.0 are free"]
 
 
+def test_what_needs_more_memory_than_there_is_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 2 * 8 * 100 * 4
+    monkeypatch.setattr(module.os, "sysconf", {"SC_AVPHYS_PAGES": 9 * size, "SC_PAGE_SIZE": 0.5}.__getitem__)
+    said: list[str] = []
+    names = [row["loss"] for row in run_case(Case(SMALL), 2, said.append)]
+    assert {"ce", "was fused", "was in place"} <= set(names)
+    assert "was reference" not in names
+    assert said[1] == f"  {'was reference':<24} left out: more than the 0.0 GiB that are free"
+
+
 def test_mistakes_are_one_line() -> None:
     with pytest.raises(UserError, match=r"--rounds 1: the spread needs at least 2"):
         next(run_all(SHAPES, "cpu", 1))

@@ -1,4 +1,4 @@
-"""The benchmark of the losses: real number labels, ratios within a turn, memory that can be counted by hand."""
+"""The benchmark of the losses: real number labels, and what is timed is what is named."""
 
 import csv
 import json
@@ -17,14 +17,12 @@ from ntl.training.loss_benchmark import (
     draw_labels,
     loss_calls,
     main,
-    measure,
     number_vocabulary,
-    peak_bytes,
-    seconds,
     step_calls,
     token_losses,
 )
 from ntl.training.objectives.terms import LossTerms
+from ntl.training.turns import peak_bytes
 
 SMALL = Setting(batch=2, length=8, vocab=100)
 WAS = LossTerms(locate("ntl.losses.cross_entropy"), locate("ntl.losses.ntl_was"), 0.3)
@@ -74,52 +72,11 @@ def test_a_step_moves_the_shared_model(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_peak_memory_by_hand() -> None:
-    # 1,000 floats, then 500 doubles beside them; the first are gone before the last 250 floats come.
-    def call() -> None:
-        first = torch.empty(1000)
-        second = torch.empty(500, dtype=torch.float64)
-        del first
-        torch.empty(250)
-        del second
-
-    assert peak_bytes(call, "cpu") == pytest.approx(8000, abs=128)
-
-
 def test_cross_entropy_holds_three_times_its_logits() -> None:
     setting = Setting(batch=4, length=16, vocab=2000)
     call = loss_calls(setting, {"ce": CE}, "forward+backward")["ce"]
     call()
     assert peak_bytes(call, "cpu") / (4 * 16 * 2000 * 4) == pytest.approx(3, abs=0.05)
-
-
-def test_ratios_are_of_one_turn_and_the_order_rotates(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    calls = {name: lambda name=name: order.append(name) for name in ("ce", "ntl_was")}
-    times = {"ce": iter([1.0, 10.0, 2.0]), "ntl_was": iter([2.0, 20.0, 5.0])}
-
-    def fake(call, device: str, clock: object) -> float:
-        call()
-        return next(times[order[-1]])
-
-    monkeypatch.setattr(module, "seconds", fake)
-    monkeypatch.setattr(module, "peak_bytes", lambda call, device: 2**20)
-    ce, was = measure(calls, "cpu", rounds=3)
-    assert order == ["ce", "ntl_was", "ce", "ntl_was", "ntl_was", "ce", "ce", "ntl_was"]
-    assert (ce["ratio"], ce["seconds"]) == (1.0, 2.0)
-    assert was == {
-        "loss": "ntl_was",
-        "seconds": 5.0,
-        "ratio": 2.0,
-        "ratio_low": 2.0,
-        "ratio_high": 2.25,
-        "peak_mib": 1.0,
-    }
-
-
-def test_time_is_the_processors() -> None:
-    assert 0 < seconds(lambda: sum(range(100_000)), "cpu") < 5
-    assert seconds(lambda: module.time.sleep(0.2), "cpu") < 0.1
 
 
 def test_a_whole_benchmark_as_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,17 +107,17 @@ def test_a_whole_benchmark_as_csv_and_json(tmp_path: Path, capsys: pytest.Captur
 )
 def test_bad_input_is_one_line(setting: Setting, losses: list[str], rounds: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        benchmark(setting, losses, rounds)
+        list(benchmark(setting, losses, rounds))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there_is_one_line() -> None:
     with pytest.raises(UserError, match="--device cuda"):
-        benchmark(Setting(device="cuda"), ["ce"], 2)
+        list(benchmark(Setting(device="cuda"), ["ce"], 2))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu() -> None:
-    rows = benchmark(Setting(device="cuda", batch=2, length=8, vocab=1000), ["ntl_was"], 2)
+    rows = list(benchmark(Setting(device="cuda", batch=2, length=8, vocab=1000), ["ntl_was"], 2))
     assert all(row["seconds"] > 0 and row["peak_mib"] > 0 and row["threads"] is None for row in rows)

@@ -61,18 +61,19 @@ def device_name(device: torch.device) -> str:
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    processor = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}{_processor()}"
-    return f"{processor}, {torch.get_num_threads()} of {os.cpu_count()} threads"
+    return f"{processor_name()}, {torch.get_num_threads()} of {os.cpu_count()} threads"
 
 
-def _processor() -> str:
-    """Its name and model number, where Linux tells."""
+def processor_name() -> str:
+    """With the instructions in use, and its model number where Linux tells."""
+    found = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
-        return ""
+        return found
     told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    return f" ({told['model name']}, model {told['model']})" if {"model name", "model"} <= told.keys() else ""
+    known = {"model name", "model"} <= told.keys()
+    return f"{found} ({told['model name']}, model {told['model']})" if known else found
 
 
 def peak_memory_bytes(device: torch.device) -> int:

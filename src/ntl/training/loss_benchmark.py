@@ -8,37 +8,28 @@ Shapes: B batch, T length, V vocabulary.
 """
 
 import argparse
-import csv
 import json
 import math
-import platform
-import time
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ntl.config import UserError, compose
 from ntl.config.composition import CONFIG_DIR
 from ntl.config.objective import NextTokenConfig
 from ntl.numbers import NumberVocabulary
-from ntl.training.benchmark import ratio_quartiles
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import LossTerms
 from ntl.training.trainer import mean
-
-BASELINE = "ce"
-Call = Callable[[], Any]
-Clock = Callable[[], float]
-Row = dict[str, Any]
+from ntl.training.turns import BASELINE, Call, Row, measure, short, write_csv
 
 
 @dataclass(frozen=True)
@@ -109,7 +100,7 @@ def step_calls(setting: Setting, terms: Mapping[str, LossTerms]) -> dict[str, Ca
     vocab = number_vocabulary(setting.vocab).to(setting.device)
     labels = draw_labels(setting, number_vocabulary(setting.vocab)).to(setting.device)
     size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
-    shape = GPT2Config(**size, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    shape = GPT2Config(**size, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)
     network: Any = GPT2LMHeadModel(shape)
     network.to(setting.device)
     optimizer = torch.optim.AdamW(network.parameters())
@@ -130,60 +121,6 @@ def step_calls(setting: Setting, terms: Mapping[str, LossTerms]) -> dict[str, Ca
     return {name: call(one) for name, one in terms.items()}
 
 
-def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
-    """Of one call: by the clock on a GPU, idle before and after; else by ``clock``, unless another is given processor
-    time, all threads together, in which other work on the machine does not count.
-    """
-    if device == "cpu":
-        started = clock()
-        call()
-        return clock() - started
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    call()
-    torch.cuda.synchronize()
-    return time.perf_counter() - started
-
-
-def peak_bytes(call: Call, device: str) -> int:
-    """The most that one call holds at a time, beyond what was there before."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        call()
-    results: Any = recorded.profiler
-    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
-
-
-def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
-    """A row a call: median seconds, the ratio to ``BASELINE`` of the same turn with its quartiles, peak memory."""
-    for call in calls.values():  # the first call pays for kernels and caches
-        call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
-    for turn in range(rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            times[name].append(seconds(calls[name], device, clock))
-    for name, call in calls.items():
-        yield {
-            "loss": name,
-            "seconds": median(times[name]),
-            **ratio_quartiles(times[name], times[BASELINE]),
-            "peak_mib": peak_bytes(call, device) / 2**20,
-        }
-
-
 def check(device: str, rounds: int) -> None:
     """UserError for a device that is not there, or too few rounds."""
     if device == "cuda" and not torch.cuda.is_available():
@@ -192,7 +129,9 @@ def check(device: str, rounds: int) -> None:
         raise UserError(f"--rounds {rounds}: the spread needs at least 2")
 
 
-def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> list[Row]:
+def benchmark(
+    setting: Setting, losses: Sequence[str], rounds: int, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Row]:
     """Every part of every loss at one setting. UserError for a device or a loss that is not there."""
     check(setting.device, rounds)
     if setting.vocab < 20:
@@ -209,33 +148,10 @@ def benchmark(setting: Setting, losses: Sequence[str], rounds: int) -> list[Row]
     parts = {part: loss_calls(setting, terms, part) for part in ("forward", "forward+backward", "number term")}
     parts["training step"] = step_calls(setting, terms)
     common = {**asdict(setting), "threads": torch.get_num_threads() if setting.device == "cpu" else None}
-    return [
-        {**common, "part": part, "rounds": rounds, **{key: short(value) for key, value in row.items()}}
-        for part, calls in parts.items()
-        for row in measure(calls, setting.device, rounds)
-    ]
-
-
-def short(value: Any) -> Any:
-    """Four digits of a measured number."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def remark() -> str:
-    """What was measured with which versions."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
-    device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"Python {platform.python_version()}, {packages}{device}; ratios to CE of the same turn, with quartiles"
-
-
-def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """The rows under a line of versions."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        stream.write(f"# {remark()}\n")
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    for part, calls in parts.items():
+        say(f"share {setting.share:g}, {part}: {rounds} turns of {len(calls)} losses")
+        for row in measure(calls, setting.device, rounds):
+            yield {**common, "part": part, "rounds": rounds, **{key: short(value) for key, value in row.items()}}
 
 
 def _shape(text: str) -> tuple[int, int, int]:
@@ -254,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=default.batch)
     parser.add_argument("--length", type=int, default=default.length)
     parser.add_argument("--vocab", type=int, default=default.vocab)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.1], help="of number labels")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.015], help="of number labels")
     parser.add_argument("--losses", nargs="+", default=token_losses(), metavar="LOSS", help="default: all")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, help="write a CSV here")
@@ -265,16 +181,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = _implementations(chosen) if chosen.implementations else _losses(chosen)
     if chosen.json:
         print(json.dumps(rows, indent=1))
-    elif not chosen.implementations:  # those were told one by one
-        _show(rows)
 
 
 def _losses(chosen: argparse.Namespace) -> list[Row]:
     setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
-    settings = [replace(setting, share=share) for share in chosen.shares]
-    rows = [row for one in settings for row in benchmark(one, chosen.losses, chosen.rounds)]
-    if chosen.out:
-        write_csv(chosen.out, rows)
+    say = partial(print, file=sys.stderr, flush=True)
+    rows: list[Row] = []
+    for share in chosen.shares:
+        for row in benchmark(replace(setting, share=share), chosen.losses, chosen.rounds, say):
+            rows.append(row)
+            if not chosen.json:
+                _show(row)
+            if chosen.out:  # it takes long: what is measured is kept
+                write_csv(chosen.out, rows)
     return rows
 
 
@@ -284,14 +203,14 @@ def _implementations(chosen: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     for of_case in run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds):
         rows += of_case
-        if chosen.out and rows:  # it takes long: what is measured is kept
+        if chosen.out and rows:
             write_csv(chosen.out, rows)
     return rows
 
 
-def _show(rows: Sequence[Row]) -> None:
-    for row in rows:
-        print(
-            f"share {row['share']:<4g} {row['part']:<17} {row['loss']:<12} {1000 * row['seconds']:9.3f} ms  "
-            f"{row['ratio']:6.3f} x CE  {row['peak_mib']:8.1f} MiB"
-        )
+def _show(row: Row) -> None:
+    print(
+        f"share {row['share']:<4g} {row['part']:<17} {row['loss']:<12} {1000 * row['seconds']:9.3f} ms  "
+        f"{row['ratio']:6.3f} x CE  {row['peak_mib']:8.1f} MiB",
+        flush=True,
+    )
