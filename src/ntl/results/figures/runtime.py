@@ -17,8 +17,11 @@ NAMES = {
     "ntl_mae": "NTL-MAE",
     "ntl_huber": "NTL-Huber",
     "ntl_was": "NTL-WAS",
+    "ntl_was_squashed": "NTL-WAS, squashed",
+    "ntl_was_vocab": "NTL-WAS, all tokens",
     "ntl_was_cdf": "NTL-WAS-CDF",
     "ntl_crps": "NTL-CRPS",
+    "ntl_number_level": "NTL, number level",
     "gce": "GCE",
     "gce_ntl_was": "GCE + NTL-WAS-CDF",
 }
