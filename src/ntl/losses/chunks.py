@@ -193,14 +193,12 @@ def _exponentials(
     A softmax would look for the largest logit first, which takes as long as all the rest. It is looked for, and
     subtracted, in rows whose label is so unlikely that the sum could not be trusted; they alone get ``lse_B1``.
     """
-    exact_BV = logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
-    torch.sub(exact_BV, target_B1, out=out_BV).exp_()
-    torch.sum(out_BV, -1, keepdim=True, out=likely_B1).reciprocal_()
+    _exponentials_less(target_B1, logits_BV, out_BV, likely_B1)
     if likely_B1.amin().item() > _SURE:
         return likely_B1
     top_B1 = target_B1.where(likely_B1 > _SURE, logits_BV.amax(-1, keepdim=True).to(out_BV.dtype))
-    exact_BV = logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
-    inverse_B1 = torch.sub(exact_BV, top_B1, out=out_BV).exp_().sum(-1, keepdim=True).reciprocal_()
+    inverse_B1 = torch.empty_like(likely_B1)
+    _exponentials_less(top_B1, logits_BV, out_BV, inverse_B1)
     torch.mul((target_B1 - top_B1).exp_(), inverse_B1, out=likely_B1)
     torch.sub(top_B1, inverse_B1.log(), out=lse_B1)
     return inverse_B1
@@ -209,12 +207,26 @@ def _exponentials(
 def _softmax(
     logits_BV: Tensor, labels_B1: Tensor, target_B1: Tensor, out_BV: Tensor, likely_B1: Tensor, lse_B1: Tensor
 ) -> Tensor:
-    """Write the softmax, the labels' probabilities and the log-sum-exps; return 1, (1, 1)."""
-    exact_BV = logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
-    torch.softmax(exact_BV, dim=-1, out=out_BV)
+    """Write the softmax, the labels' probabilities and, where one is too unlikely to tell it, the log-sum-exps; return
+    1, (1, 1).
+    """
+    torch.softmax(_exact(logits_BV, out_BV), dim=-1, out=out_BV)
     torch.gather(out_BV, -1, labels_B1, out=likely_B1)
-    lse_B1.copy_(logits_BV.amax(-1, keepdim=True).to(out_BV.dtype) - out_BV.amax(-1, keepdim=True).log())
+    # On a GPU the host would have to wait for whether it is needed.
+    if likely_B1.device.type != "cpu" or not likely_B1.amin().item() > _SURE:
+        lse_B1.copy_(logits_BV.amax(-1, keepdim=True).to(out_BV.dtype) - out_BV.amax(-1, keepdim=True).log())
     return likely_B1.new_ones(1, 1)
+
+
+def _exponentials_less(less_B1: Tensor, logits_BV: Tensor, out_BV: Tensor, inverse_B1: Tensor) -> None:
+    """Write exp(logit - ``less_B1``) and one over their sums."""
+    torch.sub(_exact(logits_BV, out_BV), less_B1, out=out_BV).exp_()
+    torch.sum(out_BV, -1, keepdim=True, out=inverse_B1).reciprocal_()
+
+
+def _exact(logits_BV: Tensor, out_BV: Tensor) -> Tensor:
+    """The logits in the type of ``out_BV``, which holds them where that is not their own."""
+    return logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
 
 
 def base_losses(lse_C: Tensor, target_C: Tensor, rows: Rows) -> Tensor:

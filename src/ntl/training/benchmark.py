@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import torch
@@ -83,13 +83,6 @@ def bare(config: Config, scratch: Path) -> Callable[[Clock], Any]:
         return trainer
 
     return make
-
-
-def ratio_quartiles(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """Of times / others, turn by turn: the median and the quartiles."""
-    pairs = zip(times, others, strict=True)
-    low, middle, high = quantiles((one / other for one, other in pairs), n=4, method="inclusive")
-    return {"ratio": middle, "ratio_low": low, "ratio_high": high}
 
 
 def measure(make: Callable[[Clock], Any], warm_up: int) -> dict[str, float]:

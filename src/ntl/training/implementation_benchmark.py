@@ -255,7 +255,7 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     count = setting.batch * setting.length * setting.vocab
     size = count * getattr(torch, setting.dtype).itemsize
     room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if setting.device == "cpu" else math.inf
-    if room < (least := 4 if case.part == "loss" else 5) * size:
+    if room < (least := logits_held(BASELINE, setting.dtype) if case.part == "loss" else 5) * size:
         say(f"skipped {shape}: it needs {least * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
         return []
     say(f"{case.part} {shape} share {setting.share:g} threads {case.threads} heap {case.heap} ignored {case.ignored:g}")
@@ -270,7 +270,7 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     # A setting of a billion logits takes seconds a call.
     rounds = max(3, min(rounds, rounds * LARGE // count))
     found, calls = [], CALLS[case.part](case)
-    for name in [name for name in calls if case.part == "loss" and logits_held(name, setting.dtype) * size > room]:
+    for name in [name for name in calls if logits_held(name, setting.dtype) * size > room]:
         say(f"  {name:<24} left out: more than the {room / 2**30:.1f} GiB that are free")
         del calls[name]
     for row in measure(calls, setting.device, rounds, clock):

@@ -178,34 +178,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--implementations", action="store_true", help="compare ways to compute CE + NTL instead")
     parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="of --implementations")
     chosen = parser.parse_args(argv)
-    rows = _implementations(chosen) if chosen.implementations else _losses(chosen)
+    rows: list[Row] = []
+    for found in _implementations(chosen) if chosen.implementations else _losses(chosen):
+        rows += found
+        if chosen.out and rows:  # it takes long: what is measured is kept
+            write_csv(chosen.out, rows)
     if chosen.json:
         print(json.dumps(rows, indent=1))
 
 
-def _losses(chosen: argparse.Namespace) -> list[Row]:
+def _losses(chosen: argparse.Namespace) -> Iterator[list[Row]]:
     setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
     say = partial(print, file=sys.stderr, flush=True)
-    rows: list[Row] = []
     for share in chosen.shares:
         for row in benchmark(replace(setting, share=share), chosen.losses, chosen.rounds, say):
-            rows.append(row)
             if not chosen.json:
                 _show(row)
-            if chosen.out:  # it takes long: what is measured is kept
-                write_csv(chosen.out, rows)
-    return rows
+            yield [row]
 
 
-def _implementations(chosen: argparse.Namespace) -> list[Row]:
+def _implementations(chosen: argparse.Namespace) -> Iterator[list[Row]]:
     from ntl.training.implementation_benchmark import SHAPES, run_all
 
-    rows: list[Row] = []
-    for of_case in run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds):
-        rows += of_case
-        if chosen.out and rows:
-            write_csv(chosen.out, rows)
-    return rows
+    return run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds)
 
 
 def _show(row: Row) -> None:

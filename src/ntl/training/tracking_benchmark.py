@@ -25,9 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ntl.config import compose
-from ntl.training.benchmark import Clock, ratio_quartiles
+from ntl.training.benchmark import Clock
 from ntl.training.session import Session
 from ntl.training.tracking import METRICS, MetricsFile, mirror
+from ntl.training.turns import ratio_quartiles
 
 NONE = "tracking=none"
 SECONDS_PER_CALL = 30.0

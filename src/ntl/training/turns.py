@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from ntl.training.benchmark import ratio_quartiles
 from ntl.training.environment import processor_name
 
 BASELINE = "ce"
@@ -56,6 +55,13 @@ def peak_bytes(call: Call, device: str) -> int:
         held += event.nbytes()
         peak = max(peak, held)
     return peak
+
+
+def ratio_quartiles(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
+    """Of times / others, turn by turn: the median and the quartiles."""
+    pairs = zip(times, others, strict=True)
+    low, middle, high = quantiles((one / other for one, other in pairs), n=4, method="inclusive")
+    return {"ratio": middle, "ratio_low": low, "ratio_high": high}
 
 
 def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
