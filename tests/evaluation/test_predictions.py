@@ -21,7 +21,10 @@ ROWS = [
 ]
 
 
-COUNTS = "'tokens_correct' and 'tokens_total' must be whole numbers, 0 <= correct <= total > 0"
+COUNTS = (
+    "'tokens_correct', 'tokens_total', 'tokens_generated' must be whole numbers, 0 <= correct <= total > 0, "
+    "correct <= generated"
+)
 
 
 def write_lines(path: Path, *records: object, end: str = "\n") -> Path:
@@ -48,7 +51,8 @@ def test_round_trip(tmp_path):
 
 
 def test_token_counts_are_kept(tmp_path):
-    rows = [ROWS[0] | {"tokens_correct": 0, "tokens_total": 3}, ROWS[1]]
+    counts = {"tokens_correct": 2, "tokens_total": 3, "tokens_generated": 2}
+    rows = [ROWS[0] | counts, ROWS[1] | {"tokens_correct": 0, "tokens_total": 3}]
     write_predictions(tmp_path / "p.jsonl", HEADER, rows)
     assert read_predictions(tmp_path / "p.jsonl")[1] == rows
 
@@ -130,6 +134,10 @@ def test_missing_and_empty_file(tmp_path):
         ([{"header": HEADER}, ROWS[0] | {"tokens_correct": True, "tokens_total": 1}], f"FILE:2: {COUNTS}"),
         ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 2, "tokens_total": 1}], f"FILE:2: {COUNTS}"),
         ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 0, "tokens_total": 0}], f"FILE:2: {COUNTS}"),
+        (
+            [{"header": HEADER}, ROWS[0] | {"tokens_correct": 2, "tokens_total": 2, "tokens_generated": 1}],
+            f"FILE:2: {COUNTS}",
+        ),
         ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' stands on line 2 already"),
     ],
 )

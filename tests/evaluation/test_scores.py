@@ -159,19 +159,27 @@ def test_no_mark_no_share_of_marks(path):
 
 
 def counted(split, key, right, size):
-    return {**row(split, key, "a b", "a c"), "tokens_correct": right, "tokens_total": size}
+    counts = {"tokens_correct": right, "tokens_total": size, "tokens_generated": size}
+    return {**row(split, key, "a b", "a c"), **counts}
 
 
 def test_token_accuracy(tmp_path):
     rows = [counted("validation", 0, 1, 2), counted("validation", 1, 0, 6)]
     write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
     metrics = score_predictions(tmp_path / "p.jsonl").metrics
-    assert metrics["validation/token_accuracy"] == metrics["validation/token_accuracy@paper"] == 1 / 8
+    assert metrics["validation/token_accuracy"] == 1 / 8
+    assert metrics["validation/token_accuracy@paper"] == 21 / 28  # ten columns of padding in each row, all right
     rows = [counted("validation", key, 1, 2) for key in range(64)] + [counted("validation", 64, 3, 4)]
     write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
     metrics = score_predictions(tmp_path / "p.jsonl").metrics
     assert metrics["validation/token_accuracy"] == 67 / 132
-    assert metrics["validation/token_accuracy@paper"] == (1 / 2 + 3 / 4) / 2
+    assert metrics["validation/token_accuracy@paper"] == (704 / 768 + 13 / 14) / 2
+    for line in rows:
+        del line["tokens_generated"]  # as older files
+    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
+    metrics = score_predictions(tmp_path / "p.jsonl").metrics
+    assert metrics["validation/token_accuracy"] == 67 / 132
+    assert "validation/token_accuracy@paper" not in metrics
     rows[5] = row("validation", 5, "a", "a")
     write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
     with pytest.raises(UserError, match=r"p\.jsonl: 64 of 65 validation rows count their tokens"):

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from ntl.evaluation import TEXT_METRICS, text_metrics, token_matches
-from ntl.evaluation.textual import token_accuracy
+from ntl.evaluation.textual import TokenCounts, token_accuracy
 
 
 def test_identical_texts():
@@ -64,11 +64,11 @@ def test_bad_arguments():
 @pytest.mark.parametrize(
     ("generated", "label", "expected"),
     [
-        ([3, 11, 1], [3, 11, 1], (3, 3)),
-        ([3, 11, 1, 0, 0], [3, 11, 1], (3, 3)),  # padding behind the answer is not looked at
-        ([3, 1], [3, 11, 1], (1, 3)),  # what was not generated is wrong
-        ([11, 3, 1], [3, 11, 1], (1, 3)),
-        ([], [1], (0, 1)),
+        ([3, 11, 1], [3, 11, 1], (3, 3, 3)),
+        ([3, 11, 7, 9, 1], [3, 11, 1], (2, 3, 5)),
+        ([3, 1], [3, 11, 1], (1, 3, 2)),  # what was not generated is wrong
+        ([11, 3, 1], [3, 11, 1], (1, 3, 3)),
+        ([], [1], (0, 1, 0)),
     ],
 )
 def test_token_matches(generated, label, expected):
@@ -76,10 +76,22 @@ def test_token_matches(generated, label, expected):
 
 
 def test_token_accuracy_by_hand():
-    counts = [(1, 2)] * 64 + [(5, 10)] * 63 + [(9, 10)] + [(0, 1)]
+    short, long, good, none = (TokenCounts(*c) for c in [(1, 2, 2), (5, 10, 13), (9, 10, 30), (0, 1, 0)])
+    counts = [short] * 64 + [long] * 63 + [good] + [none]
     assert token_accuracy(counts) == pytest.approx((64 + 315 + 9) / (128 + 640 + 1))
-    batches = [64 / 128, (315 + 9) / 640, 0.0]
+    # Ten columns of padding a row: three of each long answer are not padding, and none of the good one's.
+    batches = [(64 + 640) / (128 + 640), (315 + 63 * 7 + 9) / (640 + 640), 10 / 11]
     assert token_accuracy(counts, rule="paper") == pytest.approx(sum(batches) / 3)
+
+
+def test_the_papers_token_accuracy_counts_the_padding_behind_the_longest_label():
+    """Two labels of 4 and 3 tokens in one batch, 4 tokens right, and 2 x 10 columns of padding, all right."""
+    counts = [token_matches([5, 6, 9, 1], [5, 6, 7, 1]), token_matches([4, 8, 1], [5, 6, 1])]
+    assert token_accuracy(counts) == pytest.approx(4 / 7)  # 0.571
+    assert token_accuracy(counts, rule="paper") == pytest.approx(24 / 27)  # 0.889
+    # The second answer goes on to column 6: two columns of padding are wrong, columns 4 and 5 of those from 0 on.
+    counts[1] = token_matches([4, 8, 1, 2, 2, 2], [5, 6, 1])
+    assert token_accuracy(counts, rule="paper") == pytest.approx(22 / 27)
 
 
 def test_the_scorer_writes_no_line(caplog):

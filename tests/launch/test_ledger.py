@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config import UserError
+from ntl.config import UserError, compose
+from ntl.config.identity import plain
 from ntl.config.table import load_table_spec, table_names
 from ntl.launch import ledger as module
 from ntl.launch.cost import Costs
@@ -34,7 +35,7 @@ def test_every_table_and_scale_is_in_the_readme_with_its_runs() -> None:
     rows = {
         (name, scale): (int(runs), basis)
         for name, scale, runs, basis in re.findall(
-            r"^\| (\w+) \| (\w+) \| (\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", between, re.MULTILINE
+            r"^\| (\w+) \| (\w+) \| (\d+) \| [^|]+ \| [^|]+ \| [^|]+ \| ([^|]+) \|$", between, re.MULTILINE
         )
     }
     specs = {name: load_table_spec(name) for name in table_names()}
@@ -42,7 +43,8 @@ def test_every_table_and_scale_is_in_the_readme_with_its_runs() -> None:
     most = {(name, scale): len(table_runs(spec, scale)) for name, spec in specs.items() for scale in spec.scales}
     assert rows.keys() == most.keys(), "make costs"
     assert all(0 < runs <= most[key] for key, (runs, _) in rows.items()), "make costs"
-    assert all("measured" in basis or basis == "estimated" for _, basis in rows.values())
+    assert all("measured" in basis or basis in ("estimated", "upper preset") for _, basis in rows.values())
+    assert all((basis == "upper preset") == (scale == "paper") for (_, scale), (_, basis) in rows.items())
     assert between.count("all, each run once") == 3
 
 
@@ -87,9 +89,24 @@ def test_the_ledger_replaces_what_stands_between_its_marks(
     write_ledger(readme, records)
     text = readme.read_text()
     assert text == f"before\n{START}\n{ledger(records)}\n{END}\nafter\n"
-    assert re.search(r"^\| quickstart \| tiny \| 15 \| 15 \(CPU\) \| 0\.\d+ GB \| measured \|$", text, re.MULTILINE)
+    assert re.search(
+        r"^\| quickstart \| tiny \| 15 \| - \| 15 \(CPU\) \| 0\.\d+ GB \| measured \|$", text, re.MULTILINE
+    )
     write_ledger(readme, records)
     assert readme.read_text() == text
+
+
+def test_the_ledger_prints_epochs_and_calls_the_authors_presets_so(
+    timed_record: Callable[..., RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = timed_record(60.0, "gsm8k", data={"rows": {"train": 6_000}})
+    record.config["dataset"] = plain(compose(["dataset=gsm8k"]).dataset)
+    monkeypatch.setattr(module, "table_names", lambda: ["table9"])
+    text = ledger([record])
+    # 300 steps of 16, 10,000 of 256, 2,500,000 of 32 examples, over 6,000 rows.
+    assert re.search(r"^\| table9 \| tiny \| 9 \| 0\.80 \|.* measured \|$", text, re.MULTILINE)
+    assert re.search(r"^\| table9 \| small \| 9 \| 427 \|.* estimated \|$", text, re.MULTILINE)
+    assert re.search(r"^\| table9 \| paper \| 3 \| 13,333 \|.* upper preset \|$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("text", ["nothing", START, END])

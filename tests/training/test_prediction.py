@@ -121,7 +121,8 @@ def test_text_has_no_constants(small, calls, tmp_path: Path, monkeypatch: pytest
     header, lines = read_predictions(tmp_path / "predictions.jsonl")
     assert (header["metrics"], header["baselines"]) == ("text", {})
     # The word-start token and two digits of four: the end is missing.
-    assert {(line["tokens_correct"], line["tokens_total"]) for line in lines} == {(3, 4)}
+    counts = {(line["tokens_correct"], line["tokens_total"], line["tokens_generated"]) for line in lines}
+    assert counts == {(3, 4, 3)}
 
 
 def test_the_length_comes_from_the_training_answers(small, calls, tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 {"header": {"schema": 1, "dataset": "...", "metrics": "number" or "text", "decoding": {...}, "baselines": {...}}}
 {"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth"
 
-A row of a text data set may carry the integers "tokens_correct" and "tokens_total": how many of the answer's tokens,
-end token included and padding not, stand at the same place in what was generated. Where a tokenizer writes numbers in
+A row of a text data set may carry the integers "tokens_correct", "tokens_total" and "tokens_generated", see
+`textual.TokenCounts`; older files lack the last. Where a tokenizer writes numbers in
 tokens of its own, the integer "malformed" counts the faults of a prediction's numbers. Where a prediction is a point of
 a distribution of numbers, "covered" is the probability that these have together, and with it, unless that is 0, stand
 "sd" and "quantiles" {"0.05": ..., ...} of the distribution given that the answer is one of them.
@@ -23,7 +23,7 @@ SCHEMA = 1
 _HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "baselines": dict}
 _REQUIRED = ("split", "id", "answer", "prediction")
 _OPTIONAL = ("group", "truth")
-_TOKENS = ("tokens_correct", "tokens_total")
+TOKENS = ("tokens_correct", "tokens_total", "tokens_generated")
 _MALFORMED = "malformed"
 _COVERED, _SPREAD, _QUANTILES = "covered", "sd", "quantiles"
 _METRICS = ("number", "text")
@@ -116,10 +116,11 @@ def _check_row(row: dict[str, Any], where: str) -> None:
     for key in (*_REQUIRED, *_OPTIONAL):
         if key in row and not isinstance(row[key], str):
             raise UserError(f"{where}: {key!r} must be a string, not {type(row[key]).__name__}")
-    counts = [row[key] for key in _TOKENS if key in row]
-    whole = len(counts) == 2 and all(type(count) is int for count in counts) and 0 <= counts[0] <= counts[1] > 0
-    if counts and not whole:
-        raise UserError(f"{where}: {' and '.join(map(repr, _TOKENS))} must be whole numbers, 0 <= correct <= total > 0")
+    if any(key in row for key in TOKENS) and not _are_counts(row):
+        raise UserError(
+            f"{where}: {', '.join(map(repr, TOKENS))} must be whole numbers, 0 <= correct <= total > 0, "
+            "correct <= generated"
+        )
     if type(row.get(_MALFORMED, 0)) is not int or row.get(_MALFORMED, 0) < 0:
         raise UserError(f"{where}: {_MALFORMED!r} must be a whole number, 0 or more")
     if not (_is_finite(row.get(_COVERED, 0)) and 0 <= row.get(_COVERED, 0) <= 1):
@@ -129,6 +130,15 @@ def _check_row(row: dict[str, Any], where: str) -> None:
     quantiles = row.get(_QUANTILES, {})
     if not isinstance(quantiles, dict) or not all(map(_is_finite, quantiles.values())):
         raise UserError(f"{where}: {_QUANTILES!r} must be an object of finite numbers")
+
+
+def _are_counts(row: dict[str, Any]) -> bool:
+    correct, total, generated = (row.get(key) for key in TOKENS)
+    if TOKENS[2] not in row:
+        generated = correct
+    if type(correct) is int and type(total) is int and type(generated) is int:
+        return 0 <= correct <= min(total, generated) and total > 0
+    return False
 
 
 def _is_finite(value: Any) -> bool:

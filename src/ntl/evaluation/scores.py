@@ -13,9 +13,9 @@ from ntl.evaluation.baselines import CONSTANTS
 from ntl.evaluation.digests import ERROR_SAMPLE, count_digits, hash_ids, sample_errors
 from ntl.evaluation.numeric import summarize
 from ntl.evaluation.pairs import Pairs
-from ntl.evaluation.predictions import FIRST_ROW_LINE, read_predictions
+from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
-from ntl.evaluation.textual import TEXT_RULES, exact_matches, text_metrics, token_accuracy
+from ntl.evaluation.textual import TEXT_RULES, TokenCounts, exact_matches, text_metrics, token_accuracy
 from ntl.results import pack_bits
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
@@ -179,14 +179,15 @@ def _score_constants(
 
 def _score_texts(split: _Split, _: Mapping[str, Any], scores: Scores) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
-    counts = [(row["tokens_correct"], row["tokens_total"]) for row in split.rows if "tokens_total" in row]
+    counts = [TokenCounts(*(row.get(key) for key in TOKENS)) for row in split.rows if TOKENS[0] in row]
     if counts and len(counts) < len(split.rows):
         raise UserError(f"{split.path}: {len(counts)} of {len(split.rows)} {split.name} rows count their tokens")
     for rule in TEXT_RULES:
         suffix = "" if rule == DEFAULT else f"@{rule}"
         for metric, value in text_metrics(predictions, answers, rule=rule).items():
             scores.metrics[f"{split.name}/{metric}{suffix}"] = value
-        if counts:
+        # Older files do not say how long an answer was, which the padding of the paper's rule depends on.
+        if counts and (rule == DEFAULT or all(row.generated is not None for row in counts)):
             scores.metrics[f"{split.name}/token_accuracy{suffix}"] = token_accuracy(counts, rule=rule)
     scores.correct[split.name] = pack_bits(exact_matches(predictions, answers))
 

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from ntl.config import UserError
 
 TEXT_METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "exact_match", "count")
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 PAPER_BATCH = 64  # original code: evaluation batch of one device
+PAPER_PADDING = 10  # original code: labels are padded to ten more columns than the longest, and these are scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,20 @@ class TextRule:
     version: int
     description: str
     batch_size: Callable[[int], int]
+    padding: int = 0  # columns of padding behind the longest label of a batch that are scored, too
 
 
 TEXT_RULES: dict[str, TextRule] = {
     rule.name: rule
     for rule in (
         TextRule("default", 1, "one corpus", batch_size=lambda size: max(size, 1)),
-        TextRule("paper", 1, f"mean over batches of {PAPER_BATCH} in file order", batch_size=lambda _: PAPER_BATCH),
+        TextRule(
+            "paper",
+            2,
+            f"mean over batches of {PAPER_BATCH} in file order; {PAPER_PADDING} columns of padding count as tokens",
+            batch_size=lambda _: PAPER_BATCH,
+            padding=PAPER_PADDING,
+        ),
     )
 }
 
@@ -63,23 +71,39 @@ def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: st
     return scores
 
 
-def token_matches(generated: Sequence[int], label: Sequence[int]) -> tuple[int, int]:
-    """Tokens of a label (its end token included, no padding) that stand at the same place in what was generated; all.
+class TokenCounts(NamedTuple):
+    """Tokens of one answer, end tokens included and padding not.
 
-    Generated ids may go on behind the label, or end before it: what is not there is wrong.
+    correct: how many of the label's stand at the same place in what was generated. total: the label's. generated: those
+    that were generated, None where it is not known: then there is no accuracy under the paper's rule.
     """
-    return sum(a == b for a, b in zip(generated, label, strict=False)), len(label)
+
+    correct: int
+    total: int
+    generated: int | None
 
 
-def token_accuracy(counts: Sequence[tuple[int, int]], *, rule: str = "default") -> float:
-    """Share of right tokens from (right, all) of each example, over the whole corpus.
+def token_matches(generated: Sequence[int], label: Sequence[int]) -> TokenCounts:
+    """Count the tokens of an answer against its label's. Where the answer is shorter, what is not there is wrong."""
+    correct = sum(a == b for a, b in zip(generated, label, strict=False))
+    return TokenCounts(correct, len(label), len(generated))
 
-    With rule="paper" the mean of the shares of batches of 64 in the given order. The ten padding columns that the
-    original code counts in every batch besides, nearly all of them right, are left out under both rules.
+
+def token_accuracy(counts: Sequence[TokenCounts], *, rule: str = "default") -> float:
+    """Share of right tokens over the whole corpus.
+
+    With rule="paper" the mean of the shares of batches of 64 in the given order. As in the original code each row of a
+    batch has ten more tokens, the padding behind the batch's longest label: right unless the answer goes on there.
     """
-    step = TEXT_RULES[rule].batch_size(len(counts))
-    batches = [counts[start : start + step] for start in range(0, len(counts), step)]
-    return fmean(sum(right for right, _ in batch) / sum(size for _, size in batch) for batch in batches)
+    padding, step = TEXT_RULES[rule].padding, TEXT_RULES[rule].batch_size(len(counts))
+    return fmean(_share(counts[start : start + step], padding) for start in range(0, len(counts), step))
+
+
+def _share(batch: Sequence[TokenCounts], padding: int) -> float:
+    longest = max(row.total for row in batch)
+    beyond = sum(min(max(row.generated - longest, 0), padding) for row in batch if row.generated) if padding else 0
+    padded = len(batch) * padding
+    return (sum(row.correct for row in batch) + padded - beyond) / (sum(row.total for row in batch) + padded)
 
 
 def exact_matches(predictions: Sequence[str], answers: Sequence[str]) -> list[bool]:

@@ -1,6 +1,7 @@
 """What runs cost before they are made: hours, and on what; disk. From records where there are some, else by FLOPs."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
@@ -20,6 +21,8 @@ CPU, GPU = "CPU", "H100"
 BESIDE_BYTES = 5_000_000
 # A checkpoint: float32 weights and AdamW's two moments of each.
 BYTES_PER_PARAMETER = 4 * (1 + 2)
+# Steps at this scale are those of the authors' presets, whose runs were stopped by hand before.
+PRESET_SCALE = "paper"
 # What runs at scale=tiny is bound by a step's fixed costs, whatever the model; a larger one by its arithmetic.
 FIXED_COST_SCALE = "tiny"
 
@@ -37,7 +40,8 @@ Kind = tuple[str, ...]
 class Cost:
     """One run's. ``disk`` is in bytes, what stays of it, and ``disk_more`` what it takes beside that while it trains.
 
-    ``measured`` says whether runs of the same kind have been made.
+    ``measured`` says whether runs of the same kind have been made. ``epochs`` is how often it sees its training rows,
+    NaN where their number is not known.
     """
 
     seconds: float
@@ -45,16 +49,18 @@ class Cost:
     measured: bool
     disk: int
     disk_more: int
+    epochs: float = math.nan
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Of several runs: seconds by device, how many of the runs were measured, bytes."""
+    """Of several runs: seconds by device, how many of the runs were measured, bytes, the known numbers of epochs."""
 
     runs: int
     seconds: Mapping[str, float]
     measured: int
     disk: int
+    epochs: tuple[float, ...] = ()
 
     @property
     def basis(self) -> str:
@@ -70,10 +76,13 @@ class Costs:
         self._seconds: dict[Kind, dict[str, list[float]]] = {}
         self._tokens: dict[str, list[float]] = {}
         self._parameters: dict[str, int] = {}
+        self._train_rows: dict[str, int] = {}
         for record in records:
             kind = tuple(str(record.config[group]["name"]) for group in ("dataset", "model", "scale"))
             by_device = self._seconds.setdefault(kind, {})
             by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
+            if rows := record.data.get("rows", {}).get("train"):
+                self._train_rows[_settings(record.config["dataset"])] = rows
             if record.examples_seen:
                 self._tokens.setdefault(kind[0], []).append(record.tokens_seen / record.examples_seen)
 
@@ -84,13 +93,14 @@ class Costs:
 
     def of(self, config: Config) -> Cost:
         """Wall time times devices of one run: the median of its kind, else an estimate."""
-        kind, disk = kind_of(config), self._disk(config)
+        kind, disk, epochs = kind_of(config), self._disk(config), self._epochs(config)
         if kind in self._seconds:
             device, seconds = self._measured(kind)
-            return Cost(seconds, device, True, *disk)
+            return Cost(seconds, device, True, *disk, epochs)
         if config.scale.name == FIXED_COST_SCALE and (akin := self._akin(kind)):
-            return Cost(mean(self._measured(each)[1] for each in akin), self._measured(akin[0])[0], False, *disk)
-        return Cost(self._by_flops(config), GPU, False, *disk)
+            seconds = mean(self._measured(each)[1] for each in akin)
+            return Cost(seconds, self._measured(akin[0])[0], False, *disk, epochs)
+        return Cost(self._by_flops(config), GPU, False, *disk, epochs)
 
     def total(self, configs: Iterable[Config]) -> Sum:
         """The sum over runs."""
@@ -99,7 +109,12 @@ class Costs:
         for cost in costs:
             seconds[cost.device] = seconds.get(cost.device, 0.0) + cost.seconds
         measured = sum(cost.measured for cost in costs)
-        return Sum(len(costs), dict(sorted(seconds.items())), measured, sum(cost.disk for cost in costs))
+        epochs = tuple(sorted({cost.epochs for cost in costs if cost.epochs == cost.epochs}))
+        return Sum(len(costs), dict(sorted(seconds.items())), measured, sum(cost.disk for cost in costs), epochs)
+
+    def _epochs(self, config: Config) -> float:
+        trainer, rows = config.trainer, self._train_rows.get(_settings(plain(config.dataset)))
+        return trainer.max_steps * trainer.batch_size * trainer.accumulation_steps / rows if rows else math.nan
 
     def _measured(self, kind: Kind) -> tuple[str, float]:
         device, seconds = max(self._seconds[kind].items(), key=lambda item: (len(item[1]), item[0]))
@@ -145,6 +160,11 @@ class Costs:
         if not typical:
             return longest
         return min(typical.get(config.dataset.name, median(typical.values())), longest)
+
+
+def _settings(dataset: Mapping[str, object]) -> str:
+    """Of a data set, those that its training rows follow from."""
+    return json.dumps({key: value for key, value in dataset.items() if not key.startswith("test_")}, sort_keys=True)
 
 
 def _device(record: RunRecord) -> str:

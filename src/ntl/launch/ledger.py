@@ -9,7 +9,7 @@ from typing import Any
 from ntl.config import UserError
 from ntl.config.root import Config
 from ntl.config.table import load_table_spec, table_names
-from ntl.launch.cost import ASSUMPTIONS, CPU, Costs, Sum
+from ntl.launch.cost import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
 from ntl.launch.demand import Demand, demands
 from ntl.launch.progress import duration
 from ntl.results import RunRecord
@@ -17,6 +17,11 @@ from ntl.results.publish import write_text
 
 START, END = "<!-- cost ledger -->", "<!-- end of cost ledger -->"
 WIDTH = 120
+PRESETS = (
+    f"An upper preset (scale={PRESET_SCALE}) takes as many steps as the authors' command; their "
+    "runs were stopped by hand at steps that are not recorded. Epochs are known where a published record has the same "
+    "training data."
+)
 Json = dict[str, Any]
 
 
@@ -85,18 +90,31 @@ def ledger(records: Sequence[RunRecord]) -> str:
     costs = Costs(records)
     names = table_names()
     scales = list(dict.fromkeys(scale for name in names for scale in load_table_spec(name).scales))
-    lines = ["| table | scale | runs | hours | disk | basis |", "| --- | --- | ---: | ---: | ---: | --- |"]
+    head = [
+        "| table | scale | runs | epochs | hours | disk | basis |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    lines = [*head]
     for scale in scales:
         every: dict[str, Config] = {}
         for demand in demands(names, scale, records, skip=lambda line: None):
             every.update(demand.runs)
             lines.append(_line(demand.spec.name, scale, costs.total(demand.runs.values())))
         lines.append(_line("**all, each run once**", scale, costs.total(every.values())))
-    return "\n".join([*lines, "", fill(ASSUMPTIONS, WIDTH)])
+    return "\n".join([*lines, "", fill(f"{ASSUMPTIONS} {PRESETS}", WIDTH)])
 
 
 def _line(name: str, scale: str, total: Sum) -> str:
-    return f"| {name} | {scale} | {total.runs} | {hours(total.seconds)} | {gigabytes(total.disk)} | {total.basis} |"
+    basis = "upper preset" if scale == PRESET_SCALE and not total.measured else total.basis
+    cells = [name, scale, str(total.runs), _epochs(total), hours(total.seconds), gigabytes(total.disk), basis]
+    return f"| {' | '.join(cells)} |"
+
+
+def _epochs(total: Sum) -> str:
+    if not total.epochs:
+        return "-"
+    ends = dict.fromkeys(f"{epochs:,.0f}" if epochs >= 10 else figure(epochs) for epochs in total.epochs)
+    return " to ".join(list(ends)[:: max(1, len(ends) - 1)])
 
 
 def write_ledger(readme: Path, records: Sequence[RunRecord]) -> None:

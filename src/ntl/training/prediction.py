@@ -154,8 +154,7 @@ def forget_answers(folder: Path, predictions: str = "*") -> None:
 
 
 def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
-    correct, total = token_matches(generated, label.tolist())
-    return {"tokens_correct": correct, "tokens_total": total}
+    return {f"tokens_{name}": count for name, count in token_matches(generated, label.tolist())._asdict().items()}
 
 
 def _line(session: "Session", split: str, row: Any, prediction: str) -> dict[str, str]:
