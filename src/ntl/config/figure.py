@@ -36,8 +36,8 @@ class PanelSpec:
 class FigureSpec:
     """One file of ``config/figure``; its name is the figure's.
 
-    ``draw`` is the function that draws it, from the runs of its panels or from ``files`` under results/. ``caption``
-    has fields in braces, as ``{seeds}``, which that function fills in.
+    ``draw`` is the function that draws it, from the runs of its panels, from ``files`` under results/, or from both.
+    ``caption`` has fields in braces, as ``{seeds}``, which that function fills in.
     """
 
     title: str = MISSING
@@ -60,8 +60,8 @@ def load_figure_spec(name: str, folder: Path = FIGURE_FOLDER) -> FigureSpec:
     spec: FigureSpec = read_typed(FigureSpec, path)
     spec.name, spec.caption = name, " ".join(spec.caption.split())
     check_target(spec.draw, "ntl.results.figures", f"{path}: draw")
-    if bool(spec.panels) == bool(spec.files):
-        raise UserError(f"{path}: a figure is drawn from panels or from files: give one of the two")
+    if not spec.panels and not spec.files:
+        raise UserError(f"{path}: a figure is drawn from panels, from files, or from both: give one of them")
     if wrong := sorted(set(spec.formats) - {"pdf", "png", "svg"}):
         raise UserError(f"{path}: formats: {wrong[0]!r} is none of pdf, png, svg")
     return spec

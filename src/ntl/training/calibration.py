@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BINS = 15
 COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")
+DIGITS = "digits"
+PLACES = 5  # of a mean probability
 
 
 def calibration(rows: NumberRows) -> dict[str, float]:
@@ -56,8 +58,22 @@ def calibration(rows: NumberRows) -> dict[str, float]:
     }
 
 
-def calibrate(folder: Path) -> dict[str, dict[str, float]]:
+def digit_probabilities(rows: NumberRows) -> list[list[float] | None] | None:
+    """[target digit][digit]: the mean probability of each digit where the target stands, None where it never does.
+
+    None as a whole where the number tokens are not the ten digits.
+    """
+    if sorted(rows.values_K.tolist()) != list(range(10)):
+        return None
+    q_NK = rows.logits_NK.double().softmax(dim=-1)[:, rows.values_K.argsort()]
+    means = [q_NK[rows.targets_N == digit].mean(dim=0) for digit in range(10)]
+    return [None if mean.isnan().any() else [round(float(q), PLACES) for q in mean] for mean in means]
+
+
+def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
     """split -> `calibration` of the newest whole checkpoint of a run, over all number labels of the split.
+
+    Beside it "digits", `digit_probabilities`, where the number tokens are the ten digits.
 
     UserError: no run, no whole checkpoint, a head without digits, or a split without number labels.
     """
@@ -69,12 +85,14 @@ def calibrate(folder: Path) -> dict[str, dict[str, float]]:
     return {split: _of_split(session, split, folder) for split in session.dataset.test_splits}
 
 
-def _of_split(session: "Session", split: str, folder: Path) -> dict[str, float]:
+def _of_split(session: "Session", split: str, folder: Path) -> dict[str, Any]:
     parts = list(_rows(session, split))
     logits_NK, tokens_N, targets_N = (torch.cat(each) for each in zip(*[rows[:3] for rows in parts], strict=True))
     if not len(tokens_N):
         raise UserError(f"{folder}: {split} has no number labels with tokenizer={session.config.tokenizer.name}.")
-    return calibration(parts[0]._replace(logits_NK=logits_NK, tokens_N=tokens_N, targets_N=targets_N))
+    rows = parts[0]._replace(logits_NK=logits_NK, tokens_N=tokens_N, targets_N=targets_N)
+    digits = digit_probabilities(rows)
+    return calibration(rows) | ({} if digits is None else {DIGITS: digits})
 
 
 @torch.no_grad()

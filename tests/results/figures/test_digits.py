@@ -1,10 +1,14 @@
-"""Figure A4: shares of digits by hand."""
+"""Digits by hand: shares of places, and Figure A4's mean probabilities."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from ntl.results.figures.digits import shares
+from ntl.config import UserError
+from ntl.results.figures.digits import mean_probabilities, shares
 
 
 def histograms(*counts: int) -> dict[str, Any]:
@@ -31,7 +35,7 @@ def test_mean_and_range_over_seeds(tiny_record, draw) -> None:
         tiny_record("ce", 1, digit_histograms=histograms(1, 3)),
         tiny_record("ce", 2, digit_histograms=histograms(1, 1)),
     ]
-    drawing = draw("figureA4", records)
+    drawing = draw("digits", records)
     assert drawing is not None
     first, last = drawing.figure.axes
     assert [bar.get_height() for bar in first.patches] == [10] * 10  # type: ignore[attr-defined]
@@ -40,4 +44,38 @@ def test_mean_and_range_over_seeds(tiny_record, draw) -> None:
     ends = [segment[:, 1] for segment in first.collections[0].get_segments()]  # type: ignore[attr-defined]
     np.testing.assert_allclose(ends[1], [50, 75])
     assert "2 seeds a loss" in drawing.caption
-    assert draw("figureA4", []) is None
+    assert draw("digits", []) is None
+
+
+def table(*rows: tuple[int, float]) -> list[Any]:
+    """All mass on the digit itself but what a row says of its first digit; the other rows are unknown."""
+    known = {digit: [first, *[0.0] * 9] for digit, first in rows}
+    for digit, row in known.items():
+        row[digit] = 1 - row[0]
+    return [known.get(digit) for digit in range(10)]
+
+
+def test_mean_probabilities_over_seeds_by_hand() -> None:
+    found = {"a": {"test": {"digits": table((4, 0.2))}}, "b": {"test": {"digits": table((4, 0.4), (5, 0.5))}}, "c": {}}
+    mean = mean_probabilities(found, ["a", "b", "c", "d"], "test")
+    assert mean is not None
+    np.testing.assert_allclose(mean[4], [0.3, 0, 0, 0, 0.7, 0, 0, 0, 0, 0])
+    assert np.isnan(mean[5]).all()  # one of the two seeds does not know it
+    assert mean_probabilities(found, ["c", "d"], "test") is None
+
+
+def test_figure_a4_is_of_the_runs_that_were_calibrated(tiny_record, draw, tmp_path: Path) -> None:
+    records = [tiny_record("ce", 1), tiny_record("ce", 2)]
+    file = tmp_path / "benchmarks" / "calibration_tiny.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({records[0].id: {"test": {"digits": table((4, 0.25))}}}))
+    drawing = draw("figureA4", records, tmp_path)
+    assert drawing is not None
+    (image,) = drawing.figure.axes[0].images
+    np.testing.assert_allclose(image.get_array()[4], [25, 0, 0, 0, 75, 0, 0, 0, 0, 0])
+    assert "1 seed a loss" in drawing.caption
+    file.write_text("{}")
+    assert draw("figureA4", records, tmp_path) is None
+    file.write_text("no json")
+    with pytest.raises(UserError, match=r"calibration_tiny.json: cannot be read .*calibrate.py"):
+        draw("figureA4", records, tmp_path)

@@ -1,13 +1,17 @@
-"""Figure A4: how often each digit stands first and last in the answers, and in what the models answer."""
+"""Figure A4, and how often each digit stands first and last in the answers and in what the models answer."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from ntl.config import UserError
 from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source, runs_by_loss
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, PAGE, Drawing, finish, panels, seeds_text
+from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, PAGE, RASTER, Drawing, finish, panels, seeds_text
 from ntl.results.record import RunRecord
 
 PLACES = {"leading": "first digit", "last": "last digit"}
@@ -54,3 +58,50 @@ def _points(axes: Axes, offset: float, loss: str, found: np.ndarray) -> None:
     axes.vlines(at, low, high, color=COLOURS[loss], linewidth=1)
     name = LOSSES[loss].replace("\n", " ")
     axes.plot(at, mean, MARKERS[loss], color=COLOURS[loss], markersize=3, linestyle="none", label=name)
+
+
+def mean_probabilities(found: Mapping[str, Any], runs: Sequence[str], split: str) -> np.ndarray | None:
+    """(10, 10), target digit by digit, averaged over those of the runs that the file has; NaN where unknown."""
+    tables = [found[run][split]["digits"] for run in runs if "digits" in found.get(run, {}).get(split, {})]
+    grids = [[[np.nan] * 10 if row is None else row for row in table] for table in tables]
+    return np.array(grids, dtype=float).mean(axis=0) if grids else None
+
+
+def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
+    """None where no panel has a run whose probabilities are known. UserError where the file cannot be read."""
+    known = _read(source.file(spec, "calibration"))
+    grid, counts = [], []
+    for panel in spec.panels:
+        for loss, have in runs_by_loss(spec, panel, source).items():
+            ids = [record.id for record in have.values()]
+            mean = mean_probabilities(known, ids, panel.split)
+            if mean is not None:
+                grid.append((panel.title, loss, mean))
+                counts.append(sum(run in known for run in ids))
+    if not grid:
+        return None
+    titles = list(dict.fromkeys(title for title, _, _ in grid))
+    losses = list(dict.fromkeys(loss for _, loss, _ in grid))
+    figure, axes = panels(PAGE, 0.5 + 1.7 * len(titles), len(losses), len(titles), sharex=True, sharey=True)
+    image = None
+    for title, loss, mean in grid:
+        row, column = titles.index(title), losses.index(loss)
+        each = axes[row * len(losses) + column]
+        image = each.imshow(100 * mean, vmin=0, vmax=100, **RASTER)
+        each.set_xticks(range(0, 10, 3))
+        each.set_yticks(range(0, 10, 3))
+        if row == 0:
+            each.set_title(LOSSES[loss])
+        if column == 0:
+            each.set_ylabel(f"{title}\nright digit")
+    for each in axes[-len(losses) :]:
+        each.set_xlabel("digit")
+    figure.colorbar(image, ax=axes, label="mean probability (%)", shrink=0.8)
+    return finish(spec, figure, seeds=seeds_text(counts))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); write it anew by scripts/calibrate.py --json") from error
