@@ -55,6 +55,19 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("rows:", "rows: []\n    others:", r"blocks\[0\]\.rows: a list with something in it is expected"),
         ("blocks:", "blocks: {a: 1}\nothers:", r"mine\.yaml: blocks: a list with something"),
         ("{tiny: {seeds: [1, 2]}}", "{tiny: 3}", r"scales\.tiny: a mapping is expected, not '3'"),
+        (
+            "[loss=ce]",
+            "[loss=ce, data_dir=/a]",
+            r"mine\.yaml: blocks\[0\]\.rows: CE: data_dir=/a: where files lie is no part of a table; leave it out",
+        ),
+        ("[loss=ce]", "[loss=ce, +output_dir=]", r"rows: CE: \+output_dir=: where files lie"),
+        (
+            "dataset: noisy",
+            "overrides: [resume=x]\n    dataset: noisy",
+            r"blocks\[0\]\.overrides: resume=x: where files",
+        ),
+        ("seeds: [1, 2]", "seeds: [1], overrides: [data_dir=/a]", r"scales\.tiny: data_dir=/a: where files lie"),
+        ("seeds: [1, 2]", "seeds: [1], replace: {loss=ce: data_dir=/a}", r"scales\.tiny: data_dir=/a: where files lie"),
         ("title: A table", "title: [", r"mine\.yaml: while parsing"),
         (
             "title: A table",

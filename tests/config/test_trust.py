@@ -1,5 +1,7 @@
 """Neither a command line nor a folder of somebody else's makes foreign code run, or names a file outside its folder."""
 
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,47 @@ def test_a_tag_of_yaml_makes_nothing(tmp_path: Path) -> None:
             read()
         assert "\n" not in str(caught.value)
     assert not marker.exists()
+
+
+LAUGHS = "\n".join([f"a0: &a0 [{'x, ' * 9}]", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 10))])
+MERGED = "\n".join(["a0: &a0 {k: 1}", *(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}" for n in range(1, 10))])
+
+
+UNFOLDS = r"config\.yaml: its aliases \(\*name\) unfold to more than 100,000 values; write out what is meant\.$"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LAUGHS, UNFOLDS),
+        (MERGED, UNFOLDS),
+        (
+            "a: &a [*a]",
+            UNFOLDS,
+        ),
+        (
+            "a: " + "[" * 3000 + "]" * 3000,
+            r"config\.yaml: lists or mappings are nested too deeply to be read; write it flatter$",
+        ),
+        ("a: *b", r"config\.yaml: found undefined alias 'b'"),
+    ],
+    ids=["lists", "merges", "itself", "deep", "nothing"],
+)
+def test_a_small_file_that_means_a_large_one_is_one_line_at_once(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    started = time.monotonic()
+    for read in (read_config, partial(load_table_spec, "config"), partial(load_figure_spec, "config")):
+        with pytest.raises(UserError, match=message) as caught:
+            read(tmp_path)
+        assert "\n" not in str(caught.value)
+    assert time.monotonic() - started < 5
+
+
+def test_aliases_that_mean_little_are_read(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "title: &t a * b\ncaption: *t\ndraw: ntl.results.figures.losses.draw\nfiles: {a: b}\n"
+    )
+    assert load_figure_spec("x", tmp_path).caption == "a * b"
 
 
 def test_a_figure_is_drawn_by_our_functions(tmp_path: Path) -> None:

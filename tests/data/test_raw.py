@@ -115,6 +115,26 @@ def test_a_member_of_a_zip(site: Site, file: RawFile, data_dir: Path, silent: li
     ]
 
 
+def test_a_zip_that_unpacks_to_too_much_or_is_damaged(
+    site: Site, file: RawFile, data_dir: Path, silent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raw, "LIMIT", 10_000)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb.txt", bytes(10_001))
+        archive.writestr("one.txt", CONTENT * 100)
+    site.content = whole = buffer.getvalue()
+    assert raw.fetch(replace(file, member="bomb.txt"), data_dir, silent.append) is None
+    assert silent[-1].endswith("cannot be downloaded: bomb.txt in it has 10,001 bytes, at most 10,000 are read")
+    for place in range(0, 8 * len(whole), 5):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        site.content = bytes(damaged)
+        path = raw.fetch(replace(file, member="one.txt", sha256=""), data_dir, silent.append)
+        assert path is None or path.read_bytes() == CONTENT * 100
+        assert path or "cannot be downloaded: " in silent[-1]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -42,6 +42,26 @@ def test_values_are_typed(text: str, value: object) -> None:
     assert type(parse_value(text)) is type(value)
 
 
+BOMB = "[&a0 [1], " + ", ".join(f"&a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 7)) + "]"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[a", "'\\[a' is no value: while parsing a flow sequence"),
+        ("'a", "is no value: while scanning a quoted scalar"),
+        ("[" * 3000, "is no value: nested too deeply$"),
+        (BOMB, "its aliases .* unfold to more than 100,000 values"),
+    ],
+    ids=["list", "quote", "deep", "bomb"],
+)
+def test_an_override_whose_value_cannot_be_read_is_one_line(value: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^here: X: trainer\.lr: .*{message}") as caught:
+        plan(RowSpec(label="X", overrides=[f"trainer.lr={value}"]))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
 def test_a_record_matches_by_its_resolved_values(make_record) -> None:
     records = [make_record("ntl_was", 1, {}), make_record("ntl_was", 2, {}, weight=0.8), make_record("ce", 1, {})]
     assert {s: r.id for s, r in row_records(plan(WAS), records).items()} == {1: "ntl_was-0.3-s1"}

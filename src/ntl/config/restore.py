@@ -7,13 +7,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from ntl.config.composition import SCHEMAS, compose
 from ntl.config.errors import UserError
 from ntl.config.legality import validate
 from ntl.config.root import Config
-from ntl.config.trust import check_plain
+from ntl.config.typed import read_yaml
 
 # What may differ when a finished run is decoded again.
 CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
@@ -79,12 +78,7 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
     path = folder / "config.yaml"
     if not path.is_file():
         raise UserError(f"{path}: not found; give the folder of a run, for example outputs/<run id>.")
-    try:
-        text = path.read_text(encoding="utf-8")
-        check_plain(text, str(path))
-        values: Any = OmegaConf.to_container(OmegaConf.create(text))
-    except (YAMLError, OSError, ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path}: no config of a run; give the folder of a run, for example outputs/<run id>.")
     config = from_values(values, str(path))

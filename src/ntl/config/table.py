@@ -11,6 +11,8 @@ from ntl.config.errors import UserError
 from ntl.config.paper import PAPER_FOLDER, read_paper
 from ntl.config.typed import read_typed
 
+# Settings that decide no cell: where files lie, and what a run goes on from. Rows that differ in them are one run.
+PLACES = ("data_dir", "output_dir", "resume")
 TABLE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "table"
 
 
@@ -152,9 +154,11 @@ def _check(spec: TableSpec, path: Path) -> None:
         for column in block.columns:
             _check_format(column.format, f"{where}.columns: {column.metric}: format")
             _check_format(column.paper_format, f"{where}.columns: {column.metric}: paper_format")
+        _check_overrides(block.overrides, f"{where}.overrides")
         for row in block.rows:
             _check_row(row, f"{where}.rows: {row.label}")
         for scale, part in block.scales.items():
+            _check_overrides([*part.overrides, *part.replace.values()], f"{where}.scales.{scale}")
             if not part.seeds or len(set(part.seeds)) < len(part.seeds):
                 raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
             for key, named in (("groups", part.groups), ("labels", part.labels)):
@@ -167,6 +171,16 @@ def _check_row(row: RowSpec, where: str) -> None:
         raise UserError(f"{where}: paper: the paper's numbers stand in results/paper")
     if (row.role is Role.constant) != bool(row.constant) or (row.constant and row.overrides):
         raise UserError(f"{where}: a constant row has role constant, a constant and no overrides")
+    _check_overrides(row.overrides, where)
+
+
+def _check_overrides(overrides: list[str], where: str) -> None:
+    for override in overrides:
+        if override.partition("=")[0].lstrip("+~") in PLACES:
+            raise UserError(
+                f"{where}: {override}: where files lie is no part of a table; leave it out (data is also found under "
+                "NTL_DATA_DIR, and reproduce.py has outputs=)"
+            )
 
 
 def _check_format(text: str, where: str) -> None:

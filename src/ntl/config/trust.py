@@ -4,10 +4,13 @@ A config is typed on a command line, but it is also read back from a run's folde
 rules are the same for both, so that nothing depends on where a config came from.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
+
+import yaml
 
 from ntl.config.errors import UserError
 
@@ -22,6 +25,8 @@ ROOMS = {
     "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
 }
+# Values in one file, once its aliases are written out; the largest of ours has some hundreds.
+UNFOLDED = 100_000
 # Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.
 NAME = re.compile(r"\w[\w.+=-]*", re.ASCII)
 
@@ -40,9 +45,29 @@ def check_name(name: str, where: str) -> str:
 
 
 def check_plain(text: str, where: str) -> None:
-    """UserError for an interpolation, as ``${oc.env:HOME}``, in what was written by a run or by somebody else."""
+    """For YAML that was written by a run or by somebody else.
+
+    UserError for an interpolation, as ``${oc.env:HOME}``, and for aliases that unfold to more than ``UNFOLDED`` values
+    or hold themselves. RecursionError where it is nested too deeply, YAMLError where it is no YAML.
+    """
     if "${" in text:
         raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
+    # Reading makes a tree of what the aliases mean: a few lines can mean more than any memory holds.
+    if "*" in text and _unfolded(yaml.compose(text, yaml.SafeLoader), {}) > UNFOLDED:
+        raise UserError(
+            f"{where}: its aliases (*name) unfold to more than {UNFOLDED:,} values; write out what is meant."
+        )
+
+
+def _unfolded(node: yaml.Node | None, sizes: dict[int, float]) -> float:
+    # An alias is the very node of its anchor: each is looked at once, however often it is meant.
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf  # until its parts are known: it may be one of them
+        parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        sizes[id(node)] = 1 + sum(_unfolded(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 def check_trust(config: Any) -> None:

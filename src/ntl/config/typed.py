@@ -17,13 +17,22 @@ def read_typed(schema: Any, path: Path) -> Any:
 
     UserError, in one line: no YAML, a key that the schema lacks, a key that is missing, a value of a wrong type.
     """
+    return _typed(schema, read_yaml(path), f"{path}: ")
+
+
+def read_yaml(path: Path) -> Any:
+    """What stands in a file that may be somebody else's (``check_plain``), as lists, mappings and values.
+
+    UserError, in one line, for what cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         check_plain(text, str(path))
-        raw = OmegaConf.to_container(OmegaConf.create(text))
+        return OmegaConf.to_container(OmegaConf.create(text))
+    except RecursionError as error:
+        raise UserError(f"{path}: lists or mappings are nested too deeply to be read; write it flatter") from error
     except (YAMLError, OSError, ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
-    return _typed(schema, raw, f"{path}: ")
+        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
 
 
 def _typed(schema: Any, raw: Any, where: str) -> Any:

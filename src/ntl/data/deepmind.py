@@ -9,6 +9,8 @@ A source is taken as a whole: it has every wanted file with enough pairs, or the
 """
 
 import hashlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from ntl.config import UserError
+from ntl.config.errors import one_line_errors
+from ntl.config.leftovers import sweep
 from ntl.data import download as official
 from ntl.data import generator
 from ntl.data.files import Buffer, Pair, Pairs, atomic_writer, iterate_members, map_file, map_unpacked, read_members
@@ -150,10 +154,22 @@ def _texts(
 
 
 def unpack(archive: Path, tree: Path, wanted: Mapping[str, int], log: Log) -> None:
-    """Take the wanted files out of the official archive, each written whole or not at all."""
+    """Take the wanted files out of the official archive: all of them, or none where it is damaged."""
     missing = [name for name in wanted if not (tree / name).is_file()]
-    if missing:
-        log(f"unpacking {len(missing)} files of {archive} (the archive is read through once)")
-        for name, content in iterate_members(archive, missing):
-            with atomic_writer(tree / name) as stream:
-                stream.write(content)
+    if not missing:
+        return
+    log(f"unpacking {len(missing)} files of {archive} (the archive is read through once)")
+    sweep(tree.parent, f".{tree.name}.part-*")
+    with one_line_errors("unpack into", tree):
+        tree.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{tree.name}.part-", dir=tree.parent) as name:
+            part = Path(name)
+            found: dict[str, None] = {}
+            for member, content in iterate_members(archive, missing):
+                with atomic_writer(part / member) as stream:
+                    stream.write(content)
+                found[member] = None
+            # Here the archive's checksum has been compared.
+            for member in found:
+                (tree / member).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(part / member, tree / member)

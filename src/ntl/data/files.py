@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, Any, cast, overload
 
 import numpy as np
 
@@ -21,13 +21,49 @@ from ntl.config.errors import one_line_errors
 Pair = tuple[str, str]
 Buffer = bytes | mmap.mmap
 BLOCK = 1 << 20
+# Bytes that a packed file may hold: this, or so many times its own. gzip makes a tenth of text, of a bomb a thousandth.
+UNPACKED = 1 << 28
+RATIO = 100
 DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, IndexError)
+
+
+class Unpacked:
+    """The content of a ``.gz`` as a stream; a UserError ends it where it is far more than text can be.
+
+    At its end the gzip's own checksum has been compared.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = path.stat().st_size
+        self.most = self.left = max(UNPACKED, RATIO * self.size)
+        self.stream = gzip.GzipFile(path)
+
+    def read1(self, size: int) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        block = self.stream.read1(size)
+        self.left -= len(block)
+        if self.left < 0:
+            raise UserError(
+                f"{self.path}: unpacks to more than {self.most >> 20:,} MiB from {self.size:,} bytes, which no text "
+                "does; fetch it again."
+            )
+        return block
+
+    def __enter__(self) -> "Unpacked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+
+    # What tarfile calls.
+    read = read1
 
 
 def read_file(path: Path) -> bytes:
     """The bytes of a file, decompressed where its name ends in ``.gz``. UserError names the line it breaks at."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+        with Unpacked(path) if path.suffix == ".gz" else open(path, "rb") as stream:
             return b"".join(_blocks(stream, str(path)))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -45,7 +81,7 @@ def map_unpacked(path: Path, scratch: Path) -> Buffer:
     The room on disk is free again when the buffer is gone, or the process. UserError names the line it breaks at.
     """
     with one_line_errors(f"unpack {path} into", scratch), tempfile.TemporaryFile(dir=scratch) as unpacked:
-        with gzip.open(path) as stream:
+        with Unpacked(path) as stream:
             for block in _blocks(stream, str(path)):
                 unpacked.write(block)
         unpacked.flush()
@@ -65,21 +101,20 @@ def read_members(archive: Path, wanted: Collection[str]) -> dict[str, bytes]:
 def iterate_members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """The same one by one, in the archive's order.
 
-    Stops at the last wanted member, so that a large archive is not read to its end.
+    Only when the last has been asked for is the archive's checksum compared: until then nothing is known to be whole.
     """
-    found: set[str] = set()
     last = "the start"
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        # As a stream: tarfile then reads the archive once, and every byte of it through the limit.
+        with Unpacked(archive) as stream, tarfile.open(fileobj=cast(Any, stream), mode="r|", bufsize=BLOCK) as tar:
             for member in tar:
                 last = member.name
                 below_top = member.name.removeprefix("./").partition("/")[2]
-                stream = tar.extractfile(member) if below_top in wanted and member.isfile() else None
-                if stream is not None:
-                    found.add(below_top)
-                    yield below_top, b"".join(_blocks(stream, f"{archive}/{member.name}"))
-                if len(found) == len(set(wanted)):
-                    break
+                content = tar.extractfile(member) if below_top in wanted and member.isfile() else None
+                if content is not None:
+                    yield below_top, b"".join(_blocks(content, f"{archive}/{member.name}"))
+            while stream.read(BLOCK):
+                pass
     except DAMAGE as error:
         raise UserError(f"{archive}: truncated or damaged after {last} ({error}); fetch it again.") from error
 

@@ -104,11 +104,13 @@ def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
     try:
         with urllib.request.urlopen(file.url, timeout=TIMEOUT) as response:
             content: bytes = response.read(LIMIT)
-            size = response.headers.get("Content-Length", "")
-        if size.isdecimal() and len(content) != int(size):
-            raise ConnectionError(f"the connection ended at {len(content)} of {size} bytes")
+            length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and len(content) != int(length):
+            raise ConnectionError(f"the connection ended at {len(content)} of {length} bytes")
         if file.member:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if (size := archive.getinfo(file.member).file_size) > LIMIT:
+                    raise ValueError(f"{file.member} in it has {size:,} bytes, at most {LIMIT:,} are read")
                 content = archive.read(file.member)
     except (*NETWORK_ERRORS, *DAMAGE) as error:
         log(f"{file.url} cannot be downloaded: {getattr(error, 'reason', None) or error or type(error).__name__}")

@@ -15,6 +15,7 @@ import yaml
 from ntl.config import UserError
 from ntl.config.identity import NOT_RECORDED
 from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
+from ntl.config.trust import check_plain
 from ntl.results.record import RunRecord
 
 # What a run computes does not depend on these; the seed is matched apart. A reading beside the run's own adds metrics
@@ -38,7 +39,10 @@ class RowPlan:
 
 
 def parse_value(text: str) -> Any:
-    """The value of ``key=value`` as Hydra types it: 0.3, 1e-4, true, null, [1, 2], otherwise a string."""
+    """The value of ``key=value`` as Hydra types it: 0.3, 1e-4, true, null, [1, 2], otherwise a string.
+
+    UserError for a list, a mapping or a quoted string that is none.
+    """
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):
@@ -46,7 +50,14 @@ def parse_value(text: str) -> Any:
             return kind(text)
         except ValueError:
             pass
-    return yaml.safe_load(text) if text[:1] in "[{'\"" and text else text
+    if text[:1] not in "[{'\"" or not text:
+        return text
+    try:
+        check_plain(text, text[:40])
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
+        raise UserError(f"{text[:40]!r} is no value: {why}") from error
 
 
 def override_key(override: str) -> str:
@@ -62,7 +73,10 @@ def _pins(overrides: Iterable[str], where: str) -> dict[str, Any]:
             raise UserError(f"{where}: the override {override!r} is not 'key=value'")
         if key in pins:
             raise UserError(f"{where}: {key} is set twice")
-        pins[key] = parse_value(value)
+        try:
+            pins[key] = parse_value(value)
+        except UserError as error:
+            raise UserError(f"{where}: {key}: {error}") from error
     return pins
 
 
