@@ -153,6 +153,8 @@ def validate(config: Any) -> None:
     _check_choice("device", config.device, ("auto", "cpu", "cuda"))
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
+    if config.tracking.name == "none" and config.tracking != type(config.tracking)():
+        raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
     if config.trainer.schedule.name == "plateau" and not config.trainer.eval_steps:
         raise UserError(
             "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
