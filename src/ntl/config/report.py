@@ -10,6 +10,7 @@ from typing import Any
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
+from ntl.config.composition import GROUPS, hint
 from ntl.config.errors import Diverged, UserError
 from ntl.config.legality import nearest, setting_names
 from ntl.config.secrets import print_traceback, redact
@@ -21,6 +22,11 @@ MISUSES = {
     "Unexpected type": "a setting is given below one that is null, as loss.number is for loss=ce.",
     "Config group override must be": "a group cannot be null: leave it out, or choose one of its names.",
 }
+# What to do where a group is given the place of a file or a folder.
+PLACES = {
+    "dataset": ' No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',
+    "model": " Weights are given by model.path={}, beside a model= of their kind.",
+}
 
 
 def _unknown_key(error: OmegaConfBaseException) -> str:
@@ -31,15 +37,18 @@ def _unknown_key(error: OmegaConfBaseException) -> str:
         return f"{error.full_key}: {parent} has no such key yet; add it as +{error.full_key}=VALUE."
     known = setting_names(schema)
     where = f"{parent} has {', '.join(known)}." if parent else f"choose one of {', '.join(known)}."
-    return f"{error.full_key}: no such setting; {where}{nearest(key, known)}"
+    return f"{error.full_key}: no such setting; {where}{hint(key, known, parent)}"
 
 
 def explain(error: Exception) -> str:
     """The one line for an exception of ours, of Hydra or of OmegaConf."""
     if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        options = [option for option in error.options if "/" not in option]
-        return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{nearest(name, options)}"
+        file = str(error.missing_cfg_file)
+        group = next((group for group in GROUPS if file.startswith(f"{group}/")), file.rpartition("/")[0])
+        name, options = file.removeprefix(f"{group}/"), [option for option in error.options if "/" not in option]
+        is_place = group in PLACES and ("/" in name or "." in name)
+        remedy = PLACES[group].format(name) if is_place else nearest(name, options)
+        return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{remedy}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not a setting of the form key=value."
     cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
