@@ -153,8 +153,8 @@ def test_without_a_network_it_is_missing_and_the_line_says_where_it_is(
 ) -> None:
     away = replace(file, url="http://127.0.0.1:9/release", member="a/one.txt")
     expected = (
-        f"no file {data_dir / file.path}; it is to be had as a/one.txt of http://127.0.0.1:9/release, and may lie in any "
-        f"folder that NTL_DATA_DIR names, as {file.path}."
+        f"no file {data_dir / file.path}; it is to be had as a/one.txt of http://127.0.0.1:9/release, and may lie in "
+        f"any folder that NTL_DATA_DIR names, as {file.path}."
     )
     with pytest.raises(Missing) as caught:
         raw.read(away, lines, data_dir, silent.append)
