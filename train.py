@@ -2,25 +2,25 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
-# Hydra then raises its exceptions, and report() turns them into one line.
-os.environ["HYDRA_FULL_ERROR"] = "1"
-
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig
-
-from ntl.config.composition import help_text, register, to_config
 from ntl.config.errors import Diverged, UserError
 from ntl.config.report import report
 
-register()
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+# Hydra, imported later, then raises its exceptions, and report() turns them into one line.
+os.environ["HYDRA_FULL_ERROR"] = "1"
 failures: list[Exception] = []
 
 
-@hydra.main(version_base="1.3", config_path="config", config_name="train")
-def task(raw: DictConfig) -> None:
+def task(raw: "DictConfig") -> None:
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from ntl.config.composition import to_config
+
     try:
         config = to_config(raw)
         from ntl.training import run
@@ -33,10 +33,16 @@ def task(raw: DictConfig) -> None:
 
 
 def main() -> None:
+    # Imported where they are used: report() says in one line what is not installed.
+    import hydra
+
+    from ntl.config.composition import help_text, register
+
     if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
         print(help_text())  # Hydra's own would walk and copy every config first
         return
-    task()
+    register()
+    hydra.main(version_base="1.3", config_path="config", config_name="train")(task)()
     for error in failures:
         raise error
 

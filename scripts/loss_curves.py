@@ -3,7 +3,6 @@
 import sys
 
 from ntl.config.report import report
-from ntl.losses.curves import main
 
 if __name__ == "__main__":
-    sys.exit(report(main))
+    sys.exit(report("ntl.losses.curves:main"))

@@ -3,7 +3,6 @@
 import sys
 
 from ntl.config.report import report
-from ntl.results.report.command import main
 
 if __name__ == "__main__":
-    sys.exit(report(main))
+    sys.exit(report("ntl.results.report.command:main"))

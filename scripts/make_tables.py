@@ -3,7 +3,6 @@
 import sys
 
 from ntl.config.report import report
-from ntl.results.command import make_tables
 
 if __name__ == "__main__":
-    sys.exit(report(make_tables))
+    sys.exit(report("ntl.results.command:make_tables"))

@@ -3,7 +3,6 @@
 import sys
 
 from ntl.config.report import report
-from ntl.training.command import main
 
 if __name__ == "__main__":
-    sys.exit(report(main))
+    sys.exit(report("ntl.training.command:main"))

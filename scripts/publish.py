@@ -3,7 +3,6 @@
 import sys
 
 from ntl.config.report import report
-from ntl.results.command import publish
 
 if __name__ == "__main__":
-    sys.exit(report(publish))
+    sys.exit(report("ntl.results.command:publish"))

@@ -3,7 +3,6 @@
 import sys
 
 from ntl.config.report import report
-from ntl.launch.reproduce import main
 
 if __name__ == "__main__":
-    sys.exit(report(main, "interrupted; the same command goes on where it stopped."))
+    sys.exit(report("ntl.launch.reproduce:main", "interrupted; the same command goes on where it stopped."))

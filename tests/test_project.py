@@ -47,11 +47,11 @@ SHARED_TESTS: dict[str, list[str]] = {
 OUTSIDE = {"scripts": ROOT / "scripts", "hydra_plugins": SRC.parent / "hydra_plugins"}
 INITS = [path for path in python_files("src") if path.name == "__init__.py"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DIRECT = {
-    canonicalize_name(requirement.name): requirement
-    for group in [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-    for requirement in map(Requirement, group)
+EXTRAS = {
+    extra: {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines)}
+    for extra, lines in {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}.items()
 }
+DIRECT = {name: requirement for group in EXTRAS.values() for name, requirement in group.items()}
 
 
 def test_no_source_file_is_too_long() -> None:
@@ -268,15 +268,37 @@ def test_every_dependency_says_why() -> None:
         assert re.search(rf'^ +"{re.escape(name)}[^"]*", +# \w+', text, re.MULTILINE), name
 
 
-def test_every_import_is_a_direct_dependency() -> None:
+def test_a_package_of_several_extras_has_one_range() -> None:
+    for group in EXTRAS.values():
+        assert {name: str(requirement) for name, requirement in group.items()} == {
+            name: str(DIRECT[name]) for name in group
+        }
+
+
+# What a room imports comes with each of these extras; a room that is not named has "train".
+BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
+# Imported where it is asked for: adapters, jobs, and a kernel for a GPU, whose torch brings triton.
+ASKED_FOR = {"models/lora.py": "lora", "launch/slurm.py": "slurm", "losses/triton_pass.py": "dev"}
+
+
+def imported(path: Path) -> set[str]:
+    """The top packages that a file imports anywhere, but those of Python and of the project."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"ntl"}
+
+
+def test_every_import_comes_with_the_extra_of_its_room() -> None:
     distributions = packages_distributions()
     missing: set[str] = set()
     # The generator of the mathematics data runs in an environment of its own.
     for path in set(python_files("src", "scripts", "train.py")) - {SRC / "data" / "generator_worker.py"}:
-        for node in ast.walk(ast.parse(path.read_text())):
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            for top in {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"ntl"}:
+        place = path.relative_to(SRC).as_posix() if path.is_relative_to(SRC) else f"scripts/{path.name}"
+        beside = EXTRAS.get(ASKED_FOR.get(place, ""), {})
+        for extra in BROUGHT.get(place.rpartition("/")[0].partition("/")[0], ["train"]):
+            for top in imported(path):
                 names = {canonicalize_name(name) for name in distributions.get(top, [top])}
-                missing |= set() if names & DIRECT.keys() else {f"{path.relative_to(ROOT)}: {top}"}
+                if not names & {*EXTRAS[""], *EXTRAS[extra], *beside}:
+                    missing.add(f"{path.relative_to(ROOT)}: {top}, by {extra or 'torch and numpy alone'}")
     assert missing == set()

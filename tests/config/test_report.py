@@ -25,7 +25,14 @@ MISTAKES = {
     "model=t5_tiny tokenizer=xval": ("tokenizer=xval", "digit"),
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
+    "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
+    "dataset=/some/file.jsonl": (
+        "dataset=/some/file.jsonl: no such choice",
+        'README, "Adding a loss, a model, a data set"',
+    ),
+    "model=owner/name": ("model=owner/name: no such choice", "model.path=owner/name"),
     "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
+    "tracking.project=mine": ("tracking=none", "tracking=wandb"),
     "trainer.schedule=plateu": ("trainer.schedule=plateu", "plateau"),
 }
 
@@ -100,6 +107,44 @@ def test_an_unknown_key_lists_the_settings_of_the_group_that_was_chosen() -> Non
         "+dataset.rows: no such setting; choose one of name, answers, max_digits, extrapolate_digits, train_rows, "
         "validation_rows, test_rows_per_cell, test_share, seed, exhaustive_digits. Did you mean 'train_rows'?"
     )
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("+lr=1", "Did you mean 'trainer.lr'?"),
+        ("train_rows=4", "Did you mean 'dataset.train_rows'?"),
+        ("rank=4", "Did you mean 'model.lora.rank'?"),
+        ("path=x", "Did you mean one of 'model.path', 'tokenizer.path'?"),
+        ("name=x", "device."),  # every group has one, and none is meant to be set
+    ],
+)
+def test_a_key_of_a_group_is_suggested_with_its_group(override: str, hint: str) -> None:
+    assert message(override).endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        (
+            "model=gpt2",
+            "Did you mean one of 'gpt2_large', 'gpt2_medium', 'gpt2_small', 'gpt2_small_regression', "
+            "'gpt2_tiny', 'gpt2_tiny_regression', 'gpt2_xl'?",
+        ),
+        ("model=llama", "Did you mean 'llama_tiny'?"),
+        ("model=gpt2_smal", "Did you mean one of 'gpt2_small', 'gpt2_small_regression'?"),
+        ("loss=was", "Did you mean 'ntl_was'?"),
+        ("scale=huge", "scale is one of paper, small, tiny."),
+        (
+            "dataset=file.jsonl",
+            'No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',
+        ),
+        ("model=./weights", "Weights are given by model.path=./weights, beside a model= of their kind."),
+        ("hydra/launcher=slrm", "Did you mean 'slurm'?"),
+    ],
+)
+def test_the_beginning_of_a_name_suggests_all_that_begin_so(override: str, hint: str) -> None:
+    assert message(override).endswith(hint)
 
 
 def test_an_option_of_a_loss_is_added_with_a_plus() -> None:

@@ -160,7 +160,7 @@ def test_what_the_generator_leaves_is_used_again(data_dir: Path, monkeypatch: py
 def test_the_generator_is_not_started_for_hours_unasked(data_dir: Path, offline: list[str]) -> None:
     wanted = {"train-easy/algebra__linear_1d_composed.txt": 666_666}
     with pytest.raises(
-        Missing, match=r"666,666 pairs .*v1.0.tar.gz there, or set dataset.allow_generation=true .some 1 "
+        Missing, match=r"666,666 pairs .*v1.0.tar.gz there or where NTL_DATA_DIR says, .*allow_generation=true .some 1 "
     ):
         find_texts(wanted, data_dir, print)
     assert offline == ["download"]

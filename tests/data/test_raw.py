@@ -172,7 +172,10 @@ def test_without_a_network_it_is_missing_and_the_line_says_where_it_is(
     file: RawFile, data_dir: Path, monkeypatch: pytest.MonkeyPatch, silent: list[str]
 ) -> None:
     away = replace(file, url="http://127.0.0.1:9/release", member="a/one.txt")
-    expected = f"no file {data_dir / file.path}; it is to be had as a/one.txt of http://127.0.0.1:9/release."
+    expected = (
+        f"no file {data_dir / file.path}; it is to be had as a/one.txt of http://127.0.0.1:9/release, and may lie in "
+        f"any folder that NTL_DATA_DIR names, as {file.path}."
+    )
     with pytest.raises(Missing) as caught:
         raw.read(away, lines, data_dir, silent.append)
     assert str(caught.value) == expected
@@ -183,7 +186,8 @@ def test_without_a_network_it_is_missing_and_the_line_says_where_it_is(
     assert len(silent) == 1
     monkeypatch.setenv("NTL_DATA_DIR", str(data_dir / "shared"))
     assert raw.whereabouts(replace(away, member=""), data_dir) == (
-        f"no file {data_dir / file.path} nor under NTL_DATA_DIR; it is to be had as http://127.0.0.1:9/release"
+        f"no file {data_dir / file.path} nor under NTL_DATA_DIR={data_dir / 'shared'}; it is to be had as "
+        "http://127.0.0.1:9/release"
     )
 
 

@@ -79,7 +79,8 @@ def test_without_the_training_file_the_rest_is_prepared(release: Any, data_dir: 
     folder = dataset.prepare(data_dir, silent.append)
     missing = (
         f"rjokes has no train rows: no file {data_dir}/rjokes/train.tsv.gz; it is to be had as "
-        "http://127.0.0.1:9/rjokes/train.tsv.gz; dataset.allow_dev_training=true trains on a part of dev instead."
+        "http://127.0.0.1:9/rjokes/train.tsv.gz, and may lie in any folder that NTL_DATA_DIR names, as "
+        "rjokes/train.tsv.gz; dataset.allow_dev_training=true trains on a part of dev instead."
     )
     assert silent[-1] == missing
     assert dataset.fingerprint(data_dir)["rows"] == {"validation": 20, "test": 30}

@@ -48,6 +48,8 @@ def test_every_setting() -> None:
         ("scale=tny", "scale=tny: no such scale; choose from tiny, small, paper. Did you mean 'tiny'?"),
         ("tabel=2", "tabel=2: no such setting; choose from table=, .*. Did you mean 'table'?"),
         ("scale", "scale: no such setting; .*"),
+        ("my_table.yaml", "my_table.yaml: no such setting; choose from .*. Did you mean 'table=my_table.yaml'?"),
+        ("2,a6", "2,a6: no such setting; choose from .*. Did you mean 'table=2,a6'?"),
         ("workers=0", "workers=0: a whole number, at least 1."),
         ("workers=-1", "workers=-1: a whole number, at least 1."),
         ("workers=²", "workers=²: a whole number, at least 1."),

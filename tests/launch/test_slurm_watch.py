@@ -210,5 +210,5 @@ def test_a_mark_of_a_job_that_has_ended_does_not_count(queue: Queue) -> None:
 
 def test_without_the_extra_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UserError, match=r"^submitit is not installed: pip install 'ntl\[slurm\]'"):
+    with pytest.raises(UserError, match=r"^submitit is not installed; run pip install -e '\.\[slurm\]' in"):
         slurm._submit({}, {}, [["seed=1"]], 0)

@@ -1,10 +1,12 @@
 import sys
+import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
-SPEC = spec_from_file_location("install", Path(__file__).resolve().parents[2] / "scripts" / "install.py")
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = spec_from_file_location("install", ROOT / "scripts" / "install.py")
 assert SPEC is not None
 assert SPEC.loader is not None
 install = module_from_spec(SPEC)
@@ -85,6 +87,7 @@ def test_pip_does_it_where_uv_does_not(statuses: list[int], tools: list[str], re
     for command in commands[1:]:
         assert "torch==2.13.0" in command
         assert command[command.index("-c") + 1].endswith("constraints.txt")
-        assert command[-1].endswith("[dev]")
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert set(command[-1].rpartition("[")[2].removesuffix("]").split(",")) == extras.keys()
     if tools[1] == "uv":
         assert commands[1][commands[1].index("--python") + 1] == sys.executable

@@ -39,7 +39,7 @@ def record(small, tmp_path: Path) -> RunRecord:
     folder = tmp_path / "some-run"
     folder.mkdir()
     (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    session = Session(small("seed=5", "tracking.tags=[a]"), folder, ["seed=5"], say=lambda line: None)
+    session = Session(small("seed=5", "tracking=wandb", "tracking.tags=[a]"), folder, ["seed=5"], say=lambda line: None)
     validation = {"eval_ce": 0.5, "eval_ntl": 0.125, "eval_runtime": 9.0}
     return build_record(session, TRAINER, validation, SCORES, git=GIT, seen=(191, 2345), seconds=1.23456)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ntl.config import compose
+from ntl.config import Config, compose, run_id
 from ntl.results import read_record
 from ntl.training import run, tracking
 from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
@@ -114,7 +114,7 @@ def test_offline_without_a_key_and_never_a_prompt(
 
     stand_in = SimpleNamespace(init=lambda **settings: seen.update(settings), login=login)
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
-    WandbMirror(compose(["tracking.group=table2"]), "id", tmp_path, print).finish({})
+    WandbMirror(compose(["tracking=wandb", "tracking.group=table2"]), "id", tmp_path, print).finish({})
     assert (seen["mode"], seen["group"], seen["id"]) == (mode, "table2", "id")
     assert seen["reinit"] == "finish_previous"
     assert "tracking" not in seen["config"]
@@ -220,7 +220,7 @@ def test_the_real_client_online(service: str, tmp_path: Path) -> None:
         service_of = {**found, "never answers": online(listening.getsockname()[1])}
         program = f"""
 from pathlib import Path
-from ntl.config import compose
+from ntl.config import Config, compose, run_id
 from ntl.training.tracking import WandbMirror
 tracker = WandbMirror(compose(), "run-1", Path({str(tmp_path)!r}), print)
 tracker.log({{"step": 1, "loss": 0.25}})
@@ -237,6 +237,26 @@ print("ended")
 
 
 def test_the_mirror_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(mirror(compose(["tracking=none"]), "id", tmp_path, print), NoMirror)
+    started: list[str] = []
+    monkeypatch.setattr(WandbMirror, "_start", lambda self, config, run_id, folder: started.append(run_id))
+    asked = compose(["tracking=wandb"])
+    tracker = mirror(asked, "id", tmp_path, print)
+    assert isinstance(tracker, WandbMirror)
+    tracker.close()
+    tracker._thread.join(10)
+    assert started == ["id"]
     monkeypatch.setenv("RANK", "1")
-    assert isinstance(mirror(compose(), "id", tmp_path, print), NoMirror)
+    assert isinstance(mirror(asked, "id", tmp_path, print), NoMirror)
+
+
+def test_a_run_that_was_not_told_to_reports_nowhere_even_with_a_key(
+    settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert [config.tracking.name for config in (compose(), Config())] == ["none", "none"]
+    assert run_id(compose()) == run_id(compose(["tracking=wandb"]))
+    monkeypatch.setattr(WandbMirror, "__init__", lambda *_: pytest.fail("W&B was asked for by nobody"))
+    path = run(compose([word for word in settings() if word != "tracking=none"]))
+    assert read_record(path).steps == 12
+    assert "W&B" not in capsys.readouterr().out

@@ -1,10 +1,11 @@
 """From override strings to a typed, validated Config. Hydra's search path is the repository's ``config`` folder."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -14,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ntl.config import data, decoding, loss, model, objective, root, tokenizer, trainer
 from ntl.config.errors import UserError
-from ntl.config.legality import nearest, setting_names, validate
+from ntl.config.legality import did_you_mean, nearest, setting_names, validate
 
 CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
 
@@ -52,10 +53,13 @@ GROUPS = {
     "loss": "CE, and the term on number tokens",
     "objective": "which tokens are predicted",
     "dataset": "what is read",
+    "trainer": "on one device, or in several processes: ddp, fsdp",
     "scale": "tiny: two CPU cores, a minute; small: one GPU, from scratch; paper: the paper's settings",
     "decoding": "how the answer is read off",
     "beside": "what else it is read by: metrics as test/mae@expectation",
-    "tracking": "where metrics are mirrored",
+    "tracking": "where metrics are mirrored: wandb, online where its key is stored",
+    "experiment": "several of these choices at once",
+    "hydra/launcher": "what the runs of a sweep (-m) are handed to",
 }
 
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
@@ -83,8 +87,8 @@ def help_text() -> str:
     """What ``train.py --help`` prints, made from the files of the config folder."""
     lines = []
     for group, meaning in GROUPS.items():
-        lines.append(f"  {group:<10} {meaning}")
-        lines.append(f"  {'':<10}   {' '.join(choices(group))}")
+        lines.append(f"  {group:<14}  {meaning}")
+        lines.append(f"  {'':<14}    {' '.join(choices(group))}")
     return HELP.format(choices="\n".join(lines))
 
 
@@ -98,6 +102,20 @@ def register() -> None:
         store.store(group=f"schema/{group}", name=name, node=node)
 
 
+def _paths(schema: Any, path: str) -> Iterator[str]:
+    for field in fields(schema):
+        yield f"{path}{field.name}"
+        if is_dataclass(field.type):
+            yield from _paths(field.type, f"{path}{field.name}.")
+
+
+def hint(key: str, known: Sequence[str], parent: str = "") -> str:
+    """What an unknown key may have meant: at the root a setting of this name in a group, else the nearest known one."""
+    paths = {path: None for name, schema in SCHEMAS.items() for path in _paths(schema, f"{name.partition('/')[0]}.")}
+    same = [path for path in paths if path.endswith(f".{key}") and key not in ("name", "_target_")]
+    return did_you_mean(same) if same and not parent else nearest(key, known)
+
+
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     # A key added with "+" passes Hydra's check, and OmegaConf would drop it without a word.
     schema = OmegaConf.get_type(node)
@@ -105,7 +123,7 @@ def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     for key in node:
         if known is not None and key not in (*known, "_target_"):
             raise UserError(
-                f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{nearest(str(key), known)}"
+                f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{hint(str(key), known, path)}"
             )
         child = node._get_node(key)
         if isinstance(child, DictConfig) and not child._is_none():

@@ -42,10 +42,17 @@ FAMILIES = {
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
+def did_you_mean(options: Iterable[str]) -> str:
+    """``" Did you mean 'x'?"``, ``" Did you mean one of 'x', 'y'?"``, or nothing."""
+    quoted = [repr(option) for option in options]
+    return f" Did you mean {'one of ' if len(quoted) > 1 else ''}{', '.join(quoted)}?" if quoted else ""
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
-    """``" Did you mean 'x'?"``, or nothing when no option is near."""
-    match = difflib.get_close_matches(word, list(options), n=1, cutoff=0.5)
-    return f" Did you mean {match[0]!r}?" if match else ""
+    """``did_you_mean`` of the few options that begin with the word, else of the one that is most like it."""
+    options = list(options)
+    family = [option for option in options if word and option.startswith(word)]
+    return did_you_mean(family if 0 < len(family) <= 8 else difflib.get_close_matches(word, options, n=1, cutoff=0.5))
 
 
 def setting_names(schema: type) -> list[str]:
@@ -153,6 +160,8 @@ def validate(config: Any) -> None:
     _check_choice("device", config.device, ("auto", "cpu", "cuda"))
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
+    if config.tracking.name == "none" and config.tracking != type(config.tracking)():
+        raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
     if config.trainer.schedule.name == "plateau" and not config.trainer.eval_steps:
         raise UserError(
             "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "

@@ -1,18 +1,22 @@
-"""One line for a user's mistake, and the exit code that goes with it."""
+"""One line for a user's mistake, and the exit code that goes with it.
+
+Hydra and omegaconf are imported when they are asked for: one of the mistakes is that they are not installed.
+"""
 
 import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
-from omegaconf.errors import OmegaConfBaseException
-
-from ntl.config.errors import Diverged, UserError
+from ntl.config.errors import Diverged, UserError, needs
 from ntl.config.legality import nearest, setting_names
 from ntl.config.secrets import print_traceback, redact
+
+if TYPE_CHECKING:
+    from omegaconf.errors import OmegaConfBaseException
 
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
@@ -21,9 +25,16 @@ MISUSES = {
     "Unexpected type": "a setting is given below one that is null, as loss.number is for loss=ce.",
     "Config group override must be": "a group cannot be null: leave it out, or choose one of its names.",
 }
+# What to do where a group is given the place of a file or a folder.
+PLACES = {
+    "dataset": ' No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',
+    "model": " Weights are given by model.path={}, beside a model= of their kind.",
+}
 
 
-def _unknown_key(error: OmegaConfBaseException) -> str:
+def _unknown_key(error: "OmegaConfBaseException") -> str:
+    from ntl.config.composition import hint
+
     parent, _, key = str(error.full_key).rpartition(".")
     # The type of the node that lacks the key, so that dataset=noisy_numbers is not told what multiplication has.
     schema: Any = error.object_type
@@ -31,15 +42,25 @@ def _unknown_key(error: OmegaConfBaseException) -> str:
         return f"{error.full_key}: {parent} has no such key yet; add it as +{error.full_key}=VALUE."
     known = setting_names(schema)
     where = f"{parent} has {', '.join(known)}." if parent else f"choose one of {', '.join(known)}."
-    return f"{error.full_key}: no such setting; {where}{nearest(key, known)}"
+    return f"{error.full_key}: no such setting; {where}{hint(key, known, parent)}"
 
 
 def explain(error: Exception) -> str:
     """The one line for an exception of ours, of Hydra or of OmegaConf."""
+    if isinstance(error, UserError):
+        return " ".join(str(error).split())
+    from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from ntl.config.composition import GROUPS
+
     if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        options = [option for option in error.options if "/" not in option]
-        return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{nearest(name, options)}"
+        file = str(error.missing_cfg_file)
+        group = next((group for group in GROUPS if file.startswith(f"{group}/")), file.rpartition("/")[0])
+        name, options = file.removeprefix(f"{group}/"), [option for option in error.options if "/" not in option]
+        is_place = group in PLACES and ("/" in name or "." in name)
+        remedy = PLACES[group].format(name) if is_place else nearest(name, options)
+        return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{remedy}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not a setting of the form key=value."
     cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
@@ -57,12 +78,25 @@ def explain(error: Exception) -> str:
 def _of_the_user(error: Exception) -> bool:
     if isinstance(error, AssertionError | ValueError) and str(error).startswith(tuple(MISUSES)):
         return True
+    if "hydra" not in sys.modules:
+        return isinstance(error, UserError)
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
     return isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
-def _exit_code(main: Callable[[], int | None], interrupted: str) -> int:
+def _run(main: Callable[[], int | None] | str) -> int | None:
+    if not isinstance(main, str):
+        with needs("train"):
+            return main()
+    with needs("report" if main.startswith("ntl.results.") else "train"):
+        return resolve_name(main)()
+
+
+def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
     try:
-        return main() or DONE
+        return _run(main) or DONE
     except Diverged as error:
         print(f"diverged: {error}", file=sys.stderr)
         return DIVERGED
@@ -79,9 +113,10 @@ def _exit_code(main: Callable[[], int | None], interrupted: str) -> int:
         return FAILED
 
 
-def report(main: Callable[[], int | None], interrupted: str = "interrupted.") -> int:
+def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.") -> int:
     """Run ``main`` and turn what it raises into one line on standard error and an exit code, which may be its own.
 
+    By its name, as ``"ntl.results.command:publish"``, it is imported here, and a package that is missing is one line.
     Where nobody reads standard output any more (``... | head``) it ends without a word.
     """
     try:

@@ -28,7 +28,7 @@ class ScaleConfig:
 class TrackingConfig:
     """``wandb`` mirrors metrics.jsonl to Weights & Biases, offline where no key is set; ``none`` does not."""
 
-    name: str = "wandb"
+    name: str = "none"
     project: str = "ntl"
     entity: str = ""
     group: str = ""

@@ -93,8 +93,9 @@ def find_texts(
             if hours > GENERATED_UNASKED and not allow_generation:
                 raise Missing(
                     f"{sum(wanted.values()):,} pairs of DeepMind mathematics are nowhere under "
-                    f"{' or '.join(map(str, data_roots(data_dir)))}: put {official.URL} there, or set "
-                    f"dataset.allow_generation=true (some {hours:.0f} hours on one core), or take fewer rows."
+                    f"{' or '.join(map(str, data_roots(data_dir)))}: put {official.URL} there or where "
+                    "NTL_DATA_DIR says, or set dataset.allow_generation=true "
+                    f"(some {hours:.0f} hours on one core), or take fewer rows."
                 )
             made_by = generator.generate(wanted, tree, data_dir / ".generator-env", log)
             found = _read_tree("generator", tree, wanted, data_dir, log)

@@ -143,7 +143,8 @@ def _command(command: list[str], what: str) -> None:
     if done.returncode:
         raise Missing(
             f"the generator's environment cannot be made: {what}: {_last_line(done.stderr or done.stdout)}; "
-            "put the official release or its mathematics_dataset-v1.0 tree under the data folder instead."
+            "put the official release or its mathematics_dataset-v1.0 tree under the data folder, or in the one "
+            "that NTL_DATA_DIR names, instead."
         )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import urllib.request
 import zipfile
 import zlib
@@ -90,9 +91,11 @@ def read(file: RawFile, parse: Callable[[bytes, str], T], data_dir: Path, log: L
 
 def whereabouts(file: RawFile, data_dir: Path) -> str:
     """One line: what is missing, where it was looked for, where it is to be had."""
-    shared = "" if len(data_roots(data_dir)) == 1 else " nor under NTL_DATA_DIR"
+    shared = os.environ.get("NTL_DATA_DIR")
+    also = f" nor under NTL_DATA_DIR={shared}" if shared else ""
+    place = "" if shared else f", and may lie in any folder that NTL_DATA_DIR names, as {file.path}"
     member = f"{file.member} of " if file.member else ""
-    return f"no file {data_dir / file.path}{shared}; it is to be had as {member}{file.url}"
+    return f"no file {data_dir / file.path}{also}; it is to be had as {member}{file.url}{place}"
 
 
 def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ntl.config import UserError
+from ntl.config.errors import needs
 
 TEXT_METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "exact_match", "count")
 _ROUGE = ("rouge1", "rouge2", "rougeL")
@@ -112,10 +112,8 @@ def exact_matches(predictions: Sequence[str], answers: Sequence[str]) -> list[bo
 
 
 def _load_scorers() -> tuple[Callable[..., Any], Any]:
-    try:
+    with needs("train"):
         from rouge_score.rouge_scorer import RougeScorer
         from rouge_score.tokenizers import DefaultTokenizer
         from sacrebleu import corpus_bleu
-    except ImportError as error:
-        raise UserError(f"text metrics need {error.name}: pip install sacrebleu rouge-score") from None
     return corpus_bleu, RougeScorer(list(_ROUGE), tokenizer=DefaultTokenizer(use_stemmer=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import UserError
-from ntl.config.legality import nearest
+from ntl.config.legality import did_you_mean, nearest
 from ntl.config.table import TableSpec, load_table_spec, table_names
 
 HYDRA = "hydra."
@@ -39,7 +39,8 @@ def parse_settings(words: Sequence[str]) -> Settings:
         key, equals, value = word.partition("=")
         if key not in PARSERS or not equals:
             known = ", ".join(f"{name}=" for name in PARSERS)
-            raise UserError(f"{word}: no such setting; choose from {known}.{nearest(key, PARSERS)}")
+            meant = did_you_mean([f"table={word}"]) if _names_a_table(word) else nearest(key, PARSERS)
+            raise UserError(f"{word}: no such setting; choose from {known}.{meant}")
         if key in values:
             raise UserError(f"{key} is set twice.")
         values[key] = value
@@ -55,9 +56,18 @@ def short_name(table: str) -> str:
     return table.removeprefix("table").removeprefix("_") or table
 
 
+def _by_any_name(names: list[str]) -> dict[str, str]:
+    return {short_name(name): name for name in names} | {name: name for name in names}
+
+
+def _names_a_table(word: str) -> bool:
+    known = {ALL, *_by_any_name(table_names())}
+    return all(part.endswith(SUFFIX) or part.strip().lower() in known for part in word.split(","))
+
+
 def _tables(text: str) -> tuple[str, ...]:
     names = table_names()
-    by_any_name = {short_name(name): name for name in names} | {name: name for name in names}
+    by_any_name = _by_any_name(names)
     if text == ALL:
         return tuple(names)
     chosen: dict[str, None] = {}

@@ -15,7 +15,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from ntl.config import UserError
-from ntl.config.errors import Busy
+from ntl.config.errors import Busy, needs
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.queue import ACTIVE, Job, job_states, last_line, mark, marked
 from ntl.launch.worker import error_line
@@ -75,12 +75,10 @@ def launch(
 def _submit(
     params: dict[str, Any], context: dict[str, Any], job_overrides: Sequence[Sequence[str]], first: int
 ) -> list[Job]:
-    try:
+    with needs("slurm"):
         import submitit
         from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
         from submitit.core.utils import FailedJobError
-    except ImportError as error:
-        raise UserError(f"{error.name} is not installed: pip install 'ntl[slurm]' for Slurm jobs.") from error
     plain: Any = OmegaConf.to_container(OmegaConf.create(params), resolve=True)
     inner = SlurmLauncher(**plain)
     inner.setup(**context)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ntl.config import UserError
+from ntl.config.errors import needs
 from ntl.config.model import LoraConfig
 
 LORA = "lora_"
@@ -16,12 +16,8 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
 
     The model stays the object that it was. UserError where peft is not installed.
     """
-    try:
+    with needs("lora"):
         import peft
-    except ImportError as error:
-        raise UserError(
-            "model.lora.rank: LoRA needs peft, which is not installed; install ntl[lora], or leave model.lora out."
-        ) from error
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType] - peft takes any number

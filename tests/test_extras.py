@@ -1,0 +1,158 @@
+"""The losses need torch and numpy alone; whatever else is used without its extra says in one line which one it is."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = [path for path in sorted((ROOT / "scripts").glob("*.py")) if path.stem not in ("audit", "install")]
+# Of a digit-level vocabulary; equal logits, so that the value can be computed by hand.
+LOSS = """
+import math, torch
+from ntl import NumberTokenLoss
+from ntl.losses import ce_ntl, ntl_was
+from ntl.numbers import NumberVocabulary, parse_number
+
+class Tokenizer:
+    all_special_ids = []
+    def get_vocab(self):
+        return {token: index for index, token in enumerate([*"0123456789", "a", "b"])}
+    def __len__(self):
+        return 12
+    def convert_tokens_to_ids(self, tokens):
+        return [self.get_vocab()[token] for token in tokens]
+    def encode(self, text, **options):
+        return [self.get_vocab()[character] for character in text if character in self.get_vocab()]
+    def tokenize(self, text, **options):
+        return [character for character in text if character in self.get_vocab()]
+    def __call__(self, text, **options):
+        return {"input_ids": self.encode(text)}
+
+loss = NumberTokenLoss.from_tokenizer(Tokenizer(), shift=False, weight=0.5)
+logits = torch.zeros(1, 3, 12, requires_grad=True)
+value = loss(logits, torch.tensor([[0, 9, 10]]))
+value.backward()
+# CE of 12 equal tokens; the mean distance of ten equal digits to 0 and to 9 is 4.5.
+assert abs(value.item() - (math.log(12) + 0.5 * 4.5)) < 1e-5, value
+assert parse_number("-1,234.50") is not None
+print("right")
+"""
+BLOCK = """
+import contextlib, importlib.abc, io, json, runpy, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in MISSING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+MISSING = set(json.loads(sys.argv[1]))
+sys.meta_path.insert(0, Missing())
+"""
+PREDICTIONS = [
+    {"header": {"schema": 1, "dataset": "noisy_numbers", "metrics": "number", "decoding": {}, "baselines": {}}},
+    {"id": "test/00000", "split": "test", "question": "1 =", "answer": "1", "prediction": "1"},
+]
+RUN = """
+outcomes = {}
+for path, arguments in json.loads(sys.argv[2]).items():
+    sys.argv, out, err = [path, *arguments], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as exit:
+            outcomes[path] = (exit.code, out.getvalue(), err.getvalue())
+print(json.dumps(outcomes))
+"""
+
+
+def modules_beyond_torch() -> list[str]:
+    """The modules that the extras bring, and what those need themselves but torch and numpy do not."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = {Requirement(line).name for extra in project["optional-dependencies"].values() for line in extra}
+    named = {"pyyaml": "yaml", "hydra-core": "hydra", "scikit-learn": "sklearn", "protobuf": "google"}
+    modules = {named.get(name, name.replace("-", "_")) for name in listed} - {"torch", "numpy", "triton"}
+    assert {"transformers", "datasets", "yaml", "hydra", "omegaconf", "rich", "matplotlib"} <= modules
+    return sorted(modules | {"packaging", "regex", "tqdm", "requests", "httpx", "pyarrow"})
+
+
+def python(program: str, *arguments: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", program, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+def test_the_losses_need_torch_and_numpy_alone() -> None:
+    every_name = """
+import ntl.losses, ntl.numbers
+for module in (ntl.losses, ntl.numbers):
+    for name in module.__all__:
+        getattr(module, name)
+"""
+    done = python(BLOCK + LOSS + every_name, json.dumps(modules_beyond_torch()))
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
+@pytest.mark.slow
+def test_an_installation_without_extras_has_the_losses(tmp_path: Path) -> None:
+    """From the package index, as a user's: pip install . in a new environment."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    new = str(tmp_path / "venv" / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", new, "--disable-pip-version-check"]
+    wanted = ["-c", str(ROOT / "constraints.txt"), "torch==2.13.0", str(ROOT)]
+    # Compiled as it is imported: most of torch never is.
+    done = subprocess.run([*pip, "install", "--no-compile", *wanted], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    listed = subprocess.run([*pip, "list", "--format", "json"], capture_output=True, text=True, check=True).stdout
+    names = {package["name"].replace("-", "_") for package in json.loads(listed)}
+    assert {"ntl", "torch", "numpy"} <= names
+    assert not names & {*modules_beyond_torch(), "hydra_core", "PyYAML"}
+    done = subprocess.run([new, "-I", "-c", LOSS], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+    done = subprocess.run([new, str(ROOT / "train.py")], capture_output=True, text=True, cwd=tmp_path)
+    line = "error: hydra is not installed; run pip install -e '.[train]' in the clone.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+def test_every_program_without_its_extra_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in PREDICTIONS))
+    arguments = {
+        "evaluate": [str(folder)],
+        "calibrate": [str(folder)],
+        "loss_curves": ["--out", str(tmp_path / "curves")],
+    }
+    commands = {str(path): arguments.get(path.stem, []) for path in (ROOT / "train.py", *SCRIPTS)}
+    done = python(BLOCK + RUN, json.dumps(modules_beyond_torch()), json.dumps(commands), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = {Path(path).stem: outcome for path, outcome in json.loads(done.stdout).items()}
+    assert len(said) == len(commands) > 15
+    assert said.pop("loss_curves") == [0, "", ""]  # torch is all that it needs
+    for name, (code, out, err) in said.items():
+        extra = "report" if name.startswith(("make_", "publish")) else "train"
+        line = rf"error: \w+ is not installed; run pip install -e '\.\[{extra}\]' in the clone\.\n"
+        assert (code, out, bool(re.fullmatch(line, err))) == (2, "", True), (name, err)
+
+
+def test_a_name_of_the_package_without_its_extra_says_which(tmp_path: Path) -> None:
+    program = """
+for name in ("tokenizers.load_tokenizer", "data.load_dataset", "models.hidden_states", "results.build_table"):
+    package, _, attribute = name.partition(".")
+    try:
+        getattr(__import__(f"ntl.{package}", fromlist=["x"]), attribute)
+    except ImportError as error:
+        print(error)
+"""
+    done = python(BLOCK + program, json.dumps(modules_beyond_torch()), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    extras = [
+        re.fullmatch(r"\w+ is not installed; run pip install -e '\.\[(\w+)\]' in the clone\.", line) for line in lines
+    ]
+    assert [match and match[1] for match in extras] == ["train", "train", "train", "report"], lines
