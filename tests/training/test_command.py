@@ -75,6 +75,19 @@ def test_a_number_of_the_model_s_own_distribution(name: str, finished: Path, sma
     assert read_predictions(trained / "predictions.jsonl")[0]["decoding"] == header["decoding"]
 
 
+def test_as_the_model_says_is_on_record(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small("decoding=model", f"output_dir={finished.parent / 'own'}")
+    path = run(config)
+    assert path.parent.name == finished.name  # a decoding is no part of what a run is
+    decoding = read_record(path).config["decoding"]
+    assert (decoding["name"], decoding["own"]) == ("model", {})
+    assert read_predictions(path.parent / "predictions.jsonl")[0]["decoding"] == decoding
+    assert "generation config says nothing: greedy." in capsys.readouterr().out
+    assert run(config) == path
+    assert "It was decoded" not in capsys.readouterr().out
+    assert predict(finished, ["decoding=model"], say=[].append).name == "predictions-model-0.jsonl"
+
+
 def test_the_tables_are_those_of_evaluate(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(finished)])
     predicted = capsys.readouterr().out

@@ -8,6 +8,7 @@ from ntl.config import DecodingConfig, UserError
 from ntl.config.identity import plain
 from ntl.config.target import locate
 from ntl.decoding.batches import batches
+from ntl.decoding.generation import own_settings
 from ntl.decoding.journal import Journal
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.training.progress import DecodingLines
@@ -91,6 +92,7 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
     not decoded again, until `forget_answers`.
     """
     config = decoding or session.config.decoding
+    _tell_of_own_settings(session, config)
     rows: list[dict[str, Any]] = []
     count_malformed: Any = getattr(session.tokenizer, "count_malformed", None)
     for split in splits:
@@ -129,11 +131,28 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
         "schema": 1,
         "dataset": session.config.dataset.name,
         "metrics": session.dataset.metrics,
-        "decoding": plain(config),
+        "decoding": described(session, config),
         "baselines": baselines,
     }
     write_predictions(path, header, rows)
     return score_predictions(path)
+
+
+def described(session: "Session", decoding: DecodingConfig) -> dict[str, Any]:
+    """A decoding's settings, and where the model's own generation config acts, what that says: "own"."""
+    return plain(decoding) | ({"own": plain(own_settings(session.model))} if decoding.obeys_model else {})
+
+
+def _tell_of_own_settings(session: "Session", decoding: DecodingConfig) -> None:
+    own = own_settings(session.model, decoding.num_beams)
+    words = ", ".join(f"{name}={value}" for name, value in own.items())
+    if decoding.obeys_model:
+        session.say(f"decoding={decoding.name}: the model's own generation config says {words or 'nothing: greedy'}.")
+    elif words:
+        session.say(
+            f"decoding={decoding.name}: the model's own generation config has {words}, and none of it acts; "
+            "decoding=model obeys it."
+        )
 
 
 def _journal(session: "Session", split: str, path: Path, config: DecodingConfig, ids: list[list[str]]) -> Journal:

@@ -73,8 +73,8 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
         return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
-    decoded = read_record(record_path).config.get("decoding")
-    if decoded != plain(config.decoding):
+    decoded = read_record(record_path).config.get("decoding", {})
+    if any(decoded.get(name) != value for name, value in plain(config.decoding).items()):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it otherwise.")
     return record_path
 
