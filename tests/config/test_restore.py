@@ -51,7 +51,7 @@ def test_decoding_may_change(tmp_path: Path, written) -> None:
     assert read_config(run).output_dir == str(tmp_path)
 
 
-@pytest.mark.parametrize("decoding", ["beam", "expectation", "greedy", "median"])
+@pytest.mark.parametrize("decoding", ["beam", "expectation", "greedy", "median", "model"])
 def test_every_decoding_config_survives(decoding: str, composed, written) -> None:
     run = written(f"decoding={decoding}")
     assert read_config(run).decoding == composed(f"decoding={decoding}").decoding

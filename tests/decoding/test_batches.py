@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from ntl.config import DecodingConfig
-from ntl.decoding.batches import Example, in_batches
+from ntl.decoding.batches import Example, batches, in_batches
 from ntl.decoding.journal import Answer, Journal
 
 LENGTHS = [2, 5, 1, 5, 3]
+IDS = [["1", "3"], ["4", "0"], ["2"]]
 
 
 class Model(torch.nn.Module):
@@ -51,18 +52,24 @@ def test_long_ones_first_and_answers_in_order(size: int, batches: list[list[int]
     assert [answer.text for answer in seen.answers] == ["0", "1", "2", "3", "4"]
 
 
-@pytest.mark.parametrize("batches", [0, 1, 2, 3])
-def test_batches_of_a_journal_are_not_read_again(batches: int, tmp_path: Path) -> None:
+def test_batches_are_those_that_are_read() -> None:
+    examples = [{"question_ids": [7] * length} for length in LENGTHS]
+    assert batches(examples, 2) == [[int(name) for name in batch] for batch in IDS]
+    assert batches([], 2) == []
+
+
+@pytest.mark.parametrize("kept", [(), (0,), (0, 1), (0, 1, 2), (1,), (2, 0)])
+def test_batches_of_a_journal_are_not_read_again(kept: tuple[int, ...], tmp_path: Path) -> None:
     path = tmp_path / "answers"
-    whole = run(2, journal=Journal(path, {}))
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert len(lines) == 1 + 3
-    path.write_bytes(b"".join(lines[: 1 + batches]))
-    seen = run(2, journal=Journal(path, {}))
-    assert seen.batches == whole.batches[batches:]
-    assert seen.done == whole.done[batches:]
+    whole = run(2, journal=Journal(path, {}, IDS))
+    head, *lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 3
+    path.write_bytes(b"".join([head, *(lines[batch] for batch in kept)]))
+    seen = run(2, journal=Journal(path, {}, IDS))
+    assert seen.batches == [batch for number, batch in enumerate(whole.batches) if number not in kept]
+    assert seen.done[-1:] == ([5] if len(kept) < 3 else [])
     assert seen.answers == whole.answers
-    assert path.read_bytes().splitlines(keepends=True) == lines
+    assert sorted(path.read_bytes().splitlines(keepends=True)) == sorted([head, *lines])
 
 
 @pytest.mark.parametrize("training", [True, False])

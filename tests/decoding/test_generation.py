@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
-from ntl.config import DecodingConfig
+from ntl.config import DecodingConfig, UserError
+from ntl.config.decoding import OwnConfig
 from ntl.decoding import generate
+from ntl.decoding.generation import generate_as_the_model_says, own_settings
 
 PAD, EOS, V = 0, 1, 7
 
@@ -126,3 +128,94 @@ def test_nothing_to_decode() -> None:
     model = SimpleNamespace(config=SimpleNamespace(), training=False, eval=lambda: None, train=lambda mode: None)
     nothing = {"tokenizer": _Tokenizer(), "examples": [], "collate": _collate, "max_new_tokens": 1}
     assert generate(DecodingConfig(name="x"), model=model, **nothing) == []  # pyright: ignore[reportArgumentType]
+
+
+OWN = [
+    {"repetition_penalty": 5.0},
+    {"no_repeat_ngram_size": 1},
+    {"suppress_tokens": [2, 3, 4]},
+    {"begin_suppress_tokens": [2, 3, 4, 5, 6]},
+    {"forced_eos_token_id": 3, "forced_bos_token_id": 4},
+    {"bad_words_ids": [[5], [6]], "length_penalty": -5.0},
+    {"min_new_tokens": 4, "sequence_bias": [[[2], 9.0]]},
+    {"do_sample": True, "temperature": 9.0, "top_k": 2, "num_beams": 3, "num_return_sequences": 3},
+    {"max_length": 1, "max_new_tokens": 1, "return_dict_in_generate": True, "output_scores": True},
+]
+
+
+@pytest.fixture
+def says(request, monkeypatch):
+    """A model of this family whose own generation config says so."""
+
+    def make(family: str, **own):
+        model = request.getfixturevalue(family)
+        tokens = {name: getattr(model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id")}
+        monkeypatch.setattr(model, "generation_config", GenerationConfig(**tokens | own))
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize("own", OWN, ids=lambda own: next(iter(own)))
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_nothing_of_the_models_own_config_acts(family: str, own: dict, says, request) -> None:
+    plain = request.getfixturevalue(family)
+    greedy = [_step_by_step(plain, example["question_ids"].tolist()) for example in EXAMPLES]
+    beams = _run(plain, num_beams=3)
+    model = says(family, **own)
+    before = model.generation_config
+    assert _run(model) == greedy
+    assert _run(model, num_beams=3) == beams
+    assert model.generation_config is before
+
+
+def test_the_first_token_of_an_answer_may_be_told_by_the_own_config_alone(encoder_decoder, says, monkeypatch) -> None:
+    expected = _run(encoder_decoder)
+    model = says("encoder_decoder", decoder_start_token_id=PAD)
+    monkeypatch.setattr(model.config, "decoder_start_token_id", None)
+    assert _run(model) == expected
+
+
+def test_what_the_own_config_says_of_the_search(decoder, says) -> None:
+    assert own_settings(decoder) == own_settings(decoder, 4) == {}
+    model = says(
+        "decoder", repetition_penalty=1.3, do_sample=False, num_beams=4, top_k=50, max_length=9, use_cache=True
+    )
+    assert own_settings(model) == {"num_beams": 4, "repetition_penalty": 1.3}
+    assert own_settings(model, 4) == {"repetition_penalty": 1.3}
+    assert own_settings(SimpleNamespace(can_generate=lambda: False)) == {}
+
+
+def _as_it_says(model, **changes) -> list[str]:
+    config = OwnConfig(name="model", **{"batch_size": 2, **changes})
+    settings = {"tokenizer": _Tokenizer(), "examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
+    return [answer.text for answer in generate_as_the_model_says(config, model=model, **settings)]
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_as_the_model_says(family: str, says, request) -> None:
+    plain = request.getfixturevalue(family)
+    greedy, beams = _run(plain), _run(plain, num_beams=3)
+    assert greedy != beams
+    assert _as_it_says(plain) == greedy
+    assert _as_it_says(plain, num_beams=3) == _as_it_says(says(family, num_beams=3)) == beams
+    once = _as_it_says(says(family, no_repeat_ngram_size=1, num_return_sequences=3, num_beams=3, max_length=1))
+    assert once != beams
+    assert all(len(set(text.split())) == len(text.split()) for text in once)
+    assert _as_it_says(says(family, suppress_tokens=[PAD, EOS, 2, 3, 4, 5])) == ["6 6 6 6 6"] * len(EXAMPLES)
+
+
+def test_samples_are_the_same_again_and_leave_the_random_state(says) -> None:
+    model = says("decoder", do_sample=True, temperature=3.0)
+    state = torch.random.get_rng_state()
+    first = _as_it_says(model)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    torch.manual_seed(99)
+    assert _as_it_says(model) == first
+    assert first != _run(model)
+
+
+def test_settings_that_transformers_refuses_are_one_line(says) -> None:
+    with pytest.raises(UserError, match=r"^decoding=model: .*'penalty_alpha': 0.5.*take decoding=greedy") as caught:
+        _as_it_says(says("decoder", penalty_alpha=0.5, top_k=4))
+    assert "\n" not in str(caught.value)

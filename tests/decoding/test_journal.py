@@ -1,5 +1,6 @@
 """Answers that are on the disk are answers to this, whole, and given back as they were."""
 
+import json
 import math
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from ntl.decoding.journal import Answer, Journal
 
 KEY = {"weights": "abc", "decoding": {"num_beams": 4}}
-FIRST = [Answer("1", [3, 2], {"covered": 0.1 + 0.2, "quantiles": {"0.5": 1e-300}}), Answer("", [])]
+IDS = [["a", "b"], ["c"], ["d", "e"]]
+FIRST = [Answer("1", [3, 2], {"sd": 0.1 + 0.2, "quantiles": {"0.5": 1e-300}, "covered": 1.0}), Answer("", [])]
 SECOND = [Answer("−\n\ud800", [7])]
+THIRD = [Answer("5", [3, 2]), Answer("6", [])]
 
 
 @pytest.fixture
@@ -20,53 +23,105 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_added_is_there(path: Path) -> None:
-    journal = Journal(path, KEY)
-    journal.add(FIRST)
-    assert journal.answers == []
-    journal.add(SECOND)
-    assert Journal(path, KEY).answers == FIRST + SECOND
-    Journal(path, KEY).add(FIRST)
-    assert Journal(path, KEY).answers == FIRST + SECOND + FIRST
+    journal = Journal(path, KEY, IDS)
+    journal.add(0, FIRST)
+    assert journal.answers == {}
+    journal.add(1, SECOND)
+    again = Journal(path, KEY, IDS)
+    assert (again.answers, again.examples) == ({0: FIRST, 1: SECOND}, 3)
+    again.add(2, THIRD)
+    assert Journal(path, KEY, IDS).answers == {0: FIRST, 1: SECOND, 2: THIRD}
+
+
+def test_what_an_answer_says_keeps_its_order(path: Path) -> None:
+    Journal(path, KEY, IDS).add(0, FIRST)
+    assert json.dumps(Journal(path, KEY, IDS).answers[0]) == json.dumps(FIRST)
 
 
 def test_answers_to_something_else_are_forgotten(path: Path) -> None:
-    Journal(path, KEY).add(FIRST)
-    assert Journal(path, {**KEY, "weights": "abd"}).answers == []
-    assert Journal(path, KEY).answers == []
+    Journal(path, KEY, IDS).add(0, FIRST)
+    assert Journal(path, {**KEY, "weights": "abd"}, IDS).answers == {}
+    assert Journal(path, KEY, IDS).answers == {}
+
+
+@pytest.mark.parametrize("others", [[["b", "a"], *IDS[1:]], [["a", "x"], *IDS[1:]], [IDS[2], IDS[1], IDS[0]], [["a"]]])
+def test_a_batch_of_other_examples_is_none_of_these(path: Path, others: list[list[str]]) -> None:
+    """Of as many or fewer, in another order, at another place."""
+    Journal(path, KEY, others).add(0, FIRST)
+    journal = Journal(path, KEY, IDS)
+    assert journal.answers == {}
+    journal.add(0, THIRD)
+    assert Journal(path, KEY, IDS).answers == {0: THIRD}
+
+
+@given(order=st.permutations(range(6)))
+def test_two_that_write_at_once_are_told_apart(tmp_path_factory: pytest.TempPathFactory, order: list[int]) -> None:
+    """Both have opened the file, the second one with another key and other batches; then each writes when it can."""
+    path = tmp_path_factory.mktemp("journal") / "answers"
+    other = {**KEY, "weights": "another"}
+    mine, its = Journal(path, KEY, IDS), Journal(path, other, [["a"], ["b"], ["c"]])
+    writes = [
+        *((mine, batch, answers) for batch, answers in enumerate([FIRST, SECOND, THIRD])),
+        *((its, batch, SECOND) for batch in range(3)),
+    ]
+    for place in order:
+        journal, batch, answers = writes[place]
+        journal.add(batch, answers)
+    found = Journal(path, other, [["a"], ["b"], ["c"]])
+    assert found.answers == dict.fromkeys(range(3), SECOND)
+    assert Journal(path, KEY, IDS).answers == {}
+
+
+def test_two_that_write_the_same_at_once_agree(path: Path) -> None:
+    journals = [Journal(path, KEY, IDS) for _ in range(2)]
+    for batch, answers in [(0, FIRST), (1, SECOND)]:
+        for journal in journals:
+            journal.add(batch, answers)
+    journals[0].add(2, THIRD)
+    assert Journal(path, KEY, IDS).answers == {0: FIRST, 1: SECOND, 2: THIRD}
 
 
 @given(text=st.text(), ids=st.lists(st.integers(0, 2**31)), number=st.floats())
 def test_any_answer_is_given_back(tmp_path_factory: pytest.TempPathFactory, text: str, ids: list[int], number: float):
     path = tmp_path_factory.mktemp("journal") / "answers"
     answer = Answer(text, ids, {"covered": number})
-    Journal(path, KEY).add([answer])
-    (found,) = Journal(path, KEY).answers
+    Journal(path, KEY, [["a"]]).add(0, [answer])
+    (found,) = Journal(path, KEY, [["a"]]).answers[0]
     assert found[:2] == answer[:2]
     assert found.about["covered"] == number or math.isnan(number)
 
 
 def test_cut_anywhere_it_has_the_whole_batches_before(path: Path) -> None:
-    journal = Journal(path, KEY)
+    journal = Journal(path, KEY, IDS)
     begun = path.stat().st_size
-    journal.add(FIRST)
+    journal.add(0, FIRST)
     one = path.stat().st_size
-    journal.add(SECOND)
+    journal.add(1, SECOND)
     whole = path.read_bytes()
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        found = Journal(path, KEY)
-        expected = FIRST + SECOND if size == len(whole) else FIRST if size >= one else []
+        found = Journal(path, KEY, IDS)
+        expected = {0: FIRST, 1: SECOND} if size == len(whole) else {0: FIRST} if size >= one else {}
         assert found.answers == expected
-        found.add(SECOND)
-        assert Journal(path, KEY).answers == expected + SECOND
+        found.add(2, THIRD)
+        assert Journal(path, KEY, IDS).answers == expected | {2: THIRD}
     assert begun < one
 
 
-@pytest.mark.parametrize("line", [b"3\n", b"[3]\n", b'[["a", [1], {}, 4]]\n', b"\0\0\n", b"\xff\n"])
-def test_a_line_that_is_no_batch_ends_it(path: Path, line: bytes) -> None:
-    journal = Journal(path, KEY)
-    journal.add(FIRST)
+def test_a_byte_that_changed_is_no_answer(path: Path) -> None:
+    Journal(path, KEY, IDS).add(1, [Answer("12", [3, 2])])
+    whole = path.read_bytes()
+    begun = whole.index(b"\n") + 1
+    for place in range(begun, len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert Journal(path, KEY, IDS).answers == {}
+
+
+@pytest.mark.parametrize("line", [b"3\n", b"[3]\n", b'[["a", [1], {}, 4]]\n', b"{}\n", b"\0\0\n", b"\xff\n"])
+def test_a_line_that_is_no_batch_counts_for_nothing(path: Path, line: bytes) -> None:
+    journal = Journal(path, KEY, IDS)
+    journal.add(0, FIRST)
     with path.open("ab") as file:
         file.write(line)
-    journal.add(SECOND)
-    assert Journal(path, KEY).answers == FIRST
+    journal.add(1, SECOND)
+    assert Journal(path, KEY, IDS).answers == {0: FIRST, 1: SECOND}

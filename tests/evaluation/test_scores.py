@@ -127,7 +127,7 @@ def test_digests(path):
     assert scores.predictions_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert scores.digits["interpolate"]["prediction"]["last"] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]
     assert scores.digits["interpolate"]["answer"]["leading"] == [0, 2, 2, 0, 0, 0, 0, 0, 0, 0]
-    assert scores.rules == {"default": 2, "paper": 1}
+    assert scores.rules == {"default": 3, "paper": 1}
 
 
 def test_text(tmp_path):

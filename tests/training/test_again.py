@@ -1,14 +1,21 @@
 """A finished run read by further decodings."""
 
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
+from ntl.config.composition import CONFIG_DIR
+from ntl.config.errors import Busy
 from ntl.launch.plan import plan_runs
 from ntl.results import read_record
 from ntl.training import run
+from ntl.training.runner import _only_one
 
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
 
@@ -51,3 +58,34 @@ def test_without_a_checkpoint_it_says_so(finished: Path, small) -> None:
     with pytest.raises(UserError, match="no checkpoint"):
         run(small(*BESIDE))
     assert (finished / "record.json").read_bytes() == before
+
+
+def test_a_run_that_another_process_reads_is_left_to_it(finished: Path, small) -> None:
+    with _only_one(finished), pytest.raises(Busy, match="another process is at this run"):
+        run(small(*BESIDE))
+    with _only_one(finished):
+        assert run(small()) == finished / "record.json"
+
+
+@pytest.mark.slow
+def test_of_two_readings_at_once_none_is_lost(finished: Path, settings) -> None:
+    train = [sys.executable, str(CONFIG_DIR.parent / "train.py")]
+    first, second = (
+        [*train, *settings(f"beside={name}", f"beside.{name}.num_beams=20", f"beside.{name}.batch_size=1")]
+        for name in ("expectation", "median")
+    )
+    with subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(finished.glob(".predictions*.answers")):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGSTOP)  # it has read the record and not yet written it
+        refused = subprocess.run(second, capture_output=True, text=True, timeout=120)
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    added = subprocess.run(second, capture_output=True, text=True, timeout=120)
+    assert added.returncode == 0, added.stderr
+    record = read_record(finished / "record.json")
+    assert sorted(record.config["beside"]) == ["expectation", "median"]
+    assert {"test/covered@expectation", "test/covered@median"} <= record.metrics.keys()
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "another process is at this run" in refused.stderr

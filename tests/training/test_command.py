@@ -1,18 +1,23 @@
 """scripts/predict.py on a trained run."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from ntl.config import run_id
+from ntl.config import compose, run_id
+from ntl.config.errors import Busy
+from ntl.decoding.journal import Journal
 from ntl.evaluation import command as evaluation
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.command import main, predict
+from ntl.training.runner import _only_one, is_taken
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,6 +75,19 @@ def test_a_number_of_the_model_s_own_distribution(name: str, finished: Path, sma
     assert read_predictions(trained / "predictions.jsonl")[0]["decoding"] == header["decoding"]
 
 
+def test_as_the_model_says_is_on_record(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small("decoding=model", f"output_dir={finished.parent / 'own'}")
+    path = run(config)
+    assert path.parent.name == finished.name  # a decoding is no part of what a run is
+    decoding = read_record(path).config["decoding"]
+    assert (decoding["name"], decoding["own"]) == ("model", {})
+    assert read_predictions(path.parent / "predictions.jsonl")[0]["decoding"] == decoding
+    assert "generation config says nothing: greedy." in capsys.readouterr().out
+    assert run(config) == path
+    assert "It was decoded" not in capsys.readouterr().out
+    assert predict(finished, ["decoding=model"], say=[].append).name == "predictions-model-0.jsonl"
+
+
 def test_the_tables_are_those_of_evaluate(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(finished)])
     predicted = capsys.readouterr().out
@@ -97,3 +115,43 @@ def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(arguments: list[st
     assert (done.returncode, len(said), done.stdout) == (2, 1, "")
     assert said[0].startswith("error: ")
     assert not any(line.rpartition("|")[2].strip() in ("torch", "transformers") for line in imported)
+
+
+def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_path: Path, monkeypatch) -> None:
+    """Under whatever name the folder is given."""
+    link = tmp_path / "link"
+    link.symlink_to(finished)
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    with _only_one(finished):
+        for folder in (finished, link):
+            with pytest.raises(Busy, match="another process is at this run"):
+                predict(folder)
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+    add, taken = Journal.add, []
+    monkeypatch.setattr(Journal, "add", lambda *batch: (taken.append(is_taken(finished)), add(*batch)))
+    predict(link)
+    assert taken == [True]
+    assert not is_taken(finished)
+
+
+@pytest.mark.slow
+def test_beside_a_run_that_decodes_it_is_refused_with_one_line(settings) -> None:
+    overrides = settings("decoding=median", "decoding.num_beams=20", "decoding.batch_size=1")
+    config = compose(overrides)
+    folder = Path(config.output_dir) / run_id(config)
+    train = [sys.executable, str(ROOT / "train.py"), *overrides]
+    with subprocess.Popen(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(folder.glob(".predictions*.answers")):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)  # so that it does not end before the other has come
+        second = subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / "predict.py"), str(folder)], capture_output=True, text=True
+        )
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=300)
+    assert (second.returncode, second.stdout, second.stderr.count("\n")) == (2, "", 1), second.stderr
+    assert second.stderr.startswith(f"error: {folder}: another process is at this run; wait for it")
+    assert process.returncode == 0, errors
+    assert predict(folder, say=[].append) == folder / "predictions.jsonl"
+    record = read_record(folder / "record.json")
+    assert score_predictions(folder / "predictions.jsonl").predictions_sha256 == record.predictions_sha256

@@ -1,17 +1,22 @@
 """From decoded text to predictions.jsonl; a stand-in decoder says what is to be written."""
 
+import json
+import shutil
 from pathlib import Path
 from statistics import mean, median_low
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from ntl.config import Config, UserError
 from ntl.decoding.generation import Answer
 from ntl.evaluation import read_predictions
 from ntl.training import prediction
-from ntl.training.prediction import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens
+from ntl.training.prediction import EXTRA_TOKENS, check_lengths, decode_splits, described, max_new_tokens
 from ntl.training.session import Session
+
+AS_IT_SAYS = {"name": "model", "_target_": "ntl.decoding.generation.generate_as_the_model_says", "num_beams": 0}
 
 
 @pytest.fixture
@@ -58,6 +63,39 @@ def test_every_example_with_what_is_known_of_it(small, calls, tmp_path: Path) ->
     (call,) = calls
     assert call["model"] is session.model
     assert len(call["examples"]) == 30
+
+
+def test_a_models_own_generation_config_acts_where_it_is_asked_to(small, finished: Path, tmp_path: Path) -> None:
+    """In a folder of weights, as published ones bring it."""
+    weights = shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "weights")
+    model = [f"model.path={weights}", "model.pretrained=true", f"tokenizer.path={finished / 'tokenizer'}"]
+    tokenizer = AutoTokenizer.from_pretrained(finished / "tokenizer")
+    others = sorted(set(range(len(tokenizer))) - {tokenizer.convert_tokens_to_ids("7")})
+    own = {"suppress_tokens": others, "num_beams": 2, "eos_token_id": 9}
+
+    def decode(*overrides: str) -> tuple[list[str], dict[str, Any], list[str]]:
+        said: list[str] = []
+        session = _session(small(*model, *overrides), said)
+        decode_splits(session, ["test"], path := tmp_path / "predictions.jsonl")
+        header, lines = read_predictions(path)
+        assert header["decoding"] == described(session, session.config.decoding)
+        return [line["prediction"] for line in lines], header["decoding"], said
+
+    greedy, settings, said = decode()
+    assert not any("generation config" in line for line in said)
+    assert decode("decoding=model")[:2] == (greedy, {**settings, **AS_IT_SAYS, "own": {}})
+    (weights / "generation_config.json").write_text(json.dumps(own))
+    again, same, told = decode()
+    assert (again, same) == (greedy, settings)
+    changes = f"num_beams=2, suppress_tokens={others}"
+    assert told[-2] == (
+        f"decoding=greedy: the model's own generation config has {changes}, and none of it acts; "
+        "decoding=model obeys it."
+    )
+    other, settings, told = decode("decoding=model")
+    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(_session(small(*model)))}, {""})
+    assert settings["own"] == {"num_beams": 2, "suppress_tokens": others}
+    assert told[-2] == f"decoding=model: the model's own generation config says {changes}."
 
 
 def test_malformed_numbers_where_the_tokenizer_counts_them(small, calls, tmp_path: Path, monkeypatch) -> None:

@@ -47,6 +47,19 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) ->
     assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
+def test_a_line_is_the_same_text_before_and_after_a_resume(tmp_path: Path) -> None:
+    """The checkpoint gives its log lines back with their keys sorted."""
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, lambda line: None)
+    logs = {"loss": 0.1, "ce": 0.3, "ntl": 0.2, "epoch": 1.0}
+    _log(file, **logs)
+    before = path.read_text()
+    known = [json.loads(json.dumps({**logs, "step": 7}, sort_keys=True))]
+    state = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=known)
+    file.on_train_begin(None, state, None)  # pyright: ignore[reportArgumentType]
+    assert path.read_text() == before
+
+
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 2}\n{"step": 7, "lo')

@@ -42,6 +42,7 @@ SCHEMAS = {
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
+    "decoding/own": decoding.OwnConfig,
     "decoding/number_head": decoding.NumberHeadConfig,
     "decoding/tree": decoding.TreeConfig,
     "tracking/base": root.TrackingConfig,

@@ -11,11 +11,13 @@ class DecodingConfig:
     """``max_new_tokens`` 0 means: the longest answer of the training data, never of the test data, plus a margin.
 
     ``head`` is what of a model it reads the answer from, ``answers`` and ``tokenizers`` are those it can read, where
-    it cannot read all (``ntl.config.legality``).
+    it cannot read all (``ntl.config.legality``). ``obeys_model``: whether the generation config in the model's folder
+    acts, as the record then says.
     """
 
     answers: ClassVar[tuple[str, ...]] = ()
     tokenizers: ClassVar[tuple[str, ...]] = ()
+    obeys_model: ClassVar[bool] = False
 
     _target_: str = "ntl.decoding.generation.generate"
     name: str = MISSING
@@ -23,6 +25,16 @@ class DecodingConfig:
     num_beams: int = field(default=1, metadata={"min": 1})
     max_new_tokens: int = field(default=0, metadata={"min": 0})
     batch_size: int = field(default=256, metadata={"min": 1})
+
+
+@dataclass
+class OwnConfig(DecodingConfig):
+    """The generation config in the model's folder; ``num_beams`` 0 leaves the beams to it, too."""
+
+    obeys_model: ClassVar[bool] = True
+
+    _target_: str = "ntl.decoding.generation.generate_as_the_model_says"
+    num_beams: int = field(default=0, metadata={"min": 0})
 
 
 @dataclass

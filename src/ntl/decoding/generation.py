@@ -1,18 +1,35 @@
-"""Greedy and beam search through transformers' ``generate``."""
+"""Search through transformers' ``generate``: greedy or with beams by our settings alone, or as the model's own say."""
 
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from transformers import GenerationConfig
 
-from ntl.config import DecodingConfig
+from ntl.config import DecodingConfig, UserError
 from ntl.decoding.batches import Collate, Example, in_batches
 from ntl.decoding.journal import Answer, Journal
 
-
-def _until_end(ids: list[int], end: int) -> list[int]:
-    return ids[: ids.index(end) + 1] if end in ids else ids
+# Of a generation config: what changes no answer, and what is the tokenizer's or the data's to say.
+_UNHEEDED = (
+    "_from_model_config",
+    "transformers_version",
+    "use_cache",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "output_logits",
+    "return_dict_in_generate",
+    "num_return_sequences",
+    "max_length",
+    "max_new_tokens",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+)
 
 
 def generate(
@@ -26,7 +43,7 @@ def generate(
     progress: Callable[[int], None] = lambda done: None,
     journal: Journal | None = None,
 ) -> list[Answer]:
-    """One answer per example, in the order of the examples.
+    """One answer per example, in the order of the examples, by ``config`` alone: see ``own_settings``.
 
     Args:
         model: A transformers model with ``generate``.
@@ -41,17 +58,98 @@ def generate(
         num_beams=config.num_beams,
         do_sample=False,
         max_new_tokens=config.max_new_tokens or max_new_tokens,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
+        **_special_tokens(model, tokenizer),
     )
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
-        output = model.generate(**inputs, generation_config=search)
-        skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-        rows = [_until_end(ids, tokenizer.eos_token_id) for ids in output[:, skipped:].tolist()]
-        return [Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids) for ids in rows]
+        return _search(search, model, tokenizer, inputs)
 
     return in_batches(
         config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
     )
+
+
+def generate_as_the_model_says(
+    config: DecodingConfig,
+    *,
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    collate: Collate,
+    max_new_tokens: int,
+    progress: Callable[[int], None] = lambda done: None,
+    journal: Journal | None = None,
+) -> list[Answer]:
+    """As ``generate``, by the model's own generation config; special tokens and ``max_new_tokens`` stay ours.
+
+    Where it samples, a batch has its own seed, so that the same batch gets the same answers. UserError where
+    transformers refuses these settings.
+    """
+    search = GenerationConfig.from_dict(
+        model.generation_config.to_dict()
+        | _special_tokens(model, tokenizer)
+        | {"max_new_tokens": config.max_new_tokens or max_new_tokens, "max_length": None}
+        | {"num_return_sequences": 1, "return_dict_in_generate": False}
+        | ({"num_beams": config.num_beams} if config.num_beams else {})
+    )
+    devices = [model.device] if model.device.type == "cuda" else []
+
+    def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(zlib.crc32(inputs["input_ids"].cpu().numpy().tobytes()))
+            try:
+                return _search(search, model, tokenizer, inputs)
+            except (ValueError, NotImplementedError) as error:
+                raise UserError(
+                    f"decoding={config.name}: {str(error).splitlines()[0]} The settings are {own_settings(model)}, of "
+                    "the model's own generation config; take decoding=greedy or decoding=beam."
+                ) from error
+
+    return in_batches(
+        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
+    )
+
+
+def own_settings(model: Any, num_beams: int = 0) -> dict[str, Any]:
+    """What the model's own generation config says of the search, less defaults and what is so with ``num_beams`` beams.
+
+    None of it acts in ``generate``: transformers would take it for whatever is not set otherwise.
+    """
+    # Where a version of transformers does not have these, they are those of GenerationConfig() itself.
+    usual = getattr(GenerationConfig, "_get_default_generation_params", dict)()
+    usual |= {"num_beams": num_beams} if num_beams else {}
+    own = model.generation_config.to_diff_dict() if model.can_generate() else {}
+    return {name: own[name] for name in sorted(own) if name not in _UNHEEDED and own[name] != usual.get(name)}
+
+
+def _special_tokens(model: Any, tokenizer: Any) -> dict[str, Any]:
+    own = getattr(model, "generation_config", None)
+    start = getattr(model.config, "decoder_start_token_id", None)
+    return {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": getattr(own, "bos_token_id", None),
+        "decoder_start_token_id": getattr(own, "decoder_start_token_id", None) if start is None else start,
+    }
+
+
+@contextmanager
+def _without_own_config(model: Any) -> Iterator[None]:
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
+
+
+def _search(search: GenerationConfig, model: Any, tokenizer: Any, inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
+    strings = {"tokenizer": tokenizer} if search.stop_strings else {}
+    with _without_own_config(model):
+        output = model.generate(**inputs, **strings, generation_config=search)
+    skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    rows = [_until_end(ids, tokenizer.eos_token_id) for ids in output[:, skipped:].tolist()]
+    return [Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids) for ids in rows]
+
+
+def _until_end(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end) + 1] if end in ids else ids

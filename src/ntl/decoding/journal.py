@@ -1,5 +1,6 @@
 """Answers on the disk while a decoding is under way, so that the same one given again does not begin anew."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,44 +22,53 @@ class Answer(NamedTuple):
 
 
 class Journal:
-    """Whole batches of answers in their order, a line each, under a line that says what they are answers to.
+    """Whole batches of answers, a line each, under a line that says what they are answers to.
 
-    ``answers`` are those that are there already: none where the first line is not this ``key``. A batch whose line a
-    kill cut off is none.
+    A line has the batch's index, and a sha256 of the key, the index, the ids of the batch's examples and the answers.
+    One that does not agree, whoever wrote it, counts for nothing, as does one that a kill cut off.
+
+    ``answers`` are those that are there already, by batch: none where the first line is not this ``key``.
+
+    Args:
+        batches: The ids of each batch's examples.
     """
 
-    def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, key: Mapping[str, Any], batches: Sequence[Sequence[str]]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.answers: list[Answer] = []
+        self.batches = batches
+        self.answers: dict[int, list[Answer]] = {}
+        self._first = _line(key, sort_keys=True)
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        first = _line(dict(key))
-        whole = 0
-        if lines[:1] == [first]:
-            whole = len(first)
-            for line in lines[1:]:
-                batch = _answers(line)
-                if batch is None:
-                    break
-                self.answers += batch
-                whole += len(line)
+        whole = [line for line in lines if line.endswith(b"\n")] if lines[:1] == [self._first] else []
+        for line in whole[1:]:
+            self.answers.update(self._read(line))
         with path.open("r+b" if lines else "wb") as file:
-            file.truncate(whole)
+            file.truncate(sum(map(len, whole)))
             if not whole:
-                file.write(first)
+                file.write(self._first)
 
-    def add(self, batch: Sequence[Answer]) -> None:
+    @property
+    def examples(self) -> int:
+        """How many are answered in ``answers``."""
+        return sum(map(len, self.answers.values()))
+
+    def add(self, batch: int, answers: Sequence[Answer]) -> None:
         """To the file alone."""
         with self.path.open("ab") as file:
-            file.write(_line(batch))
+            file.write(_line({"batch": batch, "sha256": self._digest(batch, answers), "answers": answers}))
+
+    def _digest(self, batch: int, answers: Sequence[Answer]) -> str:
+        return hashlib.sha256(self._first + _line([batch, self.batches[batch], answers])).hexdigest()
+
+    def _read(self, line: bytes) -> dict[int, list[Answer]]:
+        try:
+            entry = json.loads(line)
+            batch, answers = entry["batch"], [Answer(*fields) for fields in entry["answers"]]
+            return {batch: answers} if entry["sha256"] == self._digest(batch, answers) else {}
+        except (ValueError, TypeError, LookupError):
+            return {}
 
 
-def _line(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True).encode("ascii") + b"\n"
-
-
-def _answers(line: bytes) -> list[Answer] | None:
-    try:
-        return [Answer(*fields) for fields in json.loads(line)] if line.endswith(b"\n") else None
-    except (ValueError, TypeError):
-        return None
+def _line(value: Any, sort_keys: bool = False) -> bytes:
+    return json.dumps(value, sort_keys=sort_keys).encode("ascii") + b"\n"

@@ -34,7 +34,8 @@ def _extract_default(text: str) -> Decimal | None:
     whole = parse_number(text)
     if whole is not None:
         return whole
-    _, mark, tail = text.rpartition(ANSWER_MARK)
+    # The first: a model that runs on into a question of its own answers that one, too.
+    _, mark, tail = text.partition(ANSWER_MARK)
     marked = read_marked(tail) if mark else []
     if marked:
         return marked[0]
@@ -52,8 +53,8 @@ RULES: dict[str, AnswerRule] = {
     for rule in (
         AnswerRule(
             name="default",
-            version=2,
-            description="the whole text if it is a number, else the number after the last ####, else the last number; "
+            version=3,  # 2 took the last ####: another score only where a text has several
+            description="the whole text if it is a number, else the number after the first ####, else the last number; "
             "exact on decimals; fractions by their value, a fraction without a finite decimal or a power is unparsable",
             extract=_extract_default,
             compare=compare_exactly,
@@ -83,7 +84,7 @@ def get_rule(name: str) -> AnswerRule:
 def extract_answer(text: str, rule: str = "default") -> Decimal | None:
     """The number that a generated text gives as its answer, or None where it gives none.
 
-    "default": the whole text if it is one number; else the first number after the last "####"; else (also where
+    "default": the whole text if it is one number; else the first number after the first "####"; else (also where
     nothing follows the mark) the last number in the text; all read as a person reads them (`evaluation.reading`).
     "paper": the last match of the original pattern, through a float (so 1,234 is 234); clipping belongs to the metric,
     not to the parse.

@@ -15,6 +15,8 @@ from ntl.training.session import Say
 def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say: Say = print) -> None:
     """Decode a finished run's newest checkpoint by ``readings`` and add their scores to its record.
 
+    The caller holds the run's lock: between reading and writing no other process may change the record.
+
     UserError: no whole checkpoint is left.
     """
     session, _ = restore(record_path.parent, say=say)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.config.restore import CHANGEABLE, read_config
 from ntl.evaluation.command import PREDICTIONS, print_tables
@@ -14,6 +15,7 @@ from ntl.evaluation.command import plain as plain_number
 from ntl.evaluation.scores import score_predictions
 from ntl.results.find import find_run
 from ntl.training.disk import one_line_when_full
+from ntl.training.runner import _only_one
 
 if TYPE_CHECKING:
     from ntl.training.session import Say
@@ -48,9 +50,17 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     Returns:
         The predictions file: ``predictions.jsonl`` when the decoding is the run's own and the training is complete,
         so that a finished run's record keeps describing it; else a file of another name beside it.
+
+    Raises:
+        Busy: Another process is at this run, in training or decoding.
     """
     # Mistakes show before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
+    with _only_one(folder.resolve()):
+        return _predict(folder, overrides, config, own, say)
+
+
+def _predict(folder: Path, overrides: Sequence[str], config: Config, own: Config, say: "Say") -> Path:
     from ntl.training.checkpoints import step_of
     from ntl.training.prediction import check_lengths, decode_splits, forget_answers, predictions_name
     from ntl.training.restore import restore

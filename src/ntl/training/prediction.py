@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ntl.config import DecodingConfig, UserError
 from ntl.config.identity import plain
 from ntl.config.target import locate
+from ntl.decoding.batches import batches
+from ntl.decoding.generation import own_settings
 from ntl.decoding.journal import Journal
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.training.progress import DecodingLines
@@ -90,20 +92,23 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
     not decoded again, until `forget_answers`.
     """
     config = decoding or session.config.decoding
+    _tell_of_own_settings(session, config)
     rows: list[dict[str, Any]] = []
     count_malformed: Any = getattr(session.tokenizer, "count_malformed", None)
     for split in splits:
         texts, examples = session.rows(split), session.encoded(split)
         share = my_share(len(texts))
-        journal = _journal(session, split, path, config) if session.weights else None
+        chosen = [examples[index] for index in share]
+        ids = [[texts[share[place]]["id"] for place in batch] for batch in batches(chosen, config.batch_size)]
+        journal = _journal(session, split, path, config, ids) if session.weights else None
         mine = locate(config._target_)(
             config,
             model=session.model,
             tokenizer=session.tokenizer,
-            examples=[examples[index] for index in share],
+            examples=chosen,
             collate=session.collator.prompts,
             max_new_tokens=max_new_tokens(session),
-            progress=DecodingLines(session.say, split, len(share), len(journal.answers) if journal else 0),
+            progress=DecodingLines(session.say, split, len(share), journal.examples if journal else 0),
             journal=journal,
         )
         predictions = from_all(mine)
@@ -126,14 +131,31 @@ def decode_splits(session: "Session", splits: Sequence[str], path: Path, decodin
         "schema": 1,
         "dataset": session.config.dataset.name,
         "metrics": session.dataset.metrics,
-        "decoding": plain(config),
+        "decoding": described(session, config),
         "baselines": baselines,
     }
     write_predictions(path, header, rows)
     return score_predictions(path)
 
 
-def _journal(session: "Session", split: str, path: Path, config: DecodingConfig) -> Journal:
+def described(session: "Session", decoding: DecodingConfig) -> dict[str, Any]:
+    """A decoding's settings, and where the model's own generation config acts, what that says: "own"."""
+    return plain(decoding) | ({"own": plain(own_settings(session.model))} if decoding.obeys_model else {})
+
+
+def _tell_of_own_settings(session: "Session", decoding: DecodingConfig) -> None:
+    own = own_settings(session.model, decoding.num_beams)
+    words = ", ".join(f"{name}={value}" for name, value in own.items())
+    if decoding.obeys_model:
+        session.say(f"decoding={decoding.name}: the model's own generation config says {words or 'nothing: greedy'}.")
+    elif words:
+        session.say(
+            f"decoding={decoding.name}: the model's own generation config has {words}, and none of it acts; "
+            "decoding=model obeys it."
+        )
+
+
+def _journal(session: "Session", split: str, path: Path, config: DecodingConfig, ids: list[list[str]]) -> Journal:
     rank, size = rank_and_size()
     key = {
         "weights": session.weights,
@@ -141,9 +163,9 @@ def _journal(session: "Session", split: str, path: Path, config: DecodingConfig)
         "max_new_tokens": max_new_tokens(session),
         "examples": session.dataset.content_key(split, session.data_dir),
     }
-    journal = Journal(path.with_name(f".{path.stem}.{split}.{rank}-of-{size}{JOURNAL}"), key)
+    journal = Journal(path.with_name(f".{path.stem}.{split}.{rank}-of-{size}{JOURNAL}"), key, ids)
     if journal.answers:
-        session.say(f"decoding {split}: {len(journal.answers):,} are answered already")
+        session.say(f"decoding {split}: {journal.examples:,} are answered already")
     return journal
 
 

@@ -11,6 +11,7 @@ from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
 from ntl.training.environment import device_name, packages, peak_memory_bytes
+from ntl.training.prediction import described
 from ntl.training.tracking import METRICS, read_metrics
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def build_record(
         seconds: This process' wall time.
     """
     config = session.config
-    values = recorded(config)
+    values = recorded(config) | {"decoding": described(session, config.decoding)}
     device: torch.device = trainer.args.device
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in ("ce", "ntl")}
     return RunRecord(

@@ -41,13 +41,16 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
     folder = Path(config.output_dir) / run_id(config)
     record_path = folder / "record.json"
     if record_path.is_file():
-        return _already_finished(record_path, config)
-    if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
-        require(source(config.model))
-    if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
-        say(PUBLISHED_AT_TINY.format(name=config.model.name))
+        if not _lacking(record_path, config):
+            return _already_finished(record_path, config)
+    else:
+        if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
+            require(source(config.model))
+        if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
+            say(PUBLISHED_AT_TINY.format(name=config.model.name))
     with _only_one(folder):
-        if record_path.is_file():  # written by the process that had the folder until now
+        # Asked again: another process may have had the folder until now.
+        if record_path.is_file():
             return _already_finished(record_path, config)
         # Imported here: a mistake in the config must show before torch is loaded.
         from ntl.training.session import Session
@@ -56,10 +59,12 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
             return Session(config, folder, overrides, say).run()
 
 
+def _lacking(record_path: Path, config: Config) -> list[str]:
+    return lacking_readings(read_record(record_path).config, plain(config.beside))
+
+
 def _already_finished(record_path: Path, config: Config) -> Path:
-    record = read_record(record_path)
-    decoded = record.config.get("decoding")
-    if lacking := lacking_readings(record.config, plain(config.beside)):
+    if lacking := _lacking(record_path, config):
         say(f"{record_path}: this run is finished; decoding it by {', '.join(lacking)}, too.")
         # Imported here, as torch comes with it.
         from ntl.training.again import add_readings
@@ -68,7 +73,8 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
         return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
-    if decoded != plain(config.decoding):
+    decoded = read_record(record_path).config.get("decoding", {})
+    if any(decoded.get(name) != value for name, value in plain(config.decoding).items()):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it otherwise.")
     return record_path
 

@@ -53,7 +53,8 @@ class MetricsFile(TrainerCallback):
 
 
 def _line(step: float, logs: Mapping[str, float]) -> str:
-    return json.dumps({"step": step, **logs}) + "\n"
+    # A checkpoint keeps its log lines with their keys sorted.
+    return json.dumps({"step": step, **dict(sorted(logs.items()))}) + "\n"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
