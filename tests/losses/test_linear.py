@@ -7,8 +7,9 @@ import torch
 from loss_cases import DIGITS
 from torch import Tensor
 
-from ntl.losses import JointLoss, chunks, linear_ce_ntl
+from ntl.losses import JointLoss, chunks, linear_ce_ntl, ntl_was
 from ntl.losses.joint import FASTER_FROM
+from ntl.losses.linear import Head, linear_was
 from ntl.training.turns import peak_bytes
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -138,6 +139,17 @@ def test_without_gradients() -> None:
         joint = linear_ce_ntl(hidden, weight.requires_grad_(), labels, DIGITS, implementation="fused")
     assert not joint.total.requires_grad
     torch.testing.assert_close(joint.total, expected.total)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_ntl_was_of_the_number_tokens_logits_alone(head: str) -> None:
+    with_bias, options = HEADS[head]
+    hidden, weight, bias, labels = example((3, 5), torch.float64)
+    made = Head(weight, bias if with_bias else None, options.get("logit_scale", 1.0), options.get("softcap"))
+    expected = ntl_was(made.logits(hidden), labels, DIGITS, reduction="sum")
+    assert float(linear_was(hidden, made, labels, DIGITS)) == pytest.approx(float(expected), rel=1e-12)
+    assert expected > 0
+    assert float(linear_was(hidden, made, torch.full_like(labels, -100), DIGITS)) == 0
 
 
 def test_two_backwards() -> None:

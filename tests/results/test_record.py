@@ -3,6 +3,7 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,6 +134,37 @@ def test_a_record_of_the_first_form_is_the_same_record(tmp_path: Path) -> None:
     path = first_form(tmp_path)
     before = path.read_bytes()
     write_record(path, read_record(path))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("config", "lost"),
+    [
+        ({"loss": {"name": "ce", "number": None}, "model": {"head": "lm"}}, "ntl"),
+        ({"loss": {"name": "mse", "number": {}}, "model": {"head": "regression"}}, "ce"),
+        ({"loss": {"name": "ntl_was", "number": {}}, "model": {"head": "lm"}}, ""),
+    ],
+)
+def test_a_term_that_the_loss_lacks_is_not_read_as_zero(tmp_path: Path, config: dict[str, Any], lost: str) -> None:
+    """Records of older versions have 0.0 there; a resumed run may have both."""
+    zeros = [[100, 0.0], [200, 0.0]]
+    curves = {"loss": [[100, 1.5]], "ce": zeros, "ntl": zeros, "eval_ce": zeros, "eval_ntl": [[100, 0.0], [200, 0.25]]}
+    metrics = {"validation/ce": 0.0, "validation/ntl": 0.0, "test/mae": 0.0}
+    record = small_record(config=config)
+    path = write_record(tmp_path / "a.json", record)
+    payload = json.loads(path.read_text()) | {"curves": curves, "metrics": metrics}
+    path.write_text(json.dumps(payload))
+    read = read_record(path)
+    expected = dict(curves)
+    for name in [lost] if lost else []:
+        del metrics[f"validation/{name}"], expected[name]
+        expected[f"eval_{name}"] = [[200, 0.25]]
+    if lost == "ce":
+        del expected["eval_ce"]
+    assert (read.curves, read.metrics) == (expected, metrics)
+    # Published again it is the same record, and its file stays as it is.
+    before = path.read_bytes()
+    assert write_record(path, read) == path
     assert path.read_bytes() == before
 
 

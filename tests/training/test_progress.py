@@ -51,6 +51,13 @@ def test_rate_and_time_left_count_from_where_this_process_began(training, clock:
     assert said == ["step 1,000/1,500  loss 1.2346  ce 1.1000  ntl 0.4000  50.0 steps/s  10 s left"]
 
 
+def test_what_was_not_logged_is_not_told(training, clock: Clock) -> None:
+    lines, said = training
+    clock.now = 210.0
+    _log(lines, 1000, {"loss": 1.5, "ntl": 1.5})
+    assert said == ["step 1,000/1,500  loss 1.5000  ntl 1.5000  50.0 steps/s  10 s left"]
+
+
 def test_at_most_one_line_in_five_seconds_and_always_the_last(training, clock: Clock) -> None:
     lines, said = training
     for step, now in ((600, 204.9), (700, 205.0), (800, 209.9), (900, 210.0), (1500, 210.1)):

@@ -30,7 +30,7 @@ def _folder(config: Config) -> Path:
 
 def _losses(config: Config) -> list[tuple[float, ...]]:
     lines = [json.loads(line) for line in (_folder(config) / "metrics.jsonl").read_text().splitlines()]
-    return [(line["step"], line["loss"], line["ce"], line["ntl"]) for line in lines if "loss" in line]
+    return [(line["step"], line["loss"], line.get("ce", 0.0), line["ntl"]) for line in lines if "loss" in line]
 
 
 def _record(config: Config) -> RunRecord:

@@ -76,7 +76,7 @@ def test_from_the_file_to_the_record(loss: str, tokenizer: str, published, confi
         values = [line[name] for line in read_metrics(path.parent / METRICS) if name in line]
         assert len(values) == 2
         assert all(map(math.isfinite, values))
-        assert all(value > 0 for value in values) or (name == "ntl" and loss in ("ce", "gce"))
+        assert all(value > 0 for value in values)
     assert math.isfinite(record.metrics["validation/ce"] or math.nan)
     assert record.metrics["test/count"] == len(read_predictions(path.parent / "predictions.jsonl")[1]) == 10
 

@@ -12,6 +12,8 @@ import torch
 
 from ntl.config import Config, Diverged
 from ntl.config.model import T5Config
+from ntl.numbers import NumberVocabulary
+from ntl.training.objectives import next_token
 from ntl.training.session import Session
 from ntl.training.trainer import ObjectiveTrainer, mean
 
@@ -106,10 +108,62 @@ def test_logged_losses_by_hand(small) -> None:
     assert trainer.examples_and_tokens_seen() == (96, tokens)
 
 
-def test_ce_alone_logs_no_number_term(small) -> None:
-    trainer = _trained(small("loss=ce", "trainer.max_steps=1", "trainer.logging_steps=1"))
-    log = trainer.state.log_history[0]
-    assert (log["ntl"], log["loss"]) == (0.0, log["ce"])
+@pytest.mark.parametrize("normalization", ["step", "micro_batch"])
+@pytest.mark.parametrize("loss", ["ce", "gce"])
+def test_a_loss_without_a_number_term_logs_that_of_ntl_was_beside_its_own(loss: str, normalization: str, small) -> None:
+    settings = [f"trainer.normalization={normalization}", "trainer.max_steps=2", "trainer.logging_steps=1"]
+    trainers = [_trained(small(f"loss={name}", *settings), name) for name in (loss, "ntl_was")]
+    own, was = (trainer.state.log_history for trainer in trainers)
+    # The first step's weights are those of both.
+    assert own[0]["ntl"] == was[0]["ntl"] > 0
+    for line in own[:2]:
+        assert line["loss"] == line["ce"]
+    evaluations = [trainer.evaluate() for trainer in trainers]
+    assert evaluations[0]["eval_ntl"] > 0
+    line = next(line for line in trainers[0].state.log_history if "eval_loss" in line)
+    assert line["eval_loss"] == line["eval_ce"]
+
+
+def test_what_is_told_beside_ce_changes_no_weight(small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a bit of it, through every implementation of the loss."""
+    for implementation in ("reference", "fused", "linear"):
+        settings = ["loss=ce", f"loss.implementation={implementation}", "model.dropout=0.1"]
+        told = _trained(small(*settings), implementation, torch.float32)
+        with monkeypatch.context() as without:
+            without.setattr(next_token, "ntl_was", lambda logits, *args, **options: logits.new_zeros(()))
+            without.setattr(next_token, "linear_was", lambda hidden, *args, **options: hidden.new_zeros(()))
+            silent = _trained(small(*settings), f"{implementation} silent", torch.float32)
+        assert torch.equal(_parameters(told), _parameters(silent))
+        lines = [[line for line in trainer.state.log_history if "ntl" in line] for trainer in (told, silent)]
+        assert [(line["loss"], line["ce"]) for line in lines[0]] == [(line["loss"], line["ce"]) for line in lines[1]]
+        assert all(line["ntl"] > 0 for line in lines[0])
+
+
+@pytest.mark.parametrize("loss", ["ce", "ntl_was"])
+def test_without_a_number_label_there_is_no_ntl(loss: str, small) -> None:
+    session = _session(small(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1"))
+    trainer = session.trainer()
+    # As of answers without a digit: these tokens are in no answer.
+    words = session.tokenizer.convert_tokens_to_ids(list("xy"))
+    values = [float(words.index(token)) if token in words else math.nan for token in range(len(session.tokenizer))]
+    trainer._objective().number_vocab = NumberVocabulary.from_values(values)
+    trainer.train()
+    first, *_ = trainer.state.log_history
+    assert "ntl" not in first
+    assert first["loss"] == first["ce"] > 0
+    assert "eval_ntl" not in trainer.evaluate()
+    evaluation = trainer.state.log_history[-1]
+    assert evaluation["eval_loss"] == evaluation["eval_ce"]
+
+
+def test_a_number_head_alone_has_no_ce(small) -> None:
+    settings = ["model=gpt2_tiny_regression", "trainer.max_steps=1", "trainer.logging_steps=1"]
+    trainer = _trained(small(*settings), dtype=torch.float32)
+    first, *_ = trainer.state.log_history
+    assert "ce" not in first
+    assert first["loss"] == pytest.approx(first["ntl"])
+    assert "eval_ce" not in trainer.evaluate()
+    assert trainer.state.log_history[-1]["eval_loss"] == trainer.state.log_history[-1]["eval_ntl"] > 0
 
 
 @pytest.mark.parametrize("size", [1, 7, 20])

@@ -15,8 +15,9 @@ from ntl.losses.chunks import Rows, to_gradient, without_gradient
 from ntl.losses.fused import number_losses, rows_to_pass
 from ntl.losses.joint import JointLoss, SumCount, denominators_of, is_faster, joint_loss, scales_of
 from ntl.losses.plan import NumberPositions, Problem, Scales, check_labels
-from ntl.losses.rows import Reduction, check_width, is_number, upcast
+from ntl.losses.rows import Reduction, check_width, is_number, number_index, reduce, rows_of, upcast
 from ntl.losses.terms import Terms
+from ntl.losses.wasserstein import was_rows
 from ntl.numbers import NumberVocabulary
 
 Implementation = Literal["auto", "reference", "fused"]
@@ -129,6 +130,19 @@ def linear_joint_loss(
             hidden_ND, head.weight, head.bias, head.scale, head.cap, problem, scales, torch.is_grad_enabled()
         )
     return JointLoss(total, SumCount(base_sum, denominators[0]), SumCount(number_sum, denominators[1]))
+
+
+def linear_was(
+    hidden_states: Tensor, head: Head, labels: Tensor, number_vocab: NumberVocabulary, *, ignore_index: int = -100
+) -> Tensor:
+    """The sum () of `ntl_was` over the number labels of labels (...), from hidden_states (..., D).
+
+    It reads the logits of the number tokens alone, and makes no others.
+    """
+    index, counts_N = number_index(labels, number_vocab, ignore_index)
+    hidden_ND = hidden_states.flatten(0, -2) if index is None else hidden_states[index]
+    rows = rows_of(head.logits(hidden_ND, number_vocab.token_ids), labels, number_vocab, index, counts_N)
+    return reduce(was_rows(rows), rows, labels, "sum")
 
 
 def _in_autocast_type(hidden_states: Tensor, head: Head) -> tuple[Tensor, Head]:

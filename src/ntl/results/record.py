@@ -66,6 +66,23 @@ class RunRecord:
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # A term that a loss lacks was logged as 0.0 once, which reads as perfect: no value is what it was.
+        for name in _terms_without(self.config):
+            if self.metrics.get(f"validation/{name}") == 0:
+                self.metrics = {key: value for key, value in self.metrics.items() if key != f"validation/{name}"}
+            for series in {name, f"eval_{name}"} & self.curves.keys():
+                kept = [point for point in self.curves[series] if point[1] != 0]
+                rest = {key: points for key, points in self.curves.items() if key != series}
+                self.curves = {**rest, series: kept} if kept else rest
+
+
+def _terms_without(config: Json) -> list[str]:
+    loss, model = config.get("loss"), config.get("model")
+    without_ntl = isinstance(loss, Mapping) and loss.get("number", loss) is None
+    without_ce = isinstance(model, Mapping) and model.get("head") == "regression"
+    return ["ntl"] * without_ntl + ["ce"] * without_ce
+
 
 _TYPES: dict[str, Any] = {item.name: get_origin(item.type) or item.type for item in fields(RunRecord)}
 _REQUIRED = [item.name for item in fields(RunRecord) if item.default is MISSING and item.default_factory is MISSING]

@@ -42,10 +42,8 @@ class ProgressLines(TrainerCallback):
         self.last_line = now
         rate = done / (now - self.started)
         left = (state.max_steps - state.global_step) / rate
-        self.say(
-            f"step {state.global_step:,}/{state.max_steps:,}  loss {logs['loss']:.4f}  ce {logs['ce']:.4f}  "
-            f"ntl {logs['ntl']:.4f}  {rate:.1f} steps/s  {left:.0f} s left"
-        )
+        shown = "  ".join(f"{name} {logs[name]:.4f}" for name in ("loss", "ce", "ntl") if name in logs)
+        self.say(f"step {state.global_step:,}/{state.max_steps:,}  {shown}  {rate:.1f} steps/s  {left:.0f} s left")
 
 
 class DecodingLines:

@@ -48,7 +48,7 @@ def build_record(
     """Everything that a table, a figure or a paired test reads.
 
     Args:
-        validation: ``eval_ce`` and ``eval_ntl`` at the last step.
+        validation: ``eval_ce`` and ``eval_ntl`` at the last step, where there are such.
         scores: What ``ntl.evaluation.score_predictions`` found.
         git: The source that the run was started from (``git_state``).
         seen: Examples and tokens that were trained on, over all ranks, repeats included.
@@ -57,7 +57,8 @@ def build_record(
     config = session.config
     values = recorded(config) | {"decoding": described(session, config.decoding)}
     device: torch.device = trainer.args.device
-    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in ("ce", "ntl")}
+    names = [name for name in ("ce", "ntl") if f"eval_{name}" in validation]
+    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=session.folder.name,
         overrides=[redact(override) for override in session.overrides if _is_recorded(override)],

@@ -276,7 +276,7 @@ class Session:
 def _validate(trainer: ObjectiveTrainer) -> Mapping[str, float]:
     # Training may have ended with an evaluation, in this process or before the checkpoint it continued from.
     for entry in reversed(trainer.state.log_history):
-        if "eval_ce" in entry and entry["step"] == trainer.state.global_step:
+        if "eval_loss" in entry and entry["step"] == trainer.state.global_step:
             return entry
     return trainer.evaluate()
 

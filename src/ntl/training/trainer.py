@@ -1,7 +1,7 @@
 """transformers' Seq2SeqTrainer, told how to divide our loss and what a whole checkpoint is."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,16 @@ def mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     return total / count.clamp(min=1)
 
 
+def means(parts: Sequence[float]) -> dict[str, float]:
+    """``ce`` and ``ntl`` of summed ``Parts``, less the one of which nothing was counted: 0 would read as perfect."""
+    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts
+    named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
+    return {name: total / count for name, (total, count) in named.items() if count}
+
+
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
     """CE and NTL over all examples, from one row of Parts per example: exact for any batch size or number of ranks."""
-    ce_sum, ce_count, ntl_sum, ntl_count, _ = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0)
-    return {"ce": ce_sum / max(ce_count, 1), "ntl": ntl_sum / max(ntl_count, 1)}
+    return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
 
 
 class ObjectiveTrainer(Seq2SeqTrainer):
@@ -186,10 +192,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if "loss" in logs:
             logs = {**logs, **self._read_meters()}
             self._stop_unless_finite("training", logs["loss"])
-        elif "eval_ce" in logs:
+        elif any(name in logs for name in EVALUATION_TIMES):
             # By the clock of the day, which may be set back.
             logs = {name: value for name, value in logs.items() if name not in EVALUATION_TIMES}
-            logs = {**logs, "eval_loss": logs["eval_ce"] + self._objective().terms.weight * logs["eval_ntl"]}
+            ce, ntl = logs.get("eval_ce", 0.0), logs.get("eval_ntl", 0.0)
+            logs = {**logs, "eval_loss": ce + self._objective().terms.weight * ntl}
             self._stop_unless_finite("validation", logs["eval_loss"])
         super().log(logs, *args, **kwargs)
 
@@ -210,15 +217,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         )
 
     def _read_meters(self) -> dict[str, float]:
-        loss, ce_sum, ce_count, ntl_sum, ntl_count, _ = self._over_ranks(self.meters).tolist()
+        loss, *parts = self._over_ranks(self.meters).tolist()
         steps = max(self.state.global_step - self.metered_since, 1)
         self.meters = torch.zeros_like(self.meters)
         self.metered_since = self.state.global_step
-        return {
-            "loss": loss / steps / self.args.world_size,
-            "ce": ce_sum / max(ce_count, 1),
-            "ntl": ntl_sum / max(ntl_count, 1),
-        }
+        return {"loss": loss / steps / self.args.world_size, **means(parts)}
 
     # ---- checkpoints
 

@@ -5,21 +5,70 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ntl.config.figure import figure_names, load_figure_spec
+from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
 from ntl.results.figures.command import RESULTS, draw_all, page
 from ntl.results.figures.runs import Source
-from ntl.results.figures.style import Drawing
+from ntl.results.figures.style import Drawing, style
 from ntl.results.load import load_records
 
 ROOT = RESULTS.parent
 
 
+@pytest.fixture(scope="module")
+def published() -> tuple[list[Drawing], list[FigureSpec]]:
+    with style():
+        return draw_all(Source(load_records([RESULTS / "runs"]), RESULTS))
+
+
+def values_in_pixels(axes: Axes) -> list[tuple[np.ndarray, float]]:
+    """(N, 2) of each line, range and set of dots that is drawn, and the half width of its markers where they are cut
+    at the end of an axis."""
+    point = axes.figure.dpi / 72
+    found = []
+    for line in axes.lines:
+        size = line.get_markersize() if line.get_marker() not in ("None", "none", None, "") else 0.0
+        found.append((line.get_transform().transform(line.get_xydata()), line.get_clip_on() * size / 2 * point))
+    for each in axes.collections:
+        # Of dots the places are offsets; of ranges and areas they are the paths themselves.
+        offsets = each.get_offsets()
+        if len(each.get_paths()) == 1 and len(offsets) and np.any(offsets):
+            sizes = np.sqrt(each.get_sizes()).max() / 2 * point  # type: ignore[attr-defined]
+            found.append((each.get_offset_transform().transform(offsets), each.get_clip_on() * sizes))
+        else:
+            found += [(each.get_transform().transform(path.vertices), 0.0) for path in each.get_paths()]
+    return found
+
+
 @pytest.mark.slow
-def test_figures_of_the_published_records() -> None:
-    drawings, missing = draw_all(Source(load_records([RESULTS / "runs"]), RESULTS))
+@pytest.mark.parametrize("name", figure_names())
+def test_whatever_is_drawn_of_the_published_records_lies_within_its_axes(published, name: str) -> None:
+    drawing = next((drawing for drawing in published[0] if drawing.name == name), None)
+    if drawing is None:
+        pytest.skip("no record has what it is drawn from")
+    with style():
+        drawing.figure.draw_without_rendering()
+    drawn = 0
+    for axes in drawing.figure.axes:
+        if axes.get_label() == "<colorbar>":
+            continue
+        low, high = axes.get_window_extent().get_points()
+        for points, margin in values_in_pixels(axes):
+            points = points[np.isfinite(points).all(axis=1)]
+            drawn += len(points)
+            assert (points - margin >= low - 1e-3).all(), (axes.get_title("left"), points, low)
+            assert (points + margin <= high + 1e-3).all(), (axes.get_title("left"), points, high)
+        drawn += len(axes.images)
+    assert drawn
+
+
+@pytest.mark.slow
+def test_figures_of_the_published_records(published) -> None:
+    drawings, missing = published
     names = [drawing.name for drawing in drawings]
     assert sorted([*names, *(spec.name for spec in missing)]) == figure_names()
     assert {"figure1b", "figure2", "figure3", "figureA1", "figureA2", "figureA4", "tiny_losses"} <= set(names)

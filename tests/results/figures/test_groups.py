@@ -46,7 +46,7 @@ def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record, draw)
 def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw) -> None:
     def record(loss: str, seed: int, accuracy: float):
         inside = {"numbers__round": {"accuracy": accuracy}, "algebra__linear": {"accuracy": 0.0}}
-        groups = {"interpolate": inside, "extrapolate": {"numbers__round_big": {"accuracy": 0.1}}}
+        groups = {"interpolate": inside, "extrapolate": {"numbers__round_big": {"accuracy": 0.9}}}
         return tiny_record(loss, seed, "multiplication", groups=groups)
 
     spec = load_figure_spec("figureA1")
@@ -59,6 +59,10 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw) -> None:
     np.testing.assert_allclose(np.asarray(inside.lines[0].get_xdata()), [0, 30])
     np.testing.assert_allclose(inside.collections[0].get_segments()[1][:, 0], [20, 40])  # type: ignore[attr-defined]
     np.testing.assert_allclose(np.asarray(inside.lines[1].get_xdata()), [0, 50])
+    # One axis for both panels, as far as the larger values of the second reach.
+    assert inside.get_xlim() == outside.get_xlim()
+    assert outside.get_xlim()[0] < 0
+    assert outside.get_xlim()[1] > 90
     assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
     assert "1 to 2 seeds a loss" in drawing.caption
     assert draw("figureA1", []) is None

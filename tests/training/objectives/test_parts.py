@@ -39,7 +39,7 @@ def trained(
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     generator = torch.Generator().manual_seed(1)
     found, kinds = [], set()
-    for _ in range(20):
+    for _ in range(steps):
         ids = torch.randint(1, WIDTH, (4, 8), generator=generator)
         digits = torch.randint(3, 13, (4, 8), generator=generator)
         labels = torch.where(torch.rand(4, 8, generator=generator) < 0.5, ids, digits)
@@ -53,11 +53,12 @@ def trained(
         if isinstance(result, Joint):
             total = result.total
         else:
-            total = result.ce_sum / counts[0] + config.loss.weight * result.ntl_sum / counts[1]
+            total = result.ce_sum / counts[0] + objective.terms.weight * result.ntl_sum / counts[1]
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
-        found.append(total.item())
+        parts = result.parts if isinstance(result, Joint) else result
+        found += [total.item(), parts.ce_sum.item(), parts.ntl_sum.item()]
     return found, network, kinds
 
 

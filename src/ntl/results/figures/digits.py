@@ -57,7 +57,8 @@ def _points(axes: Axes, offset: float, loss: str, found: np.ndarray) -> None:
     at = np.arange(10) + offset
     axes.vlines(at, low, high, color=COLOURS[loss], linewidth=1)
     name = LOSSES[loss].replace("\n", " ")
-    axes.plot(at, mean, MARKERS[loss], color=COLOURS[loss], markersize=3, linestyle="none", label=name)
+    marks = {"color": COLOURS[loss], "markersize": 3, "linestyle": "none", "clip_on": False}  # 0 lies on the axis
+    axes.plot(at, mean, MARKERS[loss], label=name, **marks)
 
 
 def mean_probabilities(found: Mapping[str, Any], runs: Sequence[str], split: str) -> np.ndarray | None:

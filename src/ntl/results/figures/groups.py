@@ -47,7 +47,7 @@ def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
     for each, (panel, runs, names) in zip(axes, drawn, strict=True):
         for at, (loss, have) in enumerate(runs.items()):
             values = group_values(have, panel.split, panel.metric)
-            offset = 0.16 * (at - (len(runs) - 1) / 2)
+            offset = 0.26 * (at - (len(runs) - 1) / 2)  # equal values lie beside one another
             places = [place + offset for place, name in enumerate(names) if name in values]
             found = [100 * np.array(values[name]) for name in names if name in values]
             each.hlines(places, [v.min() for v in found], [v.max() for v in found], color=COLOURS[loss], linewidth=1)
@@ -56,8 +56,9 @@ def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
         each.set_yticks(range(len(names)), [name.replace("__", ": ").replace("_", " ") for name in names])
         each.set_ylim(len(names) - 0.5, -0.5)
         each.set_title(panel.title, loc="left")
-        each.set_xlim(left=-1)
         each.grid(axis="both")
+    # Shared by the panels, and it ends their scaling to what is drawn: after the last of them.
+    axes[0].set_xlim(left=-1)
     axes[-1].set_xlabel(drawn[-1][0].axis)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return finish(spec, figure, seeds=seeds_text([len(have) for _, runs, _ in drawn for have in runs.values()]))

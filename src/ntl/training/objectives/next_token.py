@@ -3,6 +3,7 @@
 Shapes: B batch, T target length, V vocabulary.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,9 @@ from ntl.config import UserError
 from ntl.config.loss import Implementation
 from ntl.config.objective import NextTokenConfig
 from ntl.data.collate import IGNORE_INDEX
+from ntl.losses import ntl_was
 from ntl.losses.joint import is_faster, joint_loss
-from ntl.losses.linear import Head, linear_joint_loss
+from ntl.losses.linear import Head, linear_joint_loss, linear_was
 from ntl.models import embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, lm_head
 from ntl.numbers import NumberVocabulary
@@ -67,22 +69,23 @@ class NextToken(nn.Module):
         how = self._implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
-            return self._total(partial(linear_joint_loss, head=Head(*lm_head(self.model))), hidden_BTD, labels, counts)
+            head = Head(*lm_head(self.model))
+            joint = self._total(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts)
+            return self._with_diagnostic(joint, partial(linear_was, hidden_BTD, head), labels)
         decoder = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         output = self.model(
             input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._of_experts()
         )
         logits_BTV = output.logits
         if how == "fused":
-            parts, total = self._total(joint_loss, logits_BTV, labels, counts)
+            joint = self._total(joint_loss, logits_BTV, labels, counts)
+            parts, total = self._with_diagnostic(joint, partial(ntl_was, logits_BTV, reduction="sum"), labels)
             router = self._router_loss(output, parts.ce_sum) * parts.ce_count
             return Joint(parts._replace(aux_sum=router), total)
         number_vocab = self._number_vocab_on(logits_BTV.device)
         ce_sum = self._sum(self.terms.base, logits_BTV, labels, number_vocab)
-        if self.terms.number is None:
-            ntl_sum = torch.zeros_like(ce_sum)
-        else:
-            ntl_sum = self._sum(self.terms.number, logits_BTV, labels, number_vocab)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.terms.number is not None):
+            ntl_sum = self._sum(self.terms.number or ntl_was, logits_BTV, labels, number_vocab)
         if self.training:
             count, number_count = self.count(labels)
             return Parts(ce_sum, count, ntl_sum, number_count, self._router_loss(output, ce_sum) * count)
@@ -123,6 +126,13 @@ class NextToken(nn.Module):
         ce_count, ntl_count = self.count(labels)
         none = torch.zeros_like(joint.base.sum)
         return Joint(Parts(joint.base.sum, ce_count, joint.number.sum, ntl_count, none), joint.total)
+
+    def _with_diagnostic(self, joint: Joint, was: Callable[..., torch.Tensor], labels: torch.Tensor) -> Joint:
+        if self.terms.number is not None:
+            return joint
+        with torch.no_grad():
+            ntl_sum = was(labels=labels, number_vocab=self._number_vocab_on(labels.device), ignore_index=IGNORE_INDEX)
+        return joint._replace(parts=joint.parts._replace(ntl_sum=ntl_sum))
 
     def _of_experts(self) -> dict[str, bool]:
         return {"output_router_logits": self.training} if self.router_weight else {}

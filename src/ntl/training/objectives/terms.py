@@ -21,7 +21,10 @@ def _function(config: FunctionConfig, **bound: object) -> Loss:
 
 @dataclass(frozen=True)
 class LossTerms:
-    """``base`` over all labelled tokens plus ``weight`` x ``number``, if there is one, over number-labelled tokens."""
+    """``base`` over all labelled tokens plus ``weight`` x ``number``, if there is one, over number-labelled tokens.
+
+    ``weight`` is 0 without ``number``.
+    """
 
     base: Loss
     number: Loss | None
@@ -35,7 +38,7 @@ class LossTerms:
         if config.cost is not None and number_vocab is not None:
             bound = {"cost": _function(config.cost)(number_vocab.token_values)}
         number = None if config.number is None else _function(config.number, **bound)
-        return cls(_function(config.base), number, config.weight, config.implementation)
+        return cls(_function(config.base), number, config.weight if number else 0.0, config.implementation)
 
     @property
     def joint(self) -> Terms:
