@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import gzip
 import io
 import tarfile
@@ -104,6 +106,19 @@ def test_the_official_archive_is_unpacked_once(data_dir: Path) -> None:
     assert sorted(path.name for path in (data_dir / OFFICIAL_TREE).iterdir()) == ["interpolate", "train-easy"]
     (data_dir / OFFICIAL_ARCHIVE).write_bytes(b"no longer read")
     assert find(data_dir).source["kind"] == "official tree"
+
+
+def test_without_locks_two_generators_are_not_kept_apart(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(handle: object, flags: int) -> None:
+        raise OSError(errno.ENOSYS, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    lines: list[str] = []
+    with pytest.raises(UserError, match="no generator"):
+        find(data_dir, lines)
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{data_dir}: this file system has no locks")
+    assert lines[0].endswith("start each preparation once, or choose another place by data_dir=.")
 
 
 def test_a_short_source_is_passed_over(data_dir: Path, offline: list[str]) -> None:

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import os
 import resource
@@ -130,13 +132,14 @@ def test_two_at_once_make_one(small: NoisyNumbers, data_dir: Path) -> None:
     small.prepare(data_dir, verify=True)
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL])
 def test_without_locks_the_first_rename_wins(
-    small: NoisyNumbers, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, small: NoisyNumbers, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(preparation.errno.ENOLCK, "no locks")
+        raise OSError(number, "no locks")
 
-    monkeypatch.setattr(preparation.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     working, replace = data_dir / f".{small.folder_name}.part-theirs", os.replace
     working.mkdir()
 
@@ -156,7 +159,7 @@ def test_any_other_lock_error_is_reported(data_dir: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(preparation.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(UserError, match=r"cannot write .*: Input/output error"), lock(data_dir / "x.lock", print):
         pass
 

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +52,21 @@ def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyP
     assert reproduce.main(["--ledger"]) == 0
     assert calls == [(reproduce.ROOT / "README.md", [reproduce.ROOT / "results" / "runs"])]
     assert (reproduce.ROOT / "README.md").is_file()
+
+
+def test_status_says_where_it_cannot_know_who_is_at_a_run(
+    small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(handle: object, flags: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no locks")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    words = [f"table={small_table}", "--status"]
+    assert reproduce.main(words) == 0
+    assert capsys.readouterr().out.startswith("outputs: this file system has no locks")
+    assert reproduce.main([*words, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4
 
 
 def test_status_prints_and_makes_nothing(

@@ -1,5 +1,7 @@
 """What a sweep will take of the disk is said before it begins, and refused where there is less."""
 
+import errno
+import fcntl
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -64,3 +66,17 @@ def test_what_a_run_has_on_disk_is_not_needed_again(tell: Callable[..., list[str
 
 def test_nothing_to_run_needs_nothing(tell: Callable[..., list[str]], tmp_path: Path) -> None:
     assert tell(0, tmp_path, []) == []
+
+
+def test_a_place_without_locks_is_told_first(
+    tell: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs themselves tell it to their logs alone."""
+
+    def no_locks(handle: object, flags: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    first, second = tell(NEEDED, tmp_path)
+    assert first.startswith(f"{tmp_path}: this file system has no locks")
+    assert second.startswith("Disk: ")

@@ -253,3 +253,16 @@ def test_an_older_schema_is_upgraded_step_by_step(tmp_path: Path, monkeypatch: p
     path = tmp_path / "record.json"
     path.write_text(json.dumps({**{k: v for k, v in GOOD.items() if k != "seed"}, "sead": 4, "schema": -1}))
     assert read_record(path).seed == 4
+
+
+def test_no_secret_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "planted/5ec4e7")
+    config = {"model": {"path": "https://me:pla@host/planted%2F5ec4e7", "sizes": [1, "planted/5ec4e7"]}}
+    overrides = ["model.path=planted/5ec4e7", "seed=1"]
+    record = RunRecord(id="a", overrides=overrides, config=config, seed=1, metrics={})
+    path = write_record(tmp_path / "record.json", record)
+    found = read_record(path)
+    assert found.config == {"model": {"path": "https://<login>@host/<MY_TOKEN>", "sizes": [1, "<MY_TOKEN>"]}}
+    assert found.overrides == ["model.path=<MY_TOKEN>", "seed=1"]
+    assert write_record(path, record) == path  # the same record still
+    assert "5ec4e7" not in path.read_text()

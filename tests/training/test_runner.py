@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
+from ntl.config.errors import Busy
 from ntl.results import record as record_module
 from ntl.training import runner
 from ntl.training.runner import _only_one, is_taken, run, say
@@ -160,3 +161,31 @@ def test_a_full_disk_is_one_line(small, monkeypatch: pytest.MonkeyPatch) -> None
     config = small()
     with pytest.raises(UserError, match=r"noisy_numbers-gpt2_tiny.*No space left on device.*Make room"):
         run(config)
+
+
+def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeypatch, capsys) -> None:
+    """Neither another process that is not there, nor a wait without end, nor silence."""
+
+    def no_locks(handle: object, flags: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with _only_one(finished):
+        assert not is_taken(finished)
+    said = capsys.readouterr().out
+    assert said.startswith(f"{finished.parent}: this file system has no locks")
+    assert said.count("\n") == 1
+    assert not (finished.parent / f".{finished.name}.lock").exists()
+    (finished / "record.json").unlink()
+    assert run(small()) == finished / "record.json"
+
+
+def test_a_lock_that_fails_is_neither_another_process_nor_a_missing_one(tmp_path: Path, monkeypatch) -> None:
+    def broken(handle: object, flags: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    refused = pytest.raises(UserError, match=r"\.run\.lock: cannot be locked \(Input/output error\)")
+    with refused as caught, _only_one(tmp_path / "run"):
+        pass
+    assert not isinstance(caught.value, Busy)

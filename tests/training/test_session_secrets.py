@@ -1,6 +1,7 @@
 """Secrets of the environment are planted, a run is made and read in every way, and whatever was written is searched."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from ntl.config import Config, compose, run_id
 from ntl.config.composition import CONFIG_DIR
 from ntl.launch.pool import worker_environment
 from ntl.launch.worker import error_line
+from ntl.results import read_record
 from ntl.results.command import make_tables
 from ntl.results.report.command import main as make_report
 from ntl.training.tracking import WandbMirror
@@ -39,10 +41,11 @@ def _holds_a_secret(text: bytes) -> bool:
 
 @pytest.mark.slow
 def test_nothing_that_a_run_writes_or_says_holds_a_secret(
-    settings: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str], trained_once: Path
 ) -> None:
-    # Also where somebody typed one: as the name of a group, which W&B alone is told.
-    words = settings("tracking=wandb", f"tracking.group={PLANTED['HF_TOKEN']}")
+    # Also where somebody typed one: as the name of a group, which W&B alone is told, and in a path that is recorded.
+    tokenizer = shutil.copytree(trained_once / "tokenizer", tmp_path / PLANTED["HF_TOKEN"] / "tokenizer")
+    words = settings("tracking=wandb", f"tracking.group={PLANTED['HF_TOKEN']}", f"tokenizer.path={tokenizer}")
     done = _train(words, WANDB_MODE="offline", https_proxy=PROXY, http_proxy=PROXY)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "outputs" / run_id(compose(words))
@@ -59,6 +62,7 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(
         path.name for path in written
     }
     assert "group: <HF_TOKEN>" in (folder / "config.yaml").read_text()
+    assert read_record(folder / "record.json").config["tokenizer"]["path"] == f"{tmp_path}/<HF_TOKEN>/tokenizer"
     found = [path.relative_to(tmp_path) for path in written if _holds_a_secret(path.read_bytes())]
     # W&B's own file of the run is told the name of its group, and the command line.
     assert {path.parts[2] for path in found} <= {"wandb"}

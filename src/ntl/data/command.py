@@ -12,6 +12,7 @@ from typing import Any
 from ntl.config import Config, UserError, build, compose
 from ntl.config.composition import choices
 from ntl.config.report import BAD_INPUT, DONE
+from ntl.config.secrets import redact
 from ntl.data import card
 from ntl.data.preparation import find_prepared
 from ntl.data.raw import Missing
@@ -65,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except UserError as error:
             if not everything:
                 raise
+            error.args = (redact(str(error)),)
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             failures[name] = error
     if arguments.describe:
@@ -84,7 +86,7 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     started = time.monotonic()
 
     def log(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(redact(line), file=sys.stderr, flush=True)
 
     folder = dataset.prepare(data_dir, log, verify=arguments.verify, download=not arguments.no_download)
     manifest = dataset.manifest(data_dir)

@@ -21,6 +21,7 @@ import numpy as np
 from ntl.config import UserError
 from ntl.config.errors import one_line_errors
 from ntl.config.leftovers import sweep
+from ntl.config.locks import without_locks
 from ntl.data import download as official
 from ntl.data import generator
 from ntl.data.files import Buffer, Pair, Pairs, atomic_writer, iterate_members, map_file, map_unpacked, read_members
@@ -83,7 +84,9 @@ def find_texts(
     found = _on_disk(wanted, data_dir, log)
     if found is not None:
         return found
-    with lock(data_dir / ".mathematics_dataset.lock", log):
+    with lock(data_dir / ".mathematics_dataset.lock", log) as held:
+        if not held:
+            log(without_locks(data_dir, "preparation", "data_dir"))
         found = _on_disk(wanted, data_dir, log)  # another process may have fetched them meanwhile
         if found is None and download and official.fetch(data_dir / OFFICIAL_ARCHIVE, log):
             found = _on_disk(wanted, data_dir, log)

@@ -1,7 +1,6 @@
 """Making the prepared folder of a data set: under a lock, in a temporary folder, renamed when it is whole."""
 
 import errno
-import fcntl
 import json
 import os
 import platform
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from ntl.config.errors import one_line_errors
 from ntl.config.leftovers import UNUSED_SECONDS, sweep
+from ntl.config.locks import Lock, acquire
 from ntl.data import store
 
 if TYPE_CHECKING:
     from ntl.data.base import TextDataset
-
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
 def data_roots(data_dir: Path) -> list[Path]:
@@ -75,17 +73,12 @@ def lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
 
 
 def _acquire(handle: int, path: Path, log: Callable[[str], None]) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    held = acquire(handle)
+    if held is Lock.theirs:
         log(f"waiting for another process that holds {path}")
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:
-        # A file system without locks: the rename alone still keeps two preparations apart.
-        if error.errno not in NO_LOCKS:
-            raise
-        return False
-    return True
+        held = acquire(handle, wait=True)
+    # Without locks the rename alone still keeps two preparations apart.
+    return held is Lock.ours
 
 
 def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], *, download: bool, held: bool) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.identity import plain
+from ntl.config.locks import tell_without_locks
 from ntl.config.table import table_names
 from ntl.launch.cost import Costs
 from ntl.launch.demand import Demand, demands, missing
@@ -80,4 +81,8 @@ def _dry_run(settings: Settings, as_json: bool) -> None:
 
 def _status(settings: Settings, as_json: bool) -> None:
     found = statuses(_demanded(settings, load_records(_folders(settings)), as_json), settings.outputs)
-    print(json.dumps([plain(status) for status in found], indent=1) if as_json else status_text(found))
+    if as_json:
+        print(json.dumps([plain(status) for status in found], indent=1))
+        return
+    tell_without_locks(settings.outputs, "outputs", print)  # who is at a run is then known of a cluster's jobs alone
+    print(status_text(found))

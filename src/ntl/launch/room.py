@@ -1,10 +1,11 @@
-"""Whether what a sweep writes has room, told before it begins."""
+"""Whether the place that a sweep writes to is fit for it, told before it begins."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.config.locks import tell_without_locks
 from ntl.config.root import Config
 from ntl.launch.cost import Costs
 from ntl.launch.ledger import gigabytes
@@ -20,7 +21,7 @@ def tell_room(
     outputs: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Say how much disk the runs still take, and how much is free where they go.
+    """Say how much disk the runs still take, how much is free where they go, and whether locks are missing there.
 
     Args:
         todo: the runs to make; what they have on disk already is not needed again.
@@ -40,6 +41,7 @@ def tell_room(
             f"outputs={outputs}: the {runs} need about {gigabytes(needed)} of disk, and {gigabytes(free)} are free "
             "there; make room, or choose another place by outputs=."
         )
+    tell_without_locks(outputs, "outputs", say)
     say(f"Disk: about {gigabytes(needed)} for {runs}, {gigabytes(free)} free in {outputs}.")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from ntl.config import UserError
+from ntl.config.secrets import redacted
 from ntl.config.trust import check_name
 from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_groups
 
@@ -194,12 +195,13 @@ def read_record(path: Path | str) -> RunRecord:
 
 
 def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:
-    """Write a record once and atomically; the same record again changes nothing.
+    """Write a record once and atomically, without the secrets of the environment in its settings.
 
-    A different record under that path is a UserError unless ``overwrite``.
+    The same record again changes nothing. A different record under that path is a UserError unless ``overwrite``.
     """
     path = Path(path)
     payload = to_json(record)
+    payload.update({name: redacted(payload[name]) for name in ("config", "overrides")})
     if path.exists() and not overwrite:
         try:
             # Read and written again: an older file may hold more digits.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.config.restore import CHANGEABLE, read_config
+from ntl.config.secrets import redact
 from ntl.evaluation.command import PREDICTIONS, print_tables
 from ntl.evaluation.command import plain as plain_number
 from ntl.evaluation.scores import score_predictions
@@ -82,4 +83,4 @@ def _predict(folder: Path, overrides: Sequence[str], config: Config, own: Config
 
 
 def _to_stderr(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    print(redact(message), file=sys.stderr, flush=True)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ntl.config.identity import recorded
-from ntl.config.secrets import redact
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
@@ -61,7 +60,7 @@ def build_record(
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=session.folder.name,
-        overrides=[redact(override) for override in session.overrides if _is_recorded(override)],
+        overrides=[override for override in session.overrides if _is_recorded(override)],
         config=values,
         seed=config.seed,
         metrics={**losses, **scores.metrics},

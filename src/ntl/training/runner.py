@@ -1,6 +1,5 @@
 """One run from a config to its record, in the order that lets a mistake show before anything slow begins."""
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import IO
 from ntl.config import Config, UserError, run_id
 from ntl.config.errors import Busy
 from ntl.config.identity import plain
+from ntl.config.locks import Lock, acquire, without_locks
 from ntl.config.secrets import redact
 from ntl.models import require, source
 from ntl.results import lacking_readings, read_record
@@ -101,26 +101,30 @@ def _held(path: Path, folder: Path) -> IO[str]:
         except OSError as error:
             raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = acquire(lock)
         except OSError as error:
             lock.close()
-            raise Busy(f"{folder}: another process is at this run; wait for it, or change seed=.") from error
-        if _is_same_file(lock, path):
+            raise UserError(f"{path}: cannot be locked ({error.strerror}); choose another by output_dir=.") from error
+        if held is Lock.theirs:
+            lock.close()
+            raise Busy(f"{folder}: another process is at this run; wait for it, or change seed=.")
+        if held is Lock.none:
+            say(without_locks(folder.parent, "run", "output_dir"))
+        if held is Lock.none or _is_same_file(lock, path):
             return lock
         # Its last owner deleted it between the two calls: a third process may hold the new one.
         lock.close()
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether a process is at the run of this folder now."""
+    """Whether a process is at the run of this folder now; where there are no locks it cannot be told, and is False."""
     try:
         with (folder.parent / f".{folder.name}.lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return acquire(lock) is Lock.theirs
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    return False
 
 
 def _is_same_file(lock: IO[str], path: Path) -> bool:

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, UserError, build
-from ntl.config.secrets import redact
+from ntl.config.identity import plain
+from ntl.config.secrets import redacted
 from ntl.config.target import locate
 from ntl.data.base import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
@@ -252,7 +253,8 @@ class Session:
             raise UserError(f"{self.folder}: {error.strerror}; choose another by output_dir=.") from error
         for part in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
             part.unlink()
-        text = redact(OmegaConf.to_yaml(OmegaConf.structured(self.config)))
+        # Its values, not its text, in which YAML folds and quotes them.
+        text = OmegaConf.to_yaml(OmegaConf.create(redacted(plain(self.config))))
         (self.folder / "config.yaml").write_text(text, encoding="utf-8")
         self.tokenizer.save_pretrained(self.folder / "tokenizer")
 

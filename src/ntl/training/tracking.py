@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from ntl.config import Config
 from ntl.config.identity import plain
-from ntl.config.secrets import redact
+from ntl.config.secrets import redact, redacted
 
 METRICS = "metrics.jsonl"
 # Lines that W&B has not taken yet, and how long the end of a run waits for it to take them.
@@ -99,7 +99,7 @@ class WandbMirror:
             id=run_id,
             name=run_id,
             dir=str(folder),
-            config={key: value for key, value in plain(config).items() if key != "tracking"},
+            config=redacted({key: value for key, value in plain(config).items() if key != "tracking"}),
             mode=mode,  # pyright: ignore[reportArgumentType] - a value of the user's environment
             resume="allow",
             # A run that failed before in this process must not receive what this one logs.
