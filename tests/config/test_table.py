@@ -71,6 +71,11 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("title: A table", "title: [", r"mine\.yaml: while parsing"),
         (
             "title: A table",
+            "title: A table\nadded: [trainer.bf16=true]",
+            r"mine\.yaml: added: what holds for all rows of a block stands in its overrides",
+        ),
+        (
+            "title: A table",
             "title: A table\ntitle: B",
             r"mine\.yaml: while constructing a mapping.* duplicate key title",
         ),

@@ -1,9 +1,11 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 
 from ntl.config import compose
-from ntl.launch.cost import ASSUMPTIONS, Cost, Costs, Sum, kind_of
+from ntl.launch.cost import ASSUMPTIONS, Cost, Costs, Sum, kind_of, stored_parameters
 from ntl.results import RunRecord
 
 MakeRecord = Callable[..., RunRecord]
@@ -18,6 +20,20 @@ def test_measured_is_the_median_of_the_kind(timed_record: MakeRecord) -> None:
     cost = Costs(records).of(compose(TINY))
     assert (cost.seconds, cost.device, cost.measured) == (20.0, "CPU", True)
     assert Costs(records).measured[("arithmetic", "gpt2_tiny", "tiny")] == 20.0
+
+
+def test_weights_in_a_folder_are_counted_there(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    weights = {"a": torch.zeros(30, 4), "b": torch.zeros(7)}
+    save_file(weights, tmp_path / "model-00001.safetensors", metadata={"format": "pt"})
+    save_file({"c": torch.zeros(3)}, tmp_path / "model-00002.safetensors")
+    folder = f"model.path={tmp_path}"
+    # 120 + 7 + 3; without loading them, those of the config.
+    assert Costs([]).parameters(compose([*SMALL[:3], folder])) == 130
+    assert Costs([]).parameters(compose([*SMALL, folder])) == T5_SMALL_PARAMETERS
+    (tmp_path / "model-00002.safetensors").write_bytes(b"\xff" * 20)
+    assert stored_parameters(tmp_path) == 0
 
 
 def test_the_device_that_most_records_have(timed_record: MakeRecord) -> None:

@@ -43,3 +43,78 @@ def test_a_table_without_the_scale_is_skipped_with_a_line(small_table: Path) -> 
 def test_the_default_folder_is_not_among_the_overrides() -> None:
     assert place(Path("outputs")) is None
     assert place(Path("elsewhere")) == Path("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("loss.weight=0.5", "small sets loss.weight itself, in the row 'NTL-WAS'; leave it out, .*table=FILE.yaml"),
+        ("loss=gce", "small sets loss itself, in every row; .*"),
+        ("model=t5_tiny", "small sets model itself, in every row; .*"),
+        ("model.name=t5_tiny", "small sets model.name itself, in every row; .*"),
+        ("dataset=gsm8k", "small sets dataset itself, in every row; .*"),
+    ],
+)
+def test_what_rows_pin_is_not_overridden(override: str, message: str, small_table: Path) -> None:
+    with pytest.raises(UserError, match=f"^{override}: {message}"):
+        demands([str(small_table)], "tiny", [], overrides=[override])
+
+
+def test_of_many_rows_that_pin_a_setting_some_are_named() -> None:
+    with pytest.raises(UserError, match=r"in the rows 'CE \+ digit CE \(control\)', 'NTL-MSE, .* 8 more;"):
+        demands(["table2"], "tiny", [], overrides=["loss.weight=0.5"])
+    with pytest.raises(UserError, match=r"table2 sets model\.pretrained itself, in every row"):
+        demands(["table2"], "small", [], overrides=["model.pretrained=true"])
+
+
+def test_what_the_scale_sets_is_overridden_and_is_in_the_ids(small_table: Path) -> None:
+    """A recipe's values, those of the scale's own file and places, on top of what the rows say."""
+    overrides = ["trainer.lr=1e-4", "dataset.train_rows=50", "dataset.seed=${seed}", "data_dir=elsewhere"]
+    (plain,), (other,) = (demands([str(small_table)], "tiny", [], overrides=words) for words in ([], overrides))
+    assert len(plain.runs) == len(other.runs) == 4
+    assert not plain.runs.keys() & other.runs.keys()
+    for config in other.runs.values():
+        assert (config.trainer.lr, config.data_dir) == (1e-4, "elsewhere")
+        assert (config.dataset.train_rows, config.dataset.seed) == (50, config.seed)
+    # Said again what the config says anyway, it is the table's own run.
+    (same,) = demands([str(small_table)], "tiny", [], overrides=["trainer.bf16=false"])
+    assert same.runs.keys() == plain.runs.keys()
+
+
+def test_neither_table_takes_the_records_of_the_other(small_table: Path, tmp_path: Path) -> None:
+    def lacking(*overrides: str) -> int:
+        (demand,) = demands([str(small_table)], "tiny", load_records([tmp_path]), overrides=overrides)
+        return len(demand.lacking)
+
+    (other,) = demands([str(small_table)], "tiny", [], overrides=["trainer.lr=1e-4"])
+    for overrides in other.lacking:
+        words = [*overrides, f"output_dir={tmp_path}"]
+        run(compose(words), overrides=words)
+    assert (lacking(), lacking("trainer.lr=1e-4"), lacking("trainer.lr=0.0001")) == (4, 0, 0)
+    assert lacking("trainer.lr=1e-4", "trainer.bf16=true") == 4
+    (plain,) = demands([str(small_table)], "tiny", [])
+    words = [*next(iter(plain.lacking)), f"output_dir={tmp_path}"]
+    run(compose(words), overrides=words)
+    assert (lacking(), lacking("trainer.lr=1e-4"), lacking("trainer.bf16=true")) == (3, 0, 4)
+
+
+def test_one_models_files_are_for_rows_of_one_model(make_table: Callable[..., Path], tmp_path: Path) -> None:
+    ours, folder = make_table("ours", 1), tmp_path / "weights"
+    folder.mkdir()
+    path = f"model.path={folder}"
+    two = ours.with_stem("two")
+    two.write_text(ours.read_text().replace("gpt2_tiny", "llama_tiny"))
+    for override in (path, f"tokenizer.path={folder}"):
+        with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
+            demands([str(ours), str(two)], "tiny", [], overrides=[override])
+    with pytest.raises(UserError, match=r"no config\.json in this folder"):
+        demands([str(ours)], "tiny", [], overrides=[path])
+    (folder / "config.json").write_text("{}")
+    lines: list[str] = []
+    (demand,) = demands([str(ours)], "tiny", [], lines.append, [path, "model.pretrained=true"])
+    assert all(config.model.path == str(folder) and config.model.pretrained for config in demand.runs.values())
+    assert lines == []
+    # A stand-in is made from scratch: then a folder gives the tokenizer alone, which is told.
+    demands([str(ours)], "tiny", [], lines.append, [path])
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{path}: its tokenizer alone is read, not its weights")

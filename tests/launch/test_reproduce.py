@@ -28,6 +28,7 @@ def test_published_records_count(monkeypatch: pytest.MonkeyPatch, code: int) -> 
         "workers": 3,
         "launcher": "",
         "hydra": (),
+        "overrides": (),
     }
     assert calls == [((("table2", "table_a6"), "small"), options)]
 
@@ -43,6 +44,25 @@ def test_dry_run_makes_nothing(
     result = json.loads(capsys.readouterr().out)
     assert result["total"]["missing"] == 4
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+def test_what_a_command_adds_is_in_what_it_would_make_and_in_the_status(
+    small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [f"table={small_table}", "trainer.bf16=true", "tracking=none"]
+    assert reproduce.main([*words, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "small  tiny   4     0     4 " in said
+    assert "\nEvery run with trainer.bf16=true; what is measured was measured without.\n" in said
+    assert reproduce.main([*words, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["added"] == ["trainer.bf16=true"]
+    ids = []
+    for more in (words, words[:1]):
+        assert reproduce.main([*more, "--status", "--json"]) == 0
+        ids.append({run["id"] for run in json.loads(capsys.readouterr().out)})
+    assert len(ids[0]) == len(ids[1]) == 4
+    assert not ids[0] & ids[1]
 
 
 def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:

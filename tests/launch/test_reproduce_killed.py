@@ -39,6 +39,8 @@ blocks:
       - {label: broken, overrides: [loss=ce_digits, device=cuda]}
       - {label: NTL-WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}
 """
+# What the command adds to the runs is in their ids, and so in what is continued.
+ADDED = "trainer.weight_decay=0.02"
 GOOD, BROKEN, LINES_A_RUN = 4, 2, 24
 # What may differ between two runs that compute the same.
 MEASURED = ("wall_time_s", "peak_memory_bytes")
@@ -49,7 +51,8 @@ def start(folder: Path) -> "subprocess.Popen[str]":
     folder.mkdir(exist_ok=True)
     table = folder.parent / "small.yaml"
     table.write_text(TABLE)
-    command = [sys.executable, str(CONFIG_DIR.parent / "scripts" / "reproduce.py"), f"table={table}", "workers=2"]
+    script = str(CONFIG_DIR.parent / "scripts" / "reproduce.py")
+    command = [sys.executable, script, f"table={table}", "workers=2", ADDED]
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -101,8 +104,11 @@ def test_a_table_killed_five_times_ends_as_one_that_was_not(tmp_path: Path) -> N
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 1, said
     assert records(broken) == records(tmp_path / "straight")
-    assert (broken / "outputs/small_tiny.md").read_bytes() == (tmp_path / "straight/outputs/small_tiny.md").read_bytes()
-    assert "| CE | 2 |" in (broken / "outputs/small_tiny.md").read_text()
+    ours, theirs = (next(tmp_path.glob(f"{name}/outputs/small_tiny_with_*.md")) for name in ("broken", "straight"))
+    assert (ours.name, ours.read_bytes()) == (theirs.name, theirs.read_bytes())
+    assert "| CE | 2 |" in ours.read_text()
+    assert ADDED in ours.read_text()
+    assert all(ADDED in record["overrides"] for record in records(broken).values())
     # Nothing is run twice: what had a record kept it, and the last command made only the others.
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in written.items())
     assert f"{GOOD - len(written)} run" in said

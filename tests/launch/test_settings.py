@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,36 @@ def test_mistakes_are_one_line(word: str, message: str) -> None:
         parse_settings([word])
 
 
+def test_what_is_none_of_its_own_is_a_setting_of_every_run() -> None:
+    words = ["trainer.bf16=true", "table=2", "model.path=a=b", "device=cpu", "scale.positions=64"]
+    settings = parse_settings(words)
+    assert settings.overrides == ("trainer.bf16=true", "model.path=a=b", "device=cpu", "scale.positions=64")
+    assert (settings.tables, settings.scale) == (("table2",), "tiny")
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("seed=7", "a table names its seeds; .*table=FILE.yaml"),
+        ("output_dir=x", "say outputs=FOLDER"),
+        ("resume=never", "leave it out: each run continues from its newest checkpoint"),
+        ("decoding=beam", "no part of a run's id, .* scripts/predict.py RUN"),
+        ("decoding.num_beams=2", "no part of a run's id, .*"),
+        ("beside=median", "no part of a run's id, .*"),
+        ("paper_compat=true", "no part of a run's id, .*"),
+        ("probe_steps=50", "no part of a run's id, .*"),
+        ("+trainer.more=1", "no such setting; .*"),
+        ("~loss.number=1", "no such setting; .*"),
+    ],
+)
+def test_what_is_not_for_every_run_says_what_to_do(word: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(word)}: {message}"):
+        parse_settings([word])
+
+
 def test_nothing_is_set_twice() -> None:
+    with pytest.raises(UserError, match=r"^trainer[.]lr is set twice[.]$"):
+        parse_settings(["trainer.lr=1", "trainer.lr=2"])
     with pytest.raises(UserError, match=r"^scale is set twice[.]$"):
         parse_settings(["scale=tiny", "scale=paper"])
 

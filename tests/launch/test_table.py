@@ -1,7 +1,10 @@
+import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import fake_runs
 import pytest
 from fake_runs import FAILS
 from rich.console import Console
@@ -9,7 +12,7 @@ from rich.console import Console
 from ntl.config import UserError
 from ntl.config.table import load_table_spec
 from ntl.launch import Report, complete_tables
-from ntl.results import table_runs
+from ntl.results import read_record, table_runs
 
 
 @pytest.mark.slow
@@ -72,6 +75,66 @@ def test_tables_share_runs_and_each_is_shown_when_it_is_complete(
     for ended, (told, log) in zip(report.failed, (lines[-4:-2], lines[-2:]), strict=True):
         assert told == f"{ended.run.label} failed: RuntimeError: no such thing"
         assert log == f"  log: {ended.run.log}"
+
+
+def written(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.glob("[!.]*") if path.is_file()}
+
+
+@pytest.mark.parametrize("launcher", ["", "basic"])
+def test_a_table_with_overrides_is_another_one_that_says_so(
+    launcher: str, small_table: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    outputs = tmp_path / "outputs"
+
+    def complete(*overrides: str) -> tuple[Report, str]:
+        console = Console(file=io.StringIO(), width=200)
+        options: Any = {"launcher": launcher, "target": target, "console": console, "overrides": overrides}
+        with capfd.disabled():  # what is printed must reach the descriptors
+            report = complete_tables([str(small_table)], "tiny", records=[outputs], outputs=outputs, **options)
+        return report, console.file.getvalue()  # type: ignore[attr-defined]
+
+    plain, _ = complete()
+    described = written(outputs)
+    assert described.keys() == {"small_tiny.md", "small_tiny.tex", "small_tiny.csv"}
+    assert not any("trainer" in text for text in described.values())
+
+    # Where and watched by whom a run is makes it no other one.
+    assert len(complete("tracking=none", "device=cpu")[0].done) == 0
+    assert written(outputs) == described
+
+    added, said = complete("trainer.weight_decay=0.02", "tracking=none", "trainer.bf16=true")
+    assert len(added.done) == len(plain.done) == 4
+    assert not {run.id for run in added.done} & {run.id for run in plain.done}
+    for run in added.done:
+        record = read_record(run.record)
+        assert record.config["trainer"]["bf16"] is True
+        assert {"trainer.weight_decay=0.02", "trainer.bf16=true"} <= set(record.overrides)
+    both = written(outputs)
+    assert {name: both.pop(name) for name in described} == described
+    assert {name.rpartition(".")[2] for name in both} == {"md", "tex", "csv"}
+    (stem,) = {name.rpartition(".")[0] for name in both}
+    assert stem.startswith("small_tiny_with_")
+    told = "Not the table as described: every run of it was made with trainer.bf16=true, trainer.weight_decay=0.02."
+    assert told in said.replace("\\_", "_")
+    for text in both.values():
+        assert "trainer.bf16=true" in text.replace("\\_", "_")
+        assert "trainer.weight_decay=0.02" in text.replace("\\_", "_")
+        assert "tracking" not in text.replace("python train.py", "")
+    rows = list(csv.DictReader(io.StringIO(both[f"{stem}.csv"])))
+    assert {row["added"] for row in rows} == {"trainer.bf16=true;trainer.weight_decay=0.02"}
+    assert {name for row in rows for name in row["records"].split(";")} == {run.id for run in added.done}
+    assert "| CE | 2 |" in both[f"{stem}.md"]
+
+    # The order of the words makes no other table, and neither table takes the other's runs.
+    again, _ = complete("trainer.bf16=true", "trainer.weight_decay=0.02")
+    assert (len(again.done), len(again.skipped)) == (0, 0)
+    assert len(complete()[0].done) == 0
+    assert written(outputs) == described | both
+    # One of the two alone is a third table.
+    assert len(complete("trainer.bf16=true")[0].done) == 4
 
 
 def test_no_such_table(tmp_path: Path) -> None:

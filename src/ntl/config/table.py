@@ -94,12 +94,15 @@ class BlockSpec:
 
 @dataclass
 class TableSpec:
-    """One file of ``config/table``; its name is the table's."""
+    """One file of ``config/table``; its name is the table's. ``added`` are the overrides of all its runs that a command
+    line gave, and that no file has: with any it is not the table as described.
+    """
 
     title: str = MISSING
     blocks: list[BlockSpec] = MISSING
     note: str = ""
     name: str = ""
+    added: list[str] = field(default_factory=list)
 
     @property
     def scales(self) -> list[str]:
@@ -124,6 +127,8 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
         raise UserError(f"no table {name!r}: {hint}")
     spec: TableSpec = read_typed(TableSpec, path)
+    if spec.added:
+        raise UserError(f"{path}: added: what holds for all rows of a block stands in its overrides")
     spec.name = name
     _check(spec, path)
     if (numbers := paper / path.name).is_file():

@@ -3,7 +3,8 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean, median
 
 from ntl.config import Config
@@ -121,12 +122,17 @@ class Costs:
         return device, median(seconds)
 
     def parameters(self, config: Config) -> int:
-        """Of the run's model, counted on shapes without storage. Imports torch the first time."""
+        """Of the weights in the folder that the run starts from, else of its model, counted on shapes without storage.
+
+        Imports torch the first time.
+        """
         key = json.dumps([plain(config.model), config.tokenizer.vocab_size])
         if key not in self._parameters:
             from ntl.training.estimate import shape
 
-            self._parameters[key] = shape(config).parameters
+            model = config.model
+            stored = stored_parameters(Path(model.path)) if model.path and model.pretrained else 0
+            self._parameters[key] = stored or shape(replace(config, model=replace(model, path=""))).parameters
         return self._parameters[key]
 
     def disk_needed(self, configs: Iterable[Config], at_once: int) -> int:
@@ -165,6 +171,19 @@ class Costs:
 def _settings(dataset: Mapping[str, object]) -> str:
     """Of a data set, those that its training rows follow from."""
     return json.dumps({key: value for key, value in dataset.items() if not key.startswith("test_")}, sort_keys=True)
+
+
+def stored_parameters(folder: Path) -> int:
+    """Numbers in the safetensors files of a folder, by their headers; 0 where there are none that can be read."""
+    shapes = []
+    try:
+        for path in folder.glob("*.safetensors"):
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            shapes += [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError):
+        return 0  # the run itself says what is wrong with it
+    return sum(map(math.prod, shapes))
 
 
 def _device(record: RunRecord) -> str:

@@ -1,7 +1,7 @@
 """What tables ask for: their runs, each once by its id, and which of these have no record yet."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ntl.config import UserError, compose, run_id
@@ -9,7 +9,14 @@ from ntl.config.root import Config
 from ntl.config.table import TableSpec
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.settings import load
+from ntl.models import require
 from ntl.results import RunRecord, missing_runs, table_runs
+from ntl.results.match import RowPlan, override_key, plan_table, row_name
+
+# What is of one model, and of no other: its weights, its tokenizer.
+OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")
+WEIGHTS = OF_ONE_MODEL[:2]
+NAMED = 3  # so many rows at most are named in one line
 
 
 @dataclass(frozen=True)
@@ -23,9 +30,17 @@ class Demand:
 
 
 def demands(
-    tables: Sequence[str], scale: str, records: Sequence[RunRecord], skip: Callable[[str], None] = print
+    tables: Sequence[str],
+    scale: str,
+    records: Sequence[RunRecord],
+    skip: Callable[[str], None] = print,
+    overrides: Sequence[str] = (),
 ) -> list[Demand]:
-    """What each table needs; one that lacks the scale is told to ``skip``. UserError where none has it."""
+    """What each table needs, its runs made with ``overrides``; one that lacks the scale is told to ``skip``.
+
+    UserError where no table has the scale, for an override of what a row pins, for one model's files where rows have
+    several models, and for a folder that holds no model.
+    """
     specs = [load(name) for name in tables]
     having = [spec for spec in specs if scale in spec.scales]
     if not having:
@@ -34,7 +49,52 @@ def demands(
     for spec in specs:
         if scale not in spec.scales:
             skip(f"{spec.name}: nothing at scale={scale}, skipped; it has {', '.join(spec.scales)}.")
-    return [_demand(spec, scale, records) for spec in having]
+    _check(having, scale, overrides)
+    demanded = [_demand(replace(spec, added=list(overrides)), scale, records) for spec in having]
+    configs = [config for demand in demanded for config in demand.runs.values()]
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key == "model.path" and Path(value).is_dir():
+            require(value)
+        if key in WEIGHTS and not any(config.model.pretrained for config in configs):
+            skip(f"{override}: its tokenizer alone is read, not its weights: these runs have model.pretrained=false.")
+    return demanded
+
+
+def _check(specs: Sequence[TableSpec], scale: str, overrides: Sequence[str]) -> None:
+    by_table = {
+        spec.name: [plan for _, plans in plan_table(spec, scale) for plan in plans if plan.overrides] for spec in specs
+    }
+    for override in overrides:
+        key = override_key(override)
+        for name, plans in by_table.items():
+            if pinning := [plan for plan in plans if any(_is_part(key, pin) for pin in plan.pins)]:
+                raise UserError(
+                    f"{override}: {name} sets {key} itself, {_rows(pinning, plans)}; leave it out, or write a table of "
+                    "your own, table=FILE.yaml."
+                )
+        # A row that pins none has the default one.
+        models = dict.fromkeys(str(plan.pins.get("model", "model=")) for plans in by_table.values() for plan in plans)
+        if key in OF_ONE_MODEL and len(models) > 1:
+            raise UserError(
+                f"{override}: one model's files, and the rows have {len(models)} ({', '.join(models)}); choose tables "
+                "whose rows have one, or write such a table of your own, table=FILE.yaml."
+            )
+
+
+def _is_part(key: str, pin: str) -> bool:
+    """Whether an override of ``key`` would change what ``pin`` says. The values below a group are open."""
+    if "." not in pin:
+        return key in (pin, f"{pin}.name", f"{pin}._target_")
+    return key == pin or key.startswith(f"{pin}.") or (pin.startswith(f"{key}.") and "." in key)
+
+
+def _rows(pinning: Sequence[RowPlan], plans: Sequence[RowPlan]) -> str:
+    if len(pinning) == len(plans):
+        return "in every row"
+    names = [repr(row_name(plan.row)) for plan in pinning]
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return f"in the row{'s' * (len(names) > 1)} {', '.join([*names[:NAMED], *more])}"
 
 
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:

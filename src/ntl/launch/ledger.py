@@ -13,6 +13,7 @@ from ntl.launch.cost import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
 from ntl.launch.demand import Demand, demands
 from ntl.launch.progress import duration
 from ntl.results import RunRecord
+from ntl.results.match import computing
 from ntl.results.publish import write_text
 
 START, END = "<!-- cost ledger -->", "<!-- end of cost ledger -->"
@@ -56,7 +57,9 @@ def dry_run(demanded: Sequence[Demand], todo: Iterable[str], costs: Costs) -> Js
     for demand in demanded:
         rows.append(_missing(demand.spec.name, demand.scale, demand.runs, ids, costs))
         every.update(demand.runs)
-    return {"tables": rows, "total": _missing("all", demanded[0].scale, every, ids, costs), "assumptions": ASSUMPTIONS}
+    total = _missing("all", demanded[0].scale, every, ids, costs)
+    added = list(computing(demanded[0].spec.added))
+    return {"tables": rows, "total": total, "assumptions": ASSUMPTIONS} | ({"added": added} if added else {})
 
 
 def _missing(name: str, scale: str, runs: Mapping[str, Config], ids: set[str], costs: Costs) -> Json:
@@ -79,6 +82,8 @@ def dry_run_text(result: Json, workers: int) -> str:
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
     if seconds := result["total"]["seconds"].get(CPU):
         lines.append(f"In {workers} worker process{'' if workers == 1 else 'es'}: about {duration(seconds / workers)}.")
+    if "added" in result:
+        lines.append(f"Every run with {', '.join(result['added'])}; what is measured was measured without.")
     return "\n".join([*lines, fill(ASSUMPTIONS, WIDTH)])
 
 

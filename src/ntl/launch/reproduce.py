@@ -28,6 +28,8 @@ SETTINGS = f"""settings:
   outputs=DIR    folder of run folders (default: outputs)
   launcher=NAME  one of Hydra's launchers in place of worker processes: slurm, or your own of config/hydra/launcher
   hydra.KEY=...  its settings: hydra.launcher.partition=gpu
+  GROUP.KEY=...  a setting of train.py for every run, where no row of the tables pins it: trainer.bf16=true,
+                 model.path=FOLDER. It is part of the runs' ids, and the table, in files of another name, says it
 """
 
 
@@ -60,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         workers=settings.workers,
         launcher=settings.launcher,
         hydra=settings.hydra,
+        overrides=settings.overrides,
     ).exit_code
 
 
@@ -68,7 +71,8 @@ def _folders(settings: Settings) -> list[Path]:
 
 
 def _demanded(settings: Settings, records: Sequence[RunRecord], quiet: bool) -> list[Demand]:
-    return demands(settings.tables, settings.scale, records, (lambda line: None) if quiet else print)
+    tell = (lambda line: None) if quiet else print
+    return demands(settings.tables, settings.scale, records, tell, settings.overrides)
 
 
 def _dry_run(settings: Settings, as_json: bool) -> None:

@@ -1,16 +1,32 @@
-"""The command line of ``scripts/reproduce.py``: ``table=2,a6 scale=tiny workers=4``, written as that of train.py."""
+"""The command line of ``scripts/reproduce.py``: ``table=2,a6 scale=tiny workers=4``, written as that of train.py.
+
+What is none of its own settings is one of train.py's, for every run of the tables.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ntl.config import UserError
+from ntl.config import Config, UserError
 from ntl.config.legality import did_you_mean, nearest
 from ntl.config.table import TableSpec, load_table_spec, table_names
 
 HYDRA = "hydra."
 ALL, SUFFIX = "all", ".yaml"
+# Settings of train.py that are not for all runs of a table, and what to do instead. How a run is read is in its record
+# and not in its id: a record with such a setting could stand in the place of one without.
+READING = "no part of a run's id, so that the table's own runs could not be told apart; leave it out, and "
+CLOSED = {
+    "seed": "a table names its seeds; change them in a table of your own, table=FILE.yaml.",
+    "output_dir": "say outputs=FOLDER.",
+    "resume": "leave it out: each run continues from its newest checkpoint.",
+    "decoding": f"{READING}decode finished runs by scripts/predict.py RUN.",
+    "beside": f"{READING}write it into a table of your own, table=FILE.yaml, with columns that show it.",
+    "paper_compat": f"{READING}read the columns of both rules from the records.",
+    "probe_steps": f"{READING}write it into a table of your own, table=FILE.yaml.",
+}
+OPEN = [field.name for field in fields(Config) if field.name not in CLOSED]
 
 
 @dataclass(frozen=True)
@@ -18,7 +34,7 @@ class Settings:
     """What is reproduced, and where. ``workers`` None is one a core.
 
     ``launcher`` names one of Hydra's in place of worker processes, and ``hydra`` are its settings, as
-    ``hydra.launcher.partition=gpu``.
+    ``hydra.launcher.partition=gpu``. ``overrides`` are settings of train.py for every run, as ``trainer.bf16=true``.
     """
 
     tables: tuple[str, ...] = ("quickstart",)
@@ -27,25 +43,36 @@ class Settings:
     outputs: Path = Path("outputs")
     launcher: str = ""
     hydra: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
 
 
 def parse_settings(words: Sequence[str]) -> Settings:
     """``key=value`` words in any order. UserError: one line with the nearest key, table or scale."""
     values: dict[str, str] = {}
+    overrides: dict[str, str] = {}
     hydra = tuple(word for word in words if word.startswith(HYDRA))
     for word in words:
         if word in hydra:
             continue
         key, equals, value = word.partition("=")
-        if key not in PARSERS or not equals:
+        group = key.split(".")[0]
+        if group in CLOSED and equals:
+            raise UserError(f"{word}: {CLOSED[group]}")
+        of_train = key not in PARSERS and group in OPEN
+        if not equals or (key not in PARSERS and not of_train):
             known = ", ".join(f"{name}=" for name in PARSERS)
-            meant = did_you_mean([f"table={word}"]) if _names_a_table(word) else nearest(key, PARSERS)
-            raise UserError(f"{word}: no such setting; choose from {known}.{meant}")
-        if key in values:
+            more = "or what train.py takes and the table leaves open, as trainer.bf16=true"
+            near = nearest(key, [*PARSERS, *OPEN])
+            meant = did_you_mean([f"table={word}"]) if _names_a_table(word) else near
+            raise UserError(f"{word}: no such setting; choose from {known}, {more}.{meant}")
+        if key in values or key in overrides:
             raise UserError(f"{key} is set twice.")
-        values[key] = value
-    fields: dict[str, Any] = {FIELDS.get(key, key): PARSERS[key](value) for key, value in values.items()}
-    settings = Settings(hydra=hydra, **fields)
+        if of_train:
+            overrides[key] = word
+        else:
+            values[key] = value
+    chosen: dict[str, Any] = {FIELDS.get(key, key): PARSERS[key](value) for key, value in values.items()}
+    settings = Settings(hydra=hydra, overrides=tuple(overrides.values()), **chosen)
     if hydra and not settings.launcher:
         raise UserError(f"{hydra[0]}: a launcher's setting; name the launcher, too: launcher=slurm.")
     return settings

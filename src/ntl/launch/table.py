@@ -60,6 +60,7 @@ def complete_tables(
     workers: int | None = None,
     launcher: str = "",
     hydra: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     target: str = TRAIN,
     console: Console | None = None,
 ) -> Report:
@@ -67,9 +68,11 @@ def complete_tables(
 
     A run that several tables need is made once. ``records`` are the folders whose records count; new runs go to
     ``outputs``, which should be one of them. ``launcher`` is one of Hydra's, with the settings ``hydra``, in place of
-    worker processes of our own. A table is there as soon as its last run has ended, and in the end with
-    what there is where some of its runs failed. The last lines are the failures, each with its log.
-    UserError: no such table; no table that has this scale; less free disk than the runs need.
+    worker processes of our own. ``overrides`` are settings of train.py for every run: what is made with them is another
+    table, in files of another name, and says so. A table is there as soon as its last run has ended, and in the end
+    with what there is where some of its runs failed. The last lines are the failures, each with its log.
+    UserError: no such table; no table that has this scale; an override of what a row pins; less free disk than the runs
+    need.
     """
     console = console or Console()
 
@@ -77,7 +80,7 @@ def complete_tables(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     found = load_records(records)
-    demanded = demands(names, scale, found, say)
+    demanded = demands(names, scale, found, say, overrides)
     todo = missing(demanded, outputs)
     tell_room(
         todo,

@@ -34,7 +34,11 @@ FIELDS = (
 
 
 def cells(table: "Table") -> list[dict[str, Any]]:
-    """Every cell: None where there is no number; ``command`` makes the runs that the cell's row still lacks."""
+    """Every cell: None where there is no number; ``command`` makes the runs that the cell's row still lacks.
+
+    ``added``, only where a command added overrides to all runs, are these.
+    """
+    more = {"added": list(table.added)} if table.added else {}
     found = []
     for block in table.blocks:
         for row in block.rows:
@@ -51,7 +55,7 @@ def cells(table: "Table") -> list[dict[str, Any]]:
                 seeds = [] if row.spec.constant else list(cell.seeds)
                 origin = [record.id for record in row.records.values()]
                 rest = [seeds, list(summary.values) if summary else [], origin, row.command]
-                found.append(dict(zip(FIELDS, [*names, *numbers, cell.best, *papers, *rest], strict=True)))
+                found.append(dict(zip(FIELDS, [*names, *numbers, cell.best, *papers, *rest], strict=True)) | more)
     return found
 
 
@@ -64,9 +68,10 @@ def _text(value: Any) -> str:
 
 
 def render(table: "Table") -> str:
-    """The header is FIELDS; lists are joined by semicolons, an empty field is no number."""
+    """The header is FIELDS, and "added" for overrides; lists are joined by semicolons, an empty field is no number."""
+    names = [*FIELDS, "added"] if table.added else FIELDS
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(FIELDS)
-    writer.writerows([_text(cell[name]) for name in FIELDS] for cell in cells(table))
+    writer.writerow(names)
+    writer.writerows([_text(cell[name]) for name in names] for cell in cells(table))
     return out.getvalue()

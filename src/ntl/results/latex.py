@@ -133,7 +133,7 @@ def _block(block: "Block", table: "Table", number: int) -> list[str]:
         split = _split(block.columns[shown][0])
         part = f", {split}" if len(panels) > 1 else ""
         last = [LEGEND, *notes, *block.notes] if shown == panels[-1] else []
-        caption = escape(f"{title}{part} (scale: {table.scale})")
+        caption = escape(f"{title}{part} (scale: {', '.join([table.scale, *table.added])})")
         lines += _panel(block, shown, caption, label + (f"-{split}" if part else ""), last)
     return lines
 

@@ -68,9 +68,13 @@ def _block(block: "Block") -> list[str]:
     return [*lines, ""]
 
 
+def _added(table: "Table") -> str:
+    return f" with {', '.join(f'`{word}`' for word in table.added)}" if table.added else ""
+
+
 def render(table: "Table") -> str:
     """The whole table, its notes, differences and missing runs."""
-    lines = [f"## {escape(table.title)}", "", f"`{table.name}` at `scale={table.scale}`.", ""]
+    lines = [f"## {escape(table.title)}", "", f"`{table.name}` at `scale={table.scale}`{_added(table)}.", ""]
     if table.note:
         lines += [escape(" ".join(table.note.split())), ""]
     for block in table.blocks:

@@ -2,7 +2,8 @@
 
 A record belongs to a row when its resolved config has every value that the row, its block and its scale pin, and when
 its own command line set nothing else. A run that did set something else (another step count, say) still belongs if
-the composed row has the run's id, because then the setting only repeated what the config says anyway.
+the composed row has the run's id, because then the setting only repeated what the config says anyway. Where a command
+added overrides to a table, a record belongs to a row by that id alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +28,16 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True)
 class RowPlan:
-    """One row at one scale: the overrides of its runs (less the seed), and the values they pin."""
+    """One row at one scale: the overrides of its runs (less the seed), and the values they pin.
+
+    ``added`` are those of the overrides that a command line gave and that a run computes with; nothing pins them.
+    """
 
     row: RowSpec
     overrides: tuple[str, ...]
     pins: Mapping[str, Any]
     seeds: tuple[int, ...]
+    added: tuple[str, ...] = ()
 
     def run(self, seed: int) -> list[str]:
         return [*self.overrides, f"seed={seed}"]
@@ -80,8 +85,13 @@ def _pins(overrides: Iterable[str], where: str) -> dict[str, Any]:
     return pins
 
 
-def plan_block(block: BlockSpec, scale: str, where: str) -> list[RowPlan]:
-    """The rows of a block at a scale, constants included (they have no overrides).
+def computing(overrides: Iterable[str]) -> tuple[str, ...]:
+    """Those overrides that change what a run computes, sorted; the others say where it is and who watches."""
+    return tuple(sorted(word for word in overrides if override_key(word).split(".")[0] not in NOT_RECORDED))
+
+
+def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = ()) -> list[RowPlan]:
+    """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``.
 
     UserError where two rows could claim one run, that is where no key is pinned by both to different values.
     """
@@ -95,7 +105,8 @@ def plan_block(block: BlockSpec, scale: str, where: str) -> list[RowPlan]:
             plans.append(RowPlan(named, (), {}, ()))
         elif not part.groups or row.group in part.groups:
             overrides = _row_overrides(block, part, row, scale)
-            plans.append(RowPlan(named, overrides, _pins(overrides, f"{where}: {row.label}"), tuple(part.seeds)))
+            pins = _pins(overrides, f"{where}: {row.label}")
+            plans.append(RowPlan(named, (*overrides, *added), pins, tuple(part.seeds), computing(added)))
     runs = [plan for plan in plans if plan.overrides]
     for index, first in enumerate(runs):
         for second in runs[index + 1 :]:
@@ -122,7 +133,7 @@ def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[RowPla
     if scale not in spec.scales:
         raise UserError(f"table {spec.name!r} has no scale {scale!r}: choose from {', '.join(spec.scales)}")
     where = f"config/table/{spec.name}.yaml"
-    return [(block, plan_block(block, scale, where)) for block in spec.blocks if scale in block.scales]
+    return [(block, plan_block(block, scale, where, spec.added)) for block in spec.blocks if scale in block.scales]
 
 
 def table_runs(spec: TableSpec, scale: str) -> list[list[str]]:
@@ -212,7 +223,8 @@ def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRec
     for record in records:
         if record.seed not in plan.seeds or not _has_values(plan.pins, record.config):
             continue
-        if unpinned(plan, record) and _composed_id(tuple(plan.run(record.seed))) != record.id:
+        exactly = plan.added or unpinned(plan, record)
+        if exactly and _composed_id(tuple(plan.run(record.seed))) != record.id:
             continue
         if (other := found.get(record.seed)) is not None:
             left, right = leaves(other.config), leaves(record.config)

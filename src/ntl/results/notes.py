@@ -18,6 +18,7 @@ def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Recor
     """One sentence or two each, in a fixed order; what does not apply is left out."""
     part = block.scales[scale]
     remarks = [
+        _added(plans),
         block.note,
         part.note,
         _stand_ins(scale, part.replace, bool(part.groups) and not part.labels),
@@ -26,6 +27,11 @@ def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Recor
     every = [record for have in records for record in have.values()]
     remarks += [_settings(plans, records), _data(every), _origin(every)]
     return [" ".join(remark.split()) for remark in remarks if remark]
+
+
+def _added(plans: Sequence[RowPlan]) -> str:
+    words = next((plan.added for plan in plans if plan.added), ())
+    return f"Not the table as described: every run of it was made with {', '.join(words)}." if words else ""
 
 
 def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:

@@ -29,11 +29,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
-    """``<name>_<scale>.md``, ``.tex`` and ``.csv`` for each table. The same records give the same bytes."""
+    """``<stem>.md``, ``.tex`` and ``.csv`` for each table. The same records give the same bytes."""
     paths = []
     for table in tables:
         for suffix, text in zip(SUFFIXES, (table.markdown(), table.latex(), table.csv()), strict=True):
-            paths.append(Path(folder) / f"{table.name}_{table.scale}.{suffix}")
+            paths.append(Path(folder) / f"{table.stem}.{suffix}")
             write_text(paths[-1], text)
     return paths
 
@@ -43,9 +43,8 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
     lines = ["# Tables", "", "Computed from run records by `make tables`; never edited by hand.", ""]
     lines += ["| table | scale | records | missing runs | files |", "| --- | --- | ---: | ---: | --- |"]
     for table in tables:
-        stem = f"{table.name}_{table.scale}"
         missing = sum(len(row.missing) for block in table.blocks for row in block.rows)
-        files = " ".join(f"[{suffix}]({stem}.{suffix})" for suffix in SUFFIXES)
+        files = " ".join(f"[{suffix}]({table.stem}.{suffix})" for suffix in SUFFIXES)
         lines.append(f"| {table.name} | {table.scale} | {table.num_records} | {missing} | {files} |")
     full = [table.markdown() for table in tables if table.num_records]
     path = Path(folder) / "README.md"

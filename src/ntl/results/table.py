@@ -1,5 +1,6 @@
 """A table computed from run records: per cell mean, spread and interval over seeds, beside the paper's number."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ntl.config.table import ColumnSpec, RowSpec, TableSpec, load_table_spec
 from ntl.results.compare import Difference, Grid, best_rows, constant_values, differences
 from ntl.results.gains import control_note, example_note
-from ntl.results.match import RowPlan, plan_table, row_records
+from ntl.results.match import RowPlan, computing, plan_table, row_records
 from ntl.results.notes import notes
 from ntl.results.record import RunRecord
 from ntl.results.statistics import Summary, summarize
@@ -59,13 +60,23 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A computed table. The same records give the same bytes in every form."""
+    """A computed table. The same records give the same bytes in every form.
+
+    ``added`` are the overrides that a command line added to all of its runs.
+    """
 
     name: str
     scale: str
     title: str
     note: str
     blocks: tuple[Block, ...] = field(repr=False)
+    added: tuple[str, ...] = ()
+
+    @property
+    def stem(self) -> str:
+        """Of its files' names; that of the table as described is another."""
+        mark = f"_with_{hashlib.sha256(' '.join(self.added).encode()).hexdigest()[:8]}" if self.added else ""
+        return f"{self.name}_{self.scale}{mark}"
 
     @property
     def num_records(self) -> int:
@@ -160,4 +171,4 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
             example_note(columns, plans, by_row),
         ]
         blocks.append(Block(block.title, columns, tuple(rows), tuple(compared), tuple(filter(None, remarks))))
-    return Table(spec.name, scale, spec.title, spec.note, tuple(blocks))
+    return Table(spec.name, scale, spec.title, spec.note, tuple(blocks), computing(spec.added))

@@ -52,5 +52,6 @@ def _block(block: "Block") -> list[RenderableType]:
 
 def render(table: "Table") -> RenderableType:
     """Everything but the commands of missing runs, which only fill a screen."""
-    heading = Text(f"{table.title} ({table.name}, scale={table.scale})", style="bold")
+    of = ", ".join([table.name, f"scale={table.scale}", *table.added])
+    heading = Text(f"{table.title} ({of})", style="bold")
     return Group(heading, *[part for block in table.blocks for part in _block(block)])
