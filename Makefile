@@ -35,6 +35,7 @@ $(STAMP): pyproject.toml constraints.txt scripts/install.py
 	  echo "error: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt install python3-venv"; rm -rf "$(VENV)"; exit 2; }
 	@$(RUN_PY) scripts/install.py
 	@touch $@
+	@echo "Done. In each shell: source $(VENV)/bin/activate"
 
 quickstart: install ## train CE, the control and NTL-WAS on two small tasks and print the table (a few minutes)
 	@$(RUN_PY) scripts/quickstart.py

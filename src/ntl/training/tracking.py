@@ -11,6 +11,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ntl.config import Config
+from ntl.config.errors import needs
 from ntl.config.identity import plain
 from ntl.config.secrets import redact, redacted
 
@@ -86,7 +87,8 @@ class WandbMirror:
 
     def _start(self, config: Config, run_id: str, folder: Path) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
-        import wandb
+        with needs("train"):
+            import wandb
 
         # Without a key wandb would ask for one, and wait.
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")

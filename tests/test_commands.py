@@ -1,0 +1,123 @@
+"""The commands that the documentation and the program print: what they name exists, and they run as typed."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "data" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What the program prints is not typed in a block: any mention counts.
+SOURCES = [path for folder in ("src", "config", "notebooks") for path in sorted((ROOT / folder).rglob("*.*"))]
+SOURCES = [path for path in SOURCES if path.suffix in (".py", ".js", ".yaml", ".ipynb")]
+ACTIVATE = "source .venv/bin/activate"
+SLURM = ("squeue", "scancel")
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
+INLINE = re.compile(r"`((?:python|make|pip|source) [^`]+)`")
+
+
+def commands(page: Path) -> list[str]:
+    """Those of the shell blocks of a page, line by line, and those within its text."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line.partition(" #")[0].strip() for block in BLOCK.findall(text) for line in block.splitlines()]
+    return [line for line in lines if line] + [" ".join(line.split()) for line in INLINE.findall(text)]
+
+
+TYPED = sorted({command for page in PAGES for command in commands(page)})
+
+
+def test_what_the_commands_name_exists() -> None:
+    assert len(TYPED) > 40
+    assert {command.split()[0] for command in TYPED} <= {"python", "make", "pip", "source", *SLURM}
+    texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, ROOT / "results" / "LOG.md", *SOURCES)}
+    programs = {
+        (path, program)
+        for path, text in texts.items()
+        for program in re.findall(r"\bpython (?!-)((?:train|scripts/\w+|tests/[\w/]+)\.py)", text)
+    }
+    assert len({program for _, program in programs}) > 10
+    assert {(path, program) for path, program in programs if not (ROOT / program).is_file()} == set()
+    assert [
+        command
+        for command in TYPED
+        if command.startswith("python ")
+        and "python train.py" not in command
+        and not command.startswith("python scripts/")
+    ] == []
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    made = {word for command in TYPED if command.startswith("make ") for word in command.split()[1:] if "=" not in word}
+    assert len(made) > 8
+    assert made <= targets
+
+
+def test_the_package_is_installed_from_the_clone() -> None:
+    """The index has another project of this name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    places = [*PAGES, *SOURCES, *(ROOT / "scripts").glob("*.py")]
+    lines = {line for path in places for line in re.findall(r"pip install (?!:)([^`\n#)]*)", path.read_text("utf-8"))}
+    wanted = re.compile(r"(?:-c constraints\.txt )?(?:\.|-e '\.\[([\w,{}]+)\]')(?: in the clone.*)?;?")
+    found = {line: wanted.fullmatch(line.strip()) for line in lines}
+    assert len(lines) > 4
+    assert [line for line, match in found.items() if match is None] == []
+    named = {extra for match in found.values() if match for extra in (match[1] or "").split(",")} - {"", "{brings}"}
+    assert {"train", "report", "lora", "slurm", "notebooks"} <= named <= extras.keys()
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree as a user has it, .venv included; what the commands write stays in it."""
+    tree = tmp_path_factory.mktemp("clone")
+    for path in ROOT.iterdir():
+        if path.name not in (".git", ".venv", "data", "outputs", "results"):
+            (tree / path.name).symlink_to(path)
+    (tree / ".venv").symlink_to(sys.prefix)
+    return tree
+
+
+def typed(clone: Path, command: str) -> "subprocess.CompletedProcess[str]":
+    """In a shell that has read no start-up file and inherits nothing, after the line that the README says."""
+    environment = {"HOME": str(clone), "PATH": os.defpath, "TERM": "dumb", "OMP_NUM_THREADS": "1"}
+    shell = ["bash", "--noprofile", "--norc", "-e", "-c", f"{ACTIVATE}\n{command}"]
+    return subprocess.run(shell, capture_output=True, text=True, cwd=clone, env=environment, timeout=300)
+
+
+def cheap(command: str) -> str | None:
+    """The command, or what it does without training, timing or writing results; None for what installs or reads RUN."""
+    if command.startswith(("pip ", "source ", *SLURM)):
+        return None
+    if command.startswith("make "):
+        return f"{command} --dry-run"
+    if command.startswith("python train.py"):
+        composed = re.sub(r"(\S+=[^\s,]+),\S+", r"\1", command.replace(" -m ", " "))  # the first run of a sweep
+        return composed if re.search("--help|--cfg", command) else f"{composed} --cfg job"
+    if command.startswith("python scripts/reproduce.py"):
+        return command if re.search("--status|--dry-run", command) else f"{command} --dry-run"
+    return command if "estimate.py model=" in command else f"{' '.join(command.split()[:2])} --help"
+
+
+def test_the_first_commands_run_in_a_fresh_shell(clone: Path) -> None:
+    assert ACTIVATE in TYPED
+    for command in ("python train.py --help", "python scripts/make_tables.py --help"):
+        done = typed(clone, command)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+# Those of the recipes come after what the recipe writes (tests/test_recipes.py), and a table's file is one's own.
+NEW = re.compile("loss=ntl_relative|dataset=doubling|model=mistral_tiny|my_table.yaml|owner/name")
+RUNNABLE = sorted({run for each in TYPED if not NEW.search(each) and (run := cheap(each))})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUNNABLE, ids=str)
+def test_every_command_runs_as_typed(clone: Path, command: str) -> None:
+    done = typed(clone, command)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    if command.startswith("python scripts/") and command.endswith(" --help"):
+        program = command.removesuffix(" --help")
+        options = {word for each in TYPED if each.startswith(program) for word in each.split() if word.startswith("--")}
+        assert [option for option in options if option not in done.stdout] == []
