@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from ntl.config import UserError
 from ntl.data import encode, encoded, store
 from ntl.data.encode import answer_text, encode_dataset
-from ntl.data.encoded import EncodedDataset
+from ntl.data.encoded import Damaged, EncodedDataset
 from ntl.data.store import Example, Rows
 
 ROWS = [
@@ -93,6 +93,32 @@ def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
     again = encode_dataset(no_rows, _tokenizer(), **settings)
     assert again.folder == first.folder
     np.testing.assert_array_equal(again.tokens, first.tokens)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("name", ["tokens.npy", "offsets.npy", "about.json"])
+def test_what_is_damaged_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at_once: bool
+) -> None:
+    """When it is opened with a line, and when it is read after one that says so."""
+    monkeypatch.setattr(encoded, "AT_ONCE", 1 << 24 if at_once else 0)
+    folder = _encode(tmp_path).folder
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / name).write_bytes(before[name][:-9] + b"\x55" + before[name][-8:])
+    said: list[str] = []
+    again = _encode(tmp_path, log=said.append)
+    if not (at_once or name == "about.json"):
+        assert said == []
+        with pytest.raises(Damaged, match=rf"{name}: block 0 of 1 has another checksum\); the same command makes it"):
+            again[2]
+        again = _encode(tmp_path, log=said.append)
+        assert said == []  # the first time it was told
+    else:
+        assert len(said) == 1
+        assert said[0].startswith(f"{folder}: damaged (")
+        assert said[0].endswith("): tokenizing again")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert _texts(again[2]) == (["1", "<unk>"], ["1", "</s>"])
 
 
 @pytest.mark.parametrize("change", [{"key": "other"}, {"decoder_only": False}, {"max_length": 3}])

@@ -1,6 +1,7 @@
 """Arrays that grow on disk, and what a reader finds of them."""
 
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,16 @@ def test_the_journal_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest
     writer.journaled -= 3600
     writer.append(part([([1, 1], [2])]), 9)
     entry = json.loads((tmp_path / "journal.json").read_text())
-    assert entry == {"position": 9, "rows": 2, "tokens": 5, "counters": [2, 0, 1, 2, 3]}
+    assert (entry["position"], entry["rows"], entry["counters"]) == (9, 2, [2, 0, 1, 2, 3])
+    # The CRC-32 of the ids and of the offsets, little-endian.
+    assert entry["arrays"] == {
+        "tokens.npy": {"dtype": "<u2", "length": 5, "header": [], "sums": crc32_of([1, 2, 1, 1, 2], "<u2")},
+        "offsets.npy": {"dtype": "<i8", "length": 5, "header": [], "sums": crc32_of([0, 1, 2, 4, 5], "<i8")},
+    }
+
+
+def crc32_of(values: list[int], dtype: str) -> str:
+    return zlib.crc32(np.array(values, dtype).tobytes()).to_bytes(4, "little").hex()
 
 
 def test_lengths_and_head(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ import torch
 
 from ntl.config import Config, UserError
 from ntl.data import store
+from ntl.results import read_record
 from ntl.training import run
 from ntl.training.checkpoints import write_manifest
 from ntl.training.command import predict
@@ -202,13 +204,35 @@ def test_prepared_data_executes_nothing(split: str, crafted: bytes, data: tuple[
 
 
 @pytest.mark.parametrize("name", ["tokens.npy", "offsets.npy", "about.json"])
-def test_encoded_data_executes_nothing(name: str, crafted: bytes, data: tuple[Config, Path]) -> None:
+def test_encoded_data_executes_nothing(
+    name: str, crafted: bytes, data: tuple[Config, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is made again, and a line says so."""
     config, root = data
     for path in (root / ".encoded").glob(f"*/{name}"):
         path.write_bytes(crafted)
-    message = _one_line(lambda: run(config))
-    assert ".encoded" in message
-    assert "remove this folder" in message
+    run(config)
+    told = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": tokenizing again")]
+    assert len(told) == 3
+    assert all(".encoded" in line and "damaged (" in line for line in told)
+
+
+def test_bits_flipped_in_token_ids_change_no_run(
+    data: tuple[Config, Path], finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, root = data
+    draw, paths = random.Random(0), sorted((root / ".encoded").glob("*/tokens.npy"))
+    assert len(paths) == 3
+    for path in paths:
+        content = bytearray(path.read_bytes())
+        for place in draw.sample(range(8 * 128, 8 * len(content)), 20):
+            content[place // 8] ^= 1 << place % 8
+        path.write_bytes(content)
+    record = read_record(run(config))
+    assert capsys.readouterr().out.count("has another checksum): tokenizing again") == 3
+    known = read_record(finished / "record.json")
+    assert (record.metrics, record.curves) == (known.metrics, known.curves)
+    assert record.predictions_sha256 == known.predictions_sha256
 
 
 def test_a_tokenizer_that_was_trained_executes_nothing(crafted: bytes, data: tuple[Config, Path]) -> None:

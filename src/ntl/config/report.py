@@ -71,7 +71,9 @@ def explain(error: Exception) -> str:
         override = re.search(r"override (\S+)", str(error))
         subject = override.group(1) if override else full_key
         return f"{subject}: {str(cause).splitlines()[0]}."
-    message = " ".join(str(error).split())
+    # A data worker's error comes with its traceback as text.
+    _, worker, told = str(error).rpartition(f"{type(error).__name__}: ")
+    message = " ".join((told if worker and "DataLoader worker" in str(error) else str(error)).split())
     return next((line for start, line in MISUSES.items() if message.startswith(start)), message)
 
 

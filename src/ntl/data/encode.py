@@ -24,7 +24,7 @@ from ntl.config.errors import one_line_errors
 from ntl.config.leftovers import sweep
 from ntl.data import encode_worker
 from ntl.data.encode_worker import USER_ERROR, BlockEncoder, Encoded, Settings, receive, send, settings_bytes
-from ntl.data.encoded import ABOUT, EncodedDataset, EncodedWriter
+from ntl.data.encoded import ABOUT, Damaged, EncodedDataset, EncodedWriter
 from ntl.data.preparation import lock
 from ntl.data.store import Rows
 from ntl.tokenizers.describe import backend_state, tokenizer_fingerprint
@@ -69,17 +69,31 @@ def encode_dataset(
     reader = _reader_of(tokenizer)
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    if (folder / ABOUT).is_file():
-        return EncodedDataset(folder)
+    if (found := _open(folder, log)) is not None:
+        return found
     settings = settings_for(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target)
     with one_line_errors("write token ids to", cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with lock(cache_dir / f".{folder.name}.lock", log) as held:
-            if not (folder / ABOUT).is_file():
+            found = _open(folder, lambda line: None)  # another process may have made it meanwhile
+            if found is None:
+                # What is there is damaged, or of an older version.
+                shutil.rmtree(folder, ignore_errors=True)
                 # Made without a lock, so that nobody goes on with them; those without the hyphen can be gone on with.
                 sweep(cache_dir, ".*.part-*")
                 _make(folder, rows(), settings, workers, log, keep=held)
-    return EncodedDataset(folder)
+    return EncodedDataset(folder) if found is None else found
+
+
+def _open(folder: Path, log: Callable[[str], None]) -> EncodedDataset | None:
+    """What an earlier run tokenized, if it is whole."""
+    if not (folder / ABOUT).is_file():
+        return None
+    try:
+        return EncodedDataset(folder)
+    except Damaged as error:
+        log(f"{str(error).partition('; ')[0]}: tokenizing again")
+        return None
 
 
 def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int, keep_target: bool = False) -> Settings:
@@ -129,7 +143,9 @@ def _make(
     part = name if keep else Path(tempfile.mkdtemp(prefix=f"{name.name}-", dir=folder.parent))
     try:
         writer = EncodedWriter(part, settings.dtype, with_values=settings.has_values)
-        if writer.rows:
+        if writer.damaged:
+            log(f"{part}: damaged: tokenizing from the start")
+        elif writer.rows:
             log(f"tokenizing: {writer.rows:,} examples were done before")
         shown = time.monotonic()
         with _encoders(settings, _count_workers(rows, workers)) as encode:

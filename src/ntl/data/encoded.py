@@ -4,12 +4,16 @@ A folder holds ``tokens.npy`` (all ids, one after the other), ``offsets.npy`` (2
 each answer begins), ``about.json`` and, where tokens have values, ``values.npy`` with one float64 for each. Measured on
 mathematics: as large as Arrow columns of lists of the same ids (104 bytes a pair to 96), and a batch is read at random
 in a third of the time, in a twelfth when arrays are wanted.
+
+``about.json`` has the CRC-32 of every 64 KiB of the arrays. A block is compared with it before it is first read, so
+that a run on millions of pairs begins at once; small arrays are compared whole when they are opened.
 """
 
 import json
 import os
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,24 +28,94 @@ JOURNAL = "journal.json"
 JOURNAL_SECONDS = 2.0
 
 
+# Bytes of a block that has a checksum: a random batch touches one for each example, and 26 million pairs have 40,000.
+BLOCK = 1 << 16
+# Up to here, in bytes, everything is compared at once: a damage is then known before a run begins.
+AT_ONCE = 1 << 24
+# Plain numbers: an array of Python objects would be pickles.
+DTYPES = ("<u2", "<i4", "<i8", "<f8")
+
+
+class Damaged(UserError):
+    """Token ids that are not those that were written."""
+
+
+class _Array:
+    """A ``.npy`` file, mapped, whose blocks are compared with their checksums before they are first read."""
+
+    def __init__(self, path: Path, entry: dict[str, Any]) -> None:
+        self.path = path
+        size, header = entry["header"]
+        with open(path, "rb") as stream:
+            if zlib.crc32(stream.read(size)) != header or entry["dtype"] not in DTYPES:
+                raise ValueError(f"{path.name} is not the array that was written")
+        # The header is known: numpy need not parse it. A view as a plain array: the subclass for memory maps makes each
+        # slice slow.
+        mapped = np.memmap(path, entry["dtype"], mode="r", offset=size, shape=(entry["length"],))
+        self.values = mapped.view(np.ndarray)
+        self.sums = np.frombuffer(bytes.fromhex(entry["sums"]), "<u4").tolist()
+        self.bytes: Any = self.values.view(np.uint8)
+        self.each = BLOCK // self.values.itemsize
+        self.unread = bytearray(b"\1") * len(self.sums)
+        self.left = len(self.sums)
+        if self.left != -(-self.values.nbytes // BLOCK):
+            raise ValueError(f"{path.name} is not the array that was written")
+
+    def check(self, start: int, stop: int) -> None:
+        """Raise ``Damaged`` unless what is at ``start`` to ``stop`` is what was written."""
+        if self.left and start < stop:
+            self.check_blocks(range(start // self.each, (stop - 1) // self.each + 1))
+
+    def check_blocks(self, blocks: Iterable[int]) -> None:
+        """The same of whole blocks."""
+        for block in blocks:
+            if self.unread[block]:
+                if zlib.crc32(self.bytes[block * BLOCK : (block + 1) * BLOCK]) != self.sums[block]:
+                    raise self._damaged(block)
+                self.unread[block] = 0
+                self.left -= 1
+
+    def _damaged(self, block: int) -> Damaged:
+        folder, remedy = self.path.parent, "the same command makes it again"
+        try:
+            # The folder is taken for unfinished then.
+            (folder / ABOUT).unlink(missing_ok=True)
+        except OSError:
+            remedy = "remove this folder, and it is made again"
+        return Damaged(
+            f"{folder}: damaged ({self.path.name}: block {block} of {len(self.sums)} has another checksum); {remedy}."
+        )
+
+
 class EncodedDataset:
     """Token ids of questions and answers, read from disk on demand.
 
     ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both uint16 where the vocabulary allows and int32
     otherwise, the answer with its end token; where tokens have values (``ntl.data.encode_worker.Encoded``), also
     ``question_values`` (S,) and ``answer_values`` (T,) float64. ``about`` counts truncated questions and examples with
-    unknown tokens, and has the longest question, answer and example in tokens.
+    unknown tokens, and has the longest question, answer and example in tokens. ``Damaged`` for what is not as written,
+    when it is opened or when it is read.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self.tokens, self.offsets = _map(folder / "tokens.npy"), _map(folder / "offsets.npy")
-            values = folder / "values.npy"
-            self.values = _map(values) if values.is_file() else None
-            self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        except (ValueError, OSError) as error:
-            raise UserError(f"{folder}: damaged ({error}); remove this folder, and it is made again.") from error
+            about = _unsealed((folder / ABOUT).read_text(encoding="utf-8"))
+            arrays = {name: _Array(folder / name, entry) for name, entry in about.pop("arrays").items()}
+            self._tokens, self._offsets = arrays["tokens.npy"], arrays["offsets.npy"]
+            self._values = arrays.get("values.npy")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+            raise Damaged(f"{folder}: damaged ({error}); remove this folder, and it is made again.") from error
+        self.about: dict[str, int] = about
+        self.tokens, self.offsets = self._tokens.values, self._offsets.values
+        self.values = self._values.values if self._values else None
+        if sum(array.values.nbytes for array in arrays.values()) <= AT_ONCE:
+            for array in arrays.values():
+                array.check(0, len(array.values))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A data worker that is not forked opens the files itself.
+        return EncodedDataset, (self.folder,)
 
     def __len__(self) -> int:
         return (len(self.offsets) - 1) // 2
@@ -49,10 +123,14 @@ class EncodedDataset:
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        start, middle, end = self.offsets[2 * index : 2 * index + 3]
+        self._offsets.check(2 * index, 2 * index + 3)
+        start, middle, end = self.offsets[2 * index : 2 * index + 3].tolist()
+        self._tokens.check(start, end)
         example = {"question_ids": self.tokens[start:middle], "answer_ids": self.tokens[middle:end]}
-        if self.values is not None:
-            example |= {"question_values": self.values[start:middle], "answer_values": self.values[middle:end]}
+        if self._values is not None:
+            self._values.check(start, end)
+            values = self._values.values
+            example |= {"question_values": values[start:middle], "answer_values": values[middle:end]}
         return example
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
@@ -60,6 +138,9 @@ class EncodedDataset:
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
         """Tokens of each example (int64), question and answer together."""
+        if self._offsets.left:
+            ends = np.concatenate([2 * indices, 2 * indices + 2])
+            self._offsets.check_blocks(np.unique(ends // self._offsets.each).tolist())
         return self.offsets[2 * indices + 2] - self.offsets[2 * indices]
 
     def first(self, rows: int) -> "Head":
@@ -67,10 +148,17 @@ class EncodedDataset:
         return Head(self, min(rows, len(self)) if rows else len(self))
 
 
-def _map(path: Path) -> np.ndarray:
-    # Not np.load, which has other formats, too. A file of Python objects, which are pickles, is a ValueError.
-    # A view as a plain array: the subclass for memory maps makes each slice slow.
-    return np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
+def _sealed(content: dict[str, Any]) -> str:
+    """JSON that says itself whether it is whole."""
+    return json.dumps({**content, "sum": zlib.crc32(json.dumps(content).encode())})
+
+
+def _unsealed(text: str) -> dict[str, Any]:
+    """What ``_sealed`` was given. ValueError for anything else, as for what an older version wrote."""
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.pop("sum", None) != zlib.crc32(json.dumps(content).encode()):
+        raise ValueError("its description has no checksum, or another")
+    return content
 
 
 class Head:
@@ -95,11 +183,15 @@ class _GrowingArray:
     def __init__(self, path: Path, dtype: str, length: int) -> None:
         self.dtype = np.dtype(dtype)
         self.length = length
+        self.sums: list[int] = []
+        self.room = 0  # bytes that the last block has left
+        self.header: list[int] = []  # its size and its CRC-32, once it is final
         self.stream: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 - closed by close()
         self._write_header()
         # What was written after the journal's last entry is not known to be whole.
         self.stream.truncate(self.stream.tell() + length * self.dtype.itemsize)
-        self.stream.seek(0, os.SEEK_END)
+        while block := self.stream.read(BLOCK):
+            self._add(block)
 
     def _write_header(self) -> None:
         self.stream.seek(0)
@@ -107,8 +199,26 @@ class _GrowingArray:
         np.lib.format.write_array_header_1_0(self.stream, header)
 
     def append(self, values: np.ndarray) -> None:
-        self.stream.write(values.astype(self.dtype, copy=False).tobytes())
+        data = values.astype(self.dtype, copy=False).tobytes()
+        self.stream.write(data)
+        self._add(data)
         self.length += len(values)
+
+    def _add(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            if not self.room:
+                self.sums.append(0)
+                self.room = BLOCK
+            piece, rest = rest[: self.room], rest[self.room :]
+            self.sums[-1] = zlib.crc32(piece, self.sums[-1])
+            self.room -= len(piece)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What vouches for the array as it is now."""
+        sums = np.array(self.sums, "<u4").tobytes().hex()
+        return {"dtype": self.dtype.str, "length": self.length, "header": self.header, "sums": sums}
 
     def sync(self) -> None:
         self.stream.flush()
@@ -116,6 +226,9 @@ class _GrowingArray:
 
     def close(self) -> None:
         self._write_header()
+        size = self.stream.tell()
+        self.stream.seek(0)
+        self.header = [size, zlib.crc32(self.stream.read(size))]
         self.sync()
         self.stream.close()
 
@@ -130,21 +243,35 @@ class EncodedWriter:
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self.dtype = dtype
-        entry = self._read_journal()
-        self.position: int = entry["position"]
-        self.rows: int = entry["rows"]
-        self.counters: tuple[int, ...] = tuple(entry["counters"])
-        self.tokens = _GrowingArray(folder / "tokens.npy", dtype, entry["tokens"])
-        self.offsets = _GrowingArray(folder / "offsets.npy", "<i8", 2 * self.rows + 1 if self.rows else 0)
-        self.values = _GrowingArray(folder / "values.npy", "<f8", entry["tokens"]) if with_values else None
-        if not self.rows:
+        self.with_values = with_values
+        # Whether there was a journal that the files do not agree with.
+        self.damaged = False
+        if not self._go_on():
+            self.damaged = (folder / JOURNAL).exists()
+            self._start({"position": 0, "rows": 0, "counters": [0] * len(COUNTERS)}, {})
             self.offsets.append(np.zeros(1, dtype=np.int64))
         self.journaled = time.monotonic()
 
-    def _read_journal(self) -> dict[str, Any]:
-        path = self.folder / JOURNAL
-        fresh = {"position": 0, "rows": 0, "tokens": 0, "counters": [0] * len(COUNTERS)}
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else fresh
+    def _go_on(self) -> bool:
+        try:
+            entry = _unsealed((self.folder / JOURNAL).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        self._start(entry, {name: array["length"] for name, array in entry["arrays"].items()})
+        whole = {name: array.entry for name, array in self._arrays().items()} == entry["arrays"]
+        if not whole:
+            for array in self._arrays().values():
+                array.close()
+        return whole
+
+    def _start(self, entry: dict[str, Any], lengths: dict[str, int]) -> None:
+        self.position: int = entry["position"]
+        self.rows: int = entry["rows"]
+        self.counters: tuple[int, ...] = tuple(entry["counters"])
+        kinds = {"tokens.npy": self.dtype, "offsets.npy": "<i8", **({"values.npy": "<f8"} if self.with_values else {})}
+        arrays = {name: _GrowingArray(self.folder / name, kind, lengths.get(name, 0)) for name, kind in kinds.items()}
+        self.tokens, self.offsets = arrays["tokens.npy"], arrays["offsets.npy"]
+        self.values = arrays.get("values.npy")
 
     def append(self, encoded: Encoded, position: int) -> None:
         """Store a block that ends at ``position`` of the source."""
@@ -161,26 +288,27 @@ class EncodedWriter:
     def journal(self) -> None:
         """Vouch for everything appended so far."""
         # The arrays first: the journal must never promise what a power cut could still take away.
-        for array in self._arrays():
+        for array in self._arrays().values():
             array.sync()
-        entry = {"position": self.position, "rows": self.rows, "tokens": self.tokens.length, "counters": self.counters}
-        self._replace(JOURNAL, entry)
+        self._replace(JOURNAL, {"position": self.position, "rows": self.rows, "counters": list(self.counters)})
         self.journaled = time.monotonic()
 
     def finish(self) -> None:
         """Complete the folder: headers, then ``about.json``, whose presence says that it is whole."""
-        for array in self._arrays():
+        for array in self._arrays().values():
             array.close()
         self._replace(ABOUT, dict(zip(COUNTERS, self.counters, strict=True)))
         (self.folder / JOURNAL).unlink(missing_ok=True)
 
-    def _arrays(self) -> list[_GrowingArray]:
-        return [self.tokens, self.offsets, *([] if self.values is None else [self.values])]
+    def _arrays(self) -> dict[str, _GrowingArray]:
+        named = {"tokens.npy": self.tokens, "offsets.npy": self.offsets, "values.npy": self.values}
+        return {name: array for name, array in named.items() if array is not None}
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
+        arrays = {name: array.entry for name, array in self._arrays().items()}
         part = self.folder / f"{name}.part"
         with open(part, "w", encoding="utf-8") as stream:
-            stream.write(json.dumps(content))
+            stream.write(_sealed({**content, "arrays": arrays}))
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, self.folder / name)
