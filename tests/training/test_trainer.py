@@ -144,7 +144,7 @@ def test_without_a_number_label_there_is_no_ntl(loss: str, small) -> None:
     session = _session(small(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1"))
     trainer = session.trainer()
     # As of answers without a digit: these tokens are in no answer.
-    words = session.tokenizer.convert_tokens_to_ids(list("xy"))
+    words = [session.tokenizer.convert_tokens_to_ids(letter) for letter in "xy"]
     values = [float(words.index(token)) if token in words else math.nan for token in range(len(session.tokenizer))]
     trainer._objective().number_vocab = NumberVocabulary.from_values(values)
     trainer.train()

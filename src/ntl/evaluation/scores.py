@@ -179,7 +179,8 @@ def _score_constants(
 
 def _score_texts(split: _Split, _: Mapping[str, Any], scores: Scores) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
-    counts = [TokenCounts(*(row.get(key) for key in TOKENS)) for row in split.rows if TOKENS[0] in row]
+    known = [row for row in split.rows if TOKENS[0] in row]
+    counts = [TokenCounts(row[TOKENS[0]], row[TOKENS[1]], row.get(TOKENS[2])) for row in known]
     if counts and len(counts) < len(split.rows):
         raise UserError(f"{split.path}: {len(counts)} of {len(split.rows)} {split.name} rows count their tokens")
     for rule in TEXT_RULES:

@@ -84,11 +84,10 @@ def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
     titles = list(dict.fromkeys(title for title, _, _ in grid))
     losses = list(dict.fromkeys(loss for _, loss, _ in grid))
     figure, axes = panels(PAGE, 0.5 + 1.7 * len(titles), len(losses), len(titles), sharex=True, sharey=True)
-    image = None
     for title, loss, mean in grid:
         row, column = titles.index(title), losses.index(loss)
         each = axes[row * len(losses) + column]
-        image = each.imshow(100 * mean, vmin=0, vmax=100, **RASTER)
+        each.imshow(100 * mean, vmin=0, vmax=100, **RASTER)
         each.set_xticks(range(0, 10, 3))
         each.set_yticks(range(0, 10, 3))
         if row == 0:
@@ -97,7 +96,8 @@ def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
             each.set_ylabel(f"{title}\nright digit")
     for each in axes[-len(losses) :]:
         each.set_xlabel("digit")
-    figure.colorbar(image, ax=axes, label="mean probability (%)", shrink=0.8)
+    first = next(image for each in axes for image in each.images)
+    figure.colorbar(first, ax=axes, label="mean probability (%)", shrink=0.8)
     return finish(spec, figure, seeds=seeds_text(counts))
 
 
