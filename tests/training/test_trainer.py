@@ -143,9 +143,12 @@ def test_what_is_told_beside_ce_changes_no_weight(small, monkeypatch: pytest.Mon
 def test_without_a_number_label_there_is_no_ntl(loss: str, small) -> None:
     session = _session(small(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1"))
     trainer = session.trainer()
-    # As of answers without a digit: these tokens are in no answer.
-    words = [session.tokenizer.convert_tokens_to_ids(letter) for letter in "xy"]
-    values = [float(words.index(token)) if token in words else math.nan for token in range(len(session.tokenizer))]
+    # As of answers without a digit: the numbers are tokens that are in no answer.
+    splits = [session.encoded(split) for split in ("train", "validation")]
+    answered = {
+        int(token) for rows in splits for row in rows.__getitems__(range(len(rows))) for token in row["answer_ids"]
+    }
+    values = [math.nan if token in answered else 1.0 for token in range(len(session.tokenizer))]
     trainer._objective().number_vocab = NumberVocabulary.from_values(values)
     trainer.train()
     first, *_ = trainer.state.log_history
