@@ -1,4 +1,6 @@
+import functools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,16 @@ from loss_cases import DIGITS, IRREGULAR, Loss, point_logits
 from scipy.stats import energy_distance, wasserstein_distance
 from torch import Tensor
 
-from ntl.losses import gaussian_cross_entropy, gaussian_target, ntl_crps, ntl_mae, ntl_was, ntl_was_cdf
+from ntl.losses import (
+    ce_ntl,
+    gaussian_cross_entropy,
+    gaussian_target,
+    linear_ce_ntl,
+    ntl_crps,
+    ntl_mae,
+    ntl_was,
+    ntl_was_cdf,
+)
 from ntl.numbers import NumberVocabulary
 
 VALUES = st.one_of(st.sampled_from([0.0, 1.0, 2.0, 5.0, -3.0]), st.floats(-1e6, 1e6, width=32))
@@ -94,6 +105,70 @@ def expected_loss(loss: Loss, prediction: Tensor, truth: Tensor) -> float:
 
 SKEWED = torch.tensor([0.40, 0.02, 0.13, 0.15, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05], dtype=torch.float64)
 MEDIAN = torch.zeros(10, dtype=torch.float64).index_fill(0, torch.tensor(2), 1.0)  # .40 + .02 + .13 > .5 at 2
+
+
+# From digits to tokens of eight of them, as a published vocabulary has.
+WIDE = NumberVocabulary.from_values([math.nan, *range(10), 1e3, 1e6, 6.6e7])
+
+
+def on_wide_values() -> tuple[Tensor, Tensor]:
+    """Every number as the label, twice: a sure prediction with the far ones unlikely, and all about as likely."""
+    logits = torch.randn(2, 13, 14, generator=torch.Generator().manual_seed(0))
+    logits[0, :, 11:] -= torch.tensor([6.0, 14.0, 20.0])
+    labels = torch.arange(1, 14).expand(2, -1)
+    logits[0] += 12.0 * torch.nn.functional.one_hot(labels[0], 14)
+    return logits, labels
+
+
+def row_by_row(logits: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """The number losses (N,) and their gradients (N, V), each row alone; from hidden states, if those are logits."""
+    values, gradients = [], []
+    for row, label in zip(logits.flatten(0, 1), labels.flatten(), strict=True):
+        leaf = row.clone().requires_grad_()
+        # Beside this weight nothing is left of cross entropy.
+        how = {"weight": 1e12, **options}
+        if how.pop("linear", False):
+            joint = linear_ce_ntl(leaf, torch.eye(14, dtype=row.dtype), label, WIDE, **how)
+        else:
+            joint = ce_ntl(leaf, label, WIDE, **how)
+        joint.total.backward()
+        values.append(joint.number.sum)
+        assert leaf.grad is not None
+        gradients.append(leaf.grad / 1e12)
+    return torch.stack(values), torch.stack(gradients)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"implementation": "reference"}, {"implementation": "fused"}, {"implementation": "fused", "linear": True}],
+    ids=["reference", "fused", "linear"],
+)
+@pytest.mark.parametrize(
+    ("kind", "exact"), [("was_cdf", "was"), ("crps", "crps"), ("was_cdf+crps", "was+crps")], ids=str
+)
+def test_float32_on_values_that_span_a_wide_range(kind: str, exact: str, how: dict[str, Any]):
+    logits, labels = on_wide_values()
+    values, gradients = row_by_row(logits, labels, kind=kind, **how)
+    expected, expected_gradients = row_by_row(logits.double(), labels, kind=exact, implementation="reference")
+    torch.testing.assert_close(values.double(), expected, rtol=1e-3, atol=1e-5)
+    largest = expected_gradients.abs().amax(-1, keepdim=True)
+    assert ((gradients - expected_gradients).abs() / largest).max() < 1e-3
+
+
+def test_a_wide_range_by_hand():
+    # From 4, one in e^20 on 66,000,000 is 0.136; the other digits share nearly all of the rest, 2.5 apart on average.
+    logits = torch.zeros(14)
+    logits[11:] = torch.tensor([-200.0, -200.0, -20.0])
+    far = math.exp(-20)
+    expected = (sum(abs(4 - digit) for digit in range(10)) + far * (6.6e7 - 4)) / (10 + far)
+    assert ntl_was_cdf(logits, torch.tensor(5), WIDE).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [functools.partial(ntl_was_cdf, sigma=1.5), ntl_was_cdf])
+def test_a_gaussian_target_on_wide_values(loss: Loss):
+    logits, labels = on_wide_values()
+    exact = loss(logits.double(), labels, WIDE, reduction="none")
+    torch.testing.assert_close(loss(logits, labels, WIDE, reduction="none").double(), exact, rtol=1e-3, atol=1e-5)
 
 
 def test_crps_is_proper():

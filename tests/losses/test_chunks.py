@@ -1,10 +1,12 @@
 """Where the rows are cut makes no difference."""
 
+from itertools import product
+
 import pytest
 import torch
 from loss_cases import DIGITS
 
-from ntl.losses import ce_ntl, chunks
+from ntl.losses import ce_ntl, chunks, linear_ce_ntl
 
 
 @pytest.mark.parametrize("inplace", [False, True])
@@ -78,6 +80,32 @@ def test_logits_so_low_that_exponentials_underflow(
     assert leaf.grad is not None
     torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=rounding, atol=1e-8)
     assert depth < torch.inf or not leaf.grad[:, 11:].any()
+
+
+@pytest.mark.parametrize("at", [3e4, -3e4])
+@pytest.mark.parametrize(
+    ("kind", "lower"),
+    [
+        *product(["ce", "gce", "was", "gce+was_cdf", "was_vocab"], [0.0, 50.0]),
+        *product(["ce", "was", "was_vocab"], [torch.inf]),  # beside gce the loss would be infinite
+    ],
+)
+def test_large_logits_lose_no_digits_of_the_loss(lower: float, kind: str, at: float) -> None:
+    """float32 holds three decimals of 30,000, and of a log-sum-exp near it no more; also where a label is unlikely."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 13, generator=generator) + at
+    labels = torch.tensor([7, 1])
+    logits[1, 1] -= lower
+    expected = ce_ntl(logits.double(), labels, DIGITS, kind=kind, implementation="reference")
+    for given in (logits, logits.clone().requires_grad_()):
+        found = ce_ntl(given, labels, DIGITS, kind=kind, implementation="fused")
+        for one, other in ((found.total, expected.total), (found.base.sum, expected.base.sum)):
+            torch.testing.assert_close(one.double(), other, rtol=1e-6, atol=0)
+        torch.testing.assert_close(found.number.sum.double(), expected.number.sum, rtol=1e-6, atol=1e-9)
+        if lower < torch.inf:  # times a 0 of the head
+            head = {"bias": torch.full((13,), at), "kind": kind, "implementation": "fused"}
+            hidden = linear_ce_ntl(given - at, torch.eye(13), labels, DIGITS, **head)
+            torch.testing.assert_close(hidden.total, found.total, rtol=1e-6, atol=0)
 
 
 def test_a_threads_share_of_a_chunk_is_what_its_cache_holds() -> None:

@@ -37,6 +37,7 @@ class Tokenizer:
         return {"a": 0, "7": 1, "5": 2, "▁12": 3}
 
 
+@pytest.mark.filterwarnings("ignore:the tokenizer has no token")
 def test_by_hand() -> None:
     # Even odds on 5 and 7, and on text: CE is log 4 at each label, the expected distance from 5 is 1, from 7, too.
     loss = NumberTokenLoss.from_tokenizer(Tokenizer(), shift=False, weight=2.0)

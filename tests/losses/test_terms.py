@@ -44,4 +44,4 @@ def test_what_is_counted() -> None:
 
     labels = torch.tensor([[5, 6, 1, 7]])
     assert Terms.of("was", 1.0, {}).counted(labels, DIGITS, -100).tolist() == [[True, True, False, True]]
-    assert Terms.of("number_level", 1.0, {}).counted(labels, DIGITS, -100).tolist() == [[True, False, False, True]]
+    assert Terms.of("number_level", 1.0, {}).counted(labels, DIGITS, -100).tolist() == [[False, True, False, True]]

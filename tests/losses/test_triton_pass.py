@@ -140,6 +140,20 @@ def test_interpreter_agrees_with_the_reference(kind: str, dtype: torch.dtype, re
 
 
 @interpreted
+@pytest.mark.usefixtures("small_block")
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("kind", ["ce", "was", "was_vocab+crps"])
+def test_interpreter_with_smoothing_and_weights(kind: str, reduction: str) -> None:
+    logits, labels = batch(DIGITS, (2, 3), extra=2)
+    logits = logits.clamp(min=-50.0)  # with smoothing, -inf anywhere is an infinite loss
+    weights = torch.tensor([[0.5, 2.0, 1.0], [0.0, 0.1, 3.0]])
+    for options in ({"label_smoothing": 0.2}, {"loss_weights": weights}):
+        check_against_reference(logits, labels, DIGITS, kind, reduction=reduction, **options)
+    options = {"label_smoothing": 0.2, "loss_weights": weights}
+    check_against_reference(logits.bfloat16(), labels, DIGITS, kind, reduction=reduction, **options)
+
+
+@interpreted
 @pytest.mark.usefixtures("small_block", "as_on_a_gpu")
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @every_kind
@@ -240,12 +254,14 @@ def test_the_kernel_compiles_without_a_gpu(element: str, stored: str, capability
 
     from ntl.losses.triton_pass import BLOCK, WARPS, row_kernel
 
-    optional = {"counted": "*i1", "patch": "*fp32", "excess": "*fp32", "soft": "*fp32", "is_soft": "*i1"}
+    optional = {"counted": "*i1", "is_soft": "*i1"}
+    optional |= dict.fromkeys(("patch", "excess", "soft", "soft_top", "weights"), "*fp32")
     signature = {"logits": f"*{element}", "gradient": f"*{stored}", "labels": "*i64", "token_ids": "*i64"}
-    signature |= dict.fromkeys(("base_scale", "number_scale", "base_losses", "log_sum_exps"), "*fp32")
+    signature |= dict.fromkeys(("base_scale", "number_scale", "base_losses", "tops", "rests"), "*fp32")
+    signature |= {"smoothing": "fp32"}
     signature |= dict.fromkeys(("V", "K", "logits_stride", "gradient_stride"), "i32")
     sizes = {"BLOCK": BLOCK, "BLOCK_K": 16}
-    for given, left_out in ((optional, {}), ({}, dict.fromkeys(optional))):
+    for given, left_out in ((optional, {"SMOOTH": True}), ({}, {**dict.fromkeys(optional), "SMOOTH": False})):
         constants = sizes | left_out
         types = signature | given | dict.fromkeys(constants, "constexpr")
         source = ASTSource(row_kernel, {name: types[name] for name in row_kernel.arg_names}, constants)

@@ -95,3 +95,66 @@ def test_a_head_of_another_kind_is_refused() -> None:
     with pytest.raises(UserError, match="model_type bart: its logits are not what its head makes of its hidden states"):
         checked_lm_head(model.train())
     assert model.training
+
+
+LORA: dict[str, dict[str, Any]] = {
+    "inside": {"target_modules": "all-linear"},
+    "on the head too": {"target_modules": ["q_proj", "lm_head"]},
+    "the head trained as it is": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+}
+
+
+def adapted(settings: dict[str, Any], model_type: str = "llama") -> Any:
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(decoder(model_type), peft.LoraConfig(r=2, **settings))
+    for name, parameter in model.named_parameters():
+        if "lora_" in name or "modules_to_save" in name:
+            torch.nn.init.normal_(parameter, std=0.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("settings", LORA)
+def test_a_peft_model(settings: str) -> None:
+    model = adapted(LORA[settings])
+    expected = model(input_ids=IDS, attention_mask=MASK).logits
+    assert not torch.allclose(expected, decoder("llama")(input_ids=IDS, attention_mask=MASK).logits, atol=0.1)
+    hidden = hidden_states(model, IDS, MASK)
+    assert hidden.shape == (2, 4, 16)
+    logits = checked_lm_head(model).logits(hidden)
+    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = [torch.autograd.grad(made.square().sum(), trained) for made in (logits, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
+    model = adapted(LORA["on the head too"])
+    before = model(input_ids=IDS, attention_mask=MASK).logits
+    with model.disable_adapter():
+        without = model(input_ids=IDS, attention_mask=MASK).logits
+        found = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
+    torch.testing.assert_close(found, without, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(without, before, atol=0.1)
+    model.merge_adapter()
+    found = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
+    torch.testing.assert_close(found, before, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_peft_encoder_decoder() -> None:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(0)
+    settings = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+    base = T5ForConditionalGeneration(T5Config(vocab_size=ROWS, **settings))
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q", "v"], init_lora_weights=False)).eval()
+    expected = model(input_ids=IDS, attention_mask=MASK, decoder_input_ids=IDS[:, :3]).logits
+    hidden = hidden_states(model, IDS, MASK, IDS[:, :3])
+    torch.testing.assert_close(checked_lm_head(model).logits(hidden), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_peft_model_whose_prompts_are_no_part_of_the_model_is_refused() -> None:
+    peft = pytest.importorskip("peft")
+    settings = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    with pytest.raises(UserError, match="its logits are not what its head makes of its hidden states"):
+        checked_lm_head(peft.get_peft_model(decoder("llama"), settings))

@@ -23,6 +23,7 @@ def found(vocab: NumberVocabulary) -> dict[int, float]:
     return dict(zip(vocab.token_ids.tolist(), vocab.token_values.tolist(), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:the tokenizer has no token")
 def test_digits_only_takes_the_bare_digits():
     vocab = NumberVocabulary.from_tokenizer(Tokenizer("7", "▁7", "Ġ7", " 7", "12", "a", "", "٣", "²", "7.", "-7", "0"))
     assert found(vocab) == {0: 7.0, 11: 0.0}
@@ -44,13 +45,17 @@ def test_a_token_beyond_float32_is_no_number():
     assert found(NumberVocabulary.from_tokenizer(Tokenizer("9" * 39, "9" * 400, "1"), digits_only=False)) == {2: 1.0}
 
 
+@pytest.mark.filterwarnings("ignore:the tokenizer has no token")
 def test_padded_vocabulary():
     vocab = NumberVocabulary.from_tokenizer(Tokenizer("a", "1"), vocab_size=8)
     assert vocab.values.shape == (8,)
+    assert vocab.vocab_size == vocab.to("meta").vocab_size == 8
+    assert NumberVocabulary.from_tokenizer(Tokenizer("a", "1")).vocab_size is None
     assert found(vocab) == {1: 1.0}
     assert vocab.min_logits == 2
 
 
+@pytest.mark.filterwarnings("ignore:the tokenizer has no token")
 def test_ids_with_gaps():
     tokenizer = Tokenizer("a")
     tokenizer.vocab["4"] = 9
@@ -97,6 +102,7 @@ def test_it_is_frozen_and_moves():
     assert vocab.values.device.type == "cpu"
 
 
+@pytest.mark.filterwarnings("ignore:the tokenizer")
 def test_a_transformers_tokenizer_with_added_tokens_is_left_unchanged():
     from tokenizers import Tokenizer as Backend
     from tokenizers.models import WordLevel

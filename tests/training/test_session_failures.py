@@ -52,6 +52,12 @@ def test_a_kill_while_decoding_repeats_no_step_in_the_middle_of_an_epoch_either(
     assert again.curves == record.curves
 
 
+def test_digits_alone_of_a_tokenizer_that_writes_longer_tokens(small) -> None:
+    """Its number labels would not be counted: plain cross entropy, by the name of a number loss."""
+    with pytest.raises(UserError, match=r"tokenizer=default: the tokenizer writes .*digits_only=False"):
+        run(small("tokenizer=default", "tokenizer.digits_only=true"))
+
+
 def test_an_evaluation_at_the_last_step_is_not_made_twice(small) -> None:
     path = run(small("trainer.eval_steps=6"))
     evaluated = [line["step"] for line in read_metrics(path.parent / METRICS) if "eval_ce" in line]

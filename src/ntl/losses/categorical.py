@@ -3,6 +3,8 @@
 Shape suffixes: V vocabulary, K number tokens, N the positions that count.
 """
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -15,17 +17,29 @@ def cross_entropy(
     labels: Tensor,
     number_vocab: NumberVocabulary | None = None,
     *,
+    label_smoothing: float = 0.0,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """−log p_y with p = softmax over the whole vocabulary: the CE term of the paper's total loss, CE + λ·NTL.
 
+    With label_smoothing ε it is −(1 − ε) log p_y − ε/V Σ_k log p_k over all V logits, as in torch's cross_entropy and
+    transformers' LabelSmoother. Not in the paper.
+
     logits (..., V), labels (...); number_vocab is not used. The mean is over all labelled tokens, numbers and text;
-    without any it is an exact 0 with a graph. A label whose logit is -inf has the loss inf.
+    without any it is an exact 0 with a graph. A label whose logit is -inf has the loss inf, with label_smoothing any
+    label where a logit is -inf. ValueError for label_smoothing outside [0, 1).
     """
+    check_smoothing(label_smoothing)
     rows = label_rows(logits, labels, ignore_index)
-    losses_N = F.cross_entropy(rows.logits_NV, rows.labels_N, ignore_index=ignore_index, reduction="none")
-    return reduce(losses_N, rows, labels, reduction)
+    how: dict[str, Any] = {"ignore_index": ignore_index, "reduction": "none", "label_smoothing": label_smoothing}
+    return reduce(F.cross_entropy(rows.logits_NV, rows.labels_N, **how), rows, labels, reduction)
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """ValueError for a label_smoothing outside [0, 1)."""
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing}")
 
 
 def digit_cross_entropy(

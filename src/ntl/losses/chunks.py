@@ -1,7 +1,10 @@
 """Loss and gradient of a few rows at a time, while they are in the processor's cache: what all fused forms share.
 
+A log-sum-exp is two numbers that are to be added, the first of them a logit: of their sum, near 30,000, float32 holds
+three decimals, and loses the loss.
+
 Shape suffixes: V vocabulary, K number tokens, N all rows, C those at hand, B those of a chunk, M those whose
-number-token logits are read.
+number-token logits are read; 2C the two parts of the log-sum-exps.
 """
 
 from collections.abc import Sequence
@@ -11,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ntl.losses.plan import NumberPart, Scales
+from ntl.losses.rows import weighted
 
 # Of logits in the type that is computed in, on a CPU for each thread. Larger chunks leave the cache that a core has for
 # itself; smaller ones pay for their calls.
@@ -29,6 +33,8 @@ class Rows:
     counted: (N,) bool, None where all are
     numbers: (M,) positions of ``part``'s rows, ascending; ``part.patch_MK`` is added at ``token_ids`` (K,)
     logits_MK: the logits there, in the type that is computed in
+    smoothing: the share of the target that is spread over the vocabulary
+    weights: (N,), what each row's losses are multiplied with, 0 where it does not count; None for 1
     """
 
     labels: Tensor
@@ -38,6 +44,8 @@ class Rows:
     logits_MK: Tensor
     part: NumberPart
     scales: Scales
+    smoothing: float = 0.0
+    weights: Tensor | None = None
 
     def between(self, start: int, stop: int) -> "Rows":
         """The rows ``start`` ... ``stop`` - 1 alone."""
@@ -52,13 +60,20 @@ class Rows:
             numbers=self.numbers[numbers] - start,
             logits_MK=self.logits_MK[numbers],
             part=self.part.rows(numbers),
+            weights=None if self.weights is None else self.weights[start:stop],
         )
+
+    def base_scales(self) -> Tensor:
+        """(N,) or (), the coefficient of each base loss."""
+        return self.scales.base if self.weights is None else self.scales.base * self.weights
 
     def excess(self) -> Tensor | None:
         """(N, K): what the masses are multiplied with, 0 where there is no number; None without such a term."""
         if self.part.excess_MK is None:
             return None
         excess_MK = self.part.excess_MK * self.scales.number
+        if self.weights is not None:
+            excess_MK = excess_MK * self.weights[self.numbers].unsqueeze(-1)
         return excess_MK.new_zeros(len(self.labels), len(self.token_ids)).index_copy_(0, self.numbers, excess_MK)
 
     def chunk_length(self, width: int) -> int:
@@ -88,32 +103,46 @@ def label_logits(logits_CV: Tensor, rows: Rows) -> Tensor:
 
 
 def without_gradient(logits_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-    """(C,) each, the base loss, 0 where a row does not count, and the log-sum-exp, there anything."""
+    """(C,) and (2, C): the base losses, 0 where a row does not count, and the log-sum-exps, there anything."""
+    target_C = label_logits(logits_CV, rows)
+    if not len(target_C):
+        return target_C, target_C.expand(2, -1)
     length = rows.chunk_length(logits_CV.shape[-1])
-    lse_C = rows.scales.base.new_zeros(len(logits_CV))
-    chunks = zip(logits_CV.split(length), lse_C.split(length), rows.counted_chunks(length), strict=True)
-    for logits_BV, lse_B, counted_B in chunks:
+    work_BV = logits_CV.new_empty((min(length, len(target_C)), logits_CV.shape[-1]), dtype=target_C.dtype)
+    likely_C, top_C, rest_C = torch.ones_like(target_C), target_C.clone(), torch.zeros_like(target_C)
+    to_weights = _exponentials if _is_narrow(logits_CV, rows.counted) else _softmax
+    columns = (column_C.unsqueeze(-1) for column_C in (rows.labels, target_C, likely_C, top_C, rest_C))
+    views = zip(*(tensor.split(length) for tensor in (logits_CV, *columns)), rows.counted_chunks(length), strict=True)
+    for logits_BV, labels_B1, target_B1, likely_B1, top_B1, rest_B1, counted_B in views:
         if not is_empty(counted_B):
-            torch.logsumexp(logits_BV.to(lse_B.dtype), dim=-1, out=lse_B)
-    return base_losses(lse_C, label_logits(logits_CV, rows), rows), lse_C
+            to_weights(logits_BV, labels_B1, target_B1, work_BV[: len(logits_BV)], likely_B1, top_B1, rest_B1)
+    lse_2C = _log_sums(target_C, likely_C, top_C, rest_C)
+    return base_losses(lse_2C, target_C, rows, _mean_less(logits_CV, target_C, rows)), lse_2C
 
 
 def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """Write the gradient of these rows' part of the total to ``out_CV``, which may be ``logits_CV`` itself.
 
-    Computed in the type of ``rows.scales``, whatever those two are. Returns, (C,) each, the base loss and the
-    log-sum-exp.
+    Computed in the type of ``rows.scales``, whatever those two are. Returns, (C,) and (2, C), the base losses and the
+    log-sum-exps.
     """
-    part, base, ids = rows.part, rows.scales.base, rows.token_ids
+    part, base, ids = rows.part, rows.base_scales(), rows.token_ids
     at_M1 = rows.numbers.unsqueeze(-1)
     target_C = label_logits(logits_CV, rows)
     if not len(target_C):
-        return target_C, target_C
-    likely_C, lse_C, scale_C, more_CK = _scaled_softmax(logits_CV, out_CV, rows, target_C)
+        return target_C, target_C.expand(2, -1)
+    mean_C = _mean_less(logits_CV, target_C, rows)
+    likely_C, lse_2C, scale_C, more_CK = _scaled_softmax(logits_CV, out_CV, rows, target_C)
     hot_C = base.expand(len(target_C))
     if part.is_soft_M is not None:
         hot_C = hot_C.index_put((rows.numbers,), hot_C[rows.numbers].masked_fill(part.is_soft_M, 0.0))
+    everywhere_C = None
+    if rows.smoothing:
+        everywhere_C = hot_C * (rows.smoothing / logits_CV.shape[-1])
+        hot_C = hot_C * (1 - rows.smoothing)
     label_C = likely_C * scale_C - hot_C
+    if everywhere_C is not None:
+        label_C = label_C - everywhere_C
     if rows.counted is not None:
         label_C = label_C.masked_fill(~rows.counted, 0.0)
     every_C = torch.arange(len(label_C), device=label_C.device)
@@ -123,7 +152,9 @@ def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, 
             number_MK = out_CV[at_M1, ids]
         else:  # what was stored is rounded
             is_label_MK = ids == rows.labels[at_M1]
-            number_MK = (rows.logits_MK - lse_C[at_M1]).exp() * scale_C[at_M1] - hot_C[at_M1] * is_label_MK
+            number_MK = _likely(rows, lse_2C) * scale_C[at_M1] - hot_C[at_M1] * is_label_MK
+            if everywhere_C is not None:
+                number_MK = number_MK - everywhere_C[at_M1]
         if more_CK is not None:
             number_MK = number_MK + more_CK[rows.numbers]
         if part.patch_MK is not None:
@@ -131,20 +162,23 @@ def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, 
         if rows.counted is not None:
             number_MK = number_MK.masked_fill(~rows.counted[at_M1], 0.0)
         out_CV[at_M1, ids] = number_MK.to(out_CV.dtype)
-    return base_losses(lse_C, target_C, rows), lse_C
+    return base_losses(lse_2C, target_C, rows, mean_C), lse_2C
 
 
 def _scaled_softmax(
     logits_CV: Tensor, out_CV: Tensor, rows: Rows, target_C: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Write the softmax times each row's scale, 0 where a row does not count.
+    """Write the softmax times each row's scale, less what smoothing takes; 0 where a row does not count.
 
-    Returns the labels' probabilities, the log-sum-exps and the scales, (C,) each, and what a cost over the vocabulary
-    adds at the number tokens, (C, K) or None.
+    Returns the labels' probabilities (C,), the log-sum-exps (2, C), the scales (C,), and what a cost over the
+    vocabulary adds at the number tokens, (C, K) or None.
     """
     (count, width), dtype = logits_CV.shape, target_C.dtype
     length = rows.chunk_length(width)
-    likely_C, lse_C, scale_C = torch.ones_like(target_C), torch.zeros_like(target_C), rows.scales.base.repeat(count)
+    likely_C, scale_C = torch.ones_like(target_C), rows.base_scales().expand(count).clone()
+    top_C, rest_C = target_C.clone(), torch.zeros_like(target_C)
+    taken_C = rows.base_scales().expand(count) * (rows.smoothing / width) if rows.smoothing else None
+    takens = None if taken_C is None else taken_C.unsqueeze(-1).split(length)
     # Of all rows, 0 where there is no number: choosing among them in each chunk costs more.
     more_CK = rows.excess()
     excesses = None if more_CK is None else more_CK.split(length)
@@ -152,26 +186,33 @@ def _scaled_softmax(
     aside = out_CV.dtype != dtype or out_CV.data_ptr() == logits_CV.data_ptr()
     work_BV = logits_CV.new_empty((min(length, count), width), dtype=dtype) if aside else None
     to_weights = _exponentials if _is_narrow(logits_CV, rows.counted) else _softmax
-    columns = (column_C.unsqueeze(-1) for column_C in (rows.labels, target_C, likely_C, lse_C, scale_C))
+    columns = (column_C.unsqueeze(-1) for column_C in (rows.labels, target_C, likely_C, top_C, rest_C, scale_C))
     views = zip(*(tensor.split(length) for tensor in (logits_CV, out_CV, *columns)), strict=True)
     for chunk, counted_B in enumerate(rows.counted_chunks(length)):
-        logits_BV, out_BV, labels_B1, target_B1, likely_B1, lse_B1, scale_B1 = next(views)
+        logits_BV, out_BV, labels_B1, target_B1, likely_B1, top_B1, rest_B1, scale_B1 = next(views)
         if is_empty(counted_B):
             out_BV.zero_()
             continue
         weights_BV = out_BV if work_BV is None else work_BV[: len(logits_BV)]
-        inverse_B1 = to_weights(logits_BV, labels_B1, target_B1, weights_BV, likely_B1, lse_B1)
+        inverse_B1 = to_weights(logits_BV, labels_B1, target_B1, weights_BV, likely_B1, top_B1, rest_B1)
         if excesses is not None:
             mass_BK = weights_BV.index_select(-1, rows.token_ids) * inverse_B1
             scale_B1.sub_(excesses[chunk].mul_(mass_BK).sum(-1, keepdim=True))
-        if out_BV.dtype == dtype:
+        if takens is not None:
+            out_BV.copy_(weights_BV.mul_(scale_B1 * inverse_B1).sub_(takens[chunk]))
+        elif out_BV.dtype == dtype:
             torch.mul(weights_BV, scale_B1 * inverse_B1, out=out_BV)
         else:  # faster than a product that converts
             out_BV.copy_(weights_BV.mul_(scale_B1 * inverse_B1))
         if counted_B is not None:
             _clear(out_BV, ~counted_B)
-    lse_C = (target_C - likely_C.log()).where(likely_C > _SURE, lse_C)
-    return likely_C, lse_C, scale_C, more_CK
+    return likely_C, _log_sums(target_C, likely_C, top_C, rest_C), scale_C, more_CK
+
+
+def _log_sums(target_C: Tensor, likely_C: Tensor, top_C: Tensor, rest_C: Tensor) -> Tensor:
+    """(2, C): the log-sum-exps, from the labels' probabilities where these tell them, else from both parts."""
+    is_sure_C = likely_C > _SURE
+    return torch.stack([target_C.where(is_sure_C, top_C), likely_C.log().neg().where(is_sure_C, rest_C)])
 
 
 def _is_narrow(logits_CV: Tensor, counted_C: Tensor | None) -> bool:
@@ -186,35 +227,49 @@ def _is_narrow(logits_CV: Tensor, counted_C: Tensor | None) -> bool:
 
 
 def _exponentials(
-    logits_BV: Tensor, labels_B1: Tensor, target_B1: Tensor, out_BV: Tensor, likely_B1: Tensor, lse_B1: Tensor
+    logits_BV: Tensor,
+    labels_B1: Tensor,
+    target_B1: Tensor,
+    out_BV: Tensor,
+    likely_B1: Tensor,
+    top_B1: Tensor,
+    rest_B1: Tensor,
 ) -> Tensor:
     """Write exp(logit - label's logit) and the labels' probabilities; return one over the sums, (B, 1).
 
     A softmax would look for the largest logit first, which takes as long as all the rest. It is looked for, and
-    subtracted, in rows whose label is so unlikely that the sum could not be trusted; they alone get ``lse_B1``.
+    subtracted, in rows whose label is so unlikely that the sum could not be trusted; they alone need ``top_B1`` and
+    ``rest_B1``, the parts of their log-sum-exp.
     """
     _exponentials_less(target_B1, logits_BV, out_BV, likely_B1)
     if likely_B1.amin().item() > _SURE:
         return likely_B1
-    top_B1 = target_B1.where(likely_B1 > _SURE, logits_BV.amax(-1, keepdim=True).to(out_BV.dtype))
+    top_B1.copy_(target_B1.where(likely_B1 > _SURE, logits_BV.amax(-1, keepdim=True).to(out_BV.dtype)))
     inverse_B1 = torch.empty_like(likely_B1)
     _exponentials_less(top_B1, logits_BV, out_BV, inverse_B1)
     torch.mul((target_B1 - top_B1).exp_(), inverse_B1, out=likely_B1)
-    torch.sub(top_B1, inverse_B1.log(), out=lse_B1)
+    rest_B1.copy_(inverse_B1.log().neg_())
     return inverse_B1
 
 
 def _softmax(
-    logits_BV: Tensor, labels_B1: Tensor, target_B1: Tensor, out_BV: Tensor, likely_B1: Tensor, lse_B1: Tensor
+    logits_BV: Tensor,
+    labels_B1: Tensor,
+    target_B1: Tensor,
+    out_BV: Tensor,
+    likely_B1: Tensor,
+    top_B1: Tensor,
+    rest_B1: Tensor,
 ) -> Tensor:
-    """Write the softmax, the labels' probabilities and, where one is too unlikely to tell it, the log-sum-exps; return
-    1, (1, 1).
+    """Write the softmax, the labels' probabilities and, where one is too unlikely to tell it, the parts of the
+    log-sum-exps; return 1, (1, 1).
     """
     torch.softmax(_exact(logits_BV, out_BV), dim=-1, out=out_BV)
     torch.gather(out_BV, -1, labels_B1, out=likely_B1)
     # On a GPU the host would have to wait for whether it is needed.
     if likely_B1.device.type != "cpu" or not likely_B1.amin().item() > _SURE:
-        lse_B1.copy_(logits_BV.amax(-1, keepdim=True).to(out_BV.dtype) - out_BV.amax(-1, keepdim=True).log())
+        top_B1.copy_(logits_BV.amax(-1, keepdim=True))
+        rest_B1.copy_(out_BV.amax(-1, keepdim=True).log_().neg_())
     return likely_B1.new_ones(1, 1)
 
 
@@ -229,22 +284,42 @@ def _exact(logits_BV: Tensor, out_BV: Tensor) -> Tensor:
     return logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
 
 
-def base_losses(lse_C: Tensor, target_C: Tensor, rows: Rows) -> Tensor:
-    """(C,): the base loss, 0 where a row does not count."""
-    if rows.part.soft_M is not None and rows.part.is_soft_M is not None:
-        soft_M = rows.part.soft_M.detach().where(rows.part.is_soft_M, target_C[rows.numbers])
-        target_C = target_C.index_put((rows.numbers,), soft_M)
-    losses_C = lse_C - target_C
-    return losses_C if rows.counted is None else losses_C.masked_fill(~rows.counted, 0.0)
+def base_losses(lse_2C: Tensor, target_C: Tensor, rows: Rows, mean_C: Tensor | None) -> Tensor:
+    """(C,): the base losses, weighted, 0 where a row does not count; mean_C as `_mean_less` has it."""
+    top_C, rest_C = lse_2C
+    losses_C = rest_C + (top_C - target_C)
+    if mean_C is not None:  # where the label's logit is -inf, so is the mean
+        losses_C = losses_C.where(losses_C.isinf(), losses_C - rows.smoothing * mean_C)
+    part = rows.part
+    if part.soft_M is not None and part.top_M is not None and part.is_soft_M is not None:
+        of_soft_M = rest_C[rows.numbers] + (top_C[rows.numbers] - part.top_M) - part.soft_M.detach()
+        of_soft_M = of_soft_M.where(part.is_soft_M, losses_C[rows.numbers])
+        losses_C = losses_C.index_put((rows.numbers,), of_soft_M)
+    losses_C = losses_C if rows.counted is None else losses_C.masked_fill(~rows.counted, 0.0)
+    return weighted(losses_C, rows.weights)
 
 
-def excess_losses(rows: Rows, lse_N: Tensor) -> Tensor | None:
+def excess_losses(rows: Rows, lse_2N: Tensor) -> Tensor | None:
     """(M,): text cost + Σ_k p_k c_k; None without such a term."""
     part = rows.part
     if part.excess_MK is None or part.text_M is None:
         return None
-    mass_MK = (rows.logits_MK - lse_N[rows.numbers].unsqueeze(-1)).exp()
-    return part.text_M + (mass_MK * part.excess_MK).masked_fill(part.excess_MK == 0, 0.0).sum(-1)
+    return part.text_M + (_likely(rows, lse_2N) * part.excess_MK).masked_fill(part.excess_MK == 0, 0.0).sum(-1)
+
+
+def _likely(rows: Rows, lse_2N: Tensor) -> Tensor:
+    """(M, K): the probabilities of the number tokens."""
+    top_M1, rest_M1 = lse_2N[:, rows.numbers].unsqueeze(-1)
+    return (rows.logits_MK - top_M1 - rest_M1).exp()
+
+
+def _mean_less(logits_CV: Tensor, target_C: Tensor, rows: Rows) -> Tensor | None:
+    """(C,): the mean of all logits less the label's, a few rows at a time; None without smoothing."""
+    if not rows.smoothing:
+        return None
+    length = rows.chunk_length(logits_CV.shape[-1])
+    chunks = zip(logits_CV.split(length), target_C.unsqueeze(-1).split(length), strict=True)
+    return torch.cat([(logits_BV.to(target_B1.dtype) - target_B1).mean(-1) for logits_BV, target_B1 in chunks])
 
 
 def _clear(out_BV: Tensor, ignored_B: Tensor) -> None:

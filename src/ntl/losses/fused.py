@@ -12,29 +12,33 @@ from torch.autograd.function import once_differentiable
 
 from ntl.losses.chunks import Rows, excess_losses, kept_type, to_gradient, without_gradient
 from ntl.losses.plan import Problem, Scales
+from ntl.losses.rows import weighted
 
-# (logits (N, V), rows, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (N,).
+# (logits (N, V), rows, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (2, N) in two parts.
 Pass = Callable[[Tensor, Rows, bool], tuple[Tensor, Tensor, Tensor]]
 
 
 def rows_to_pass(problem: Problem, scales: Scales, *, gradient: bool) -> Rows:
     """What a pass over the rows is told; ``scales`` () each."""
     part, ids = problem.part(scales, gradient=gradient), problem.number_vocab.token_ids
-    return Rows(problem.labels_N, problem.counted_N, problem.where.flat, ids, problem.logits_MK, part, scales)
+    smoothing, weights = problem.terms.smoothing, problem.weights_N
+    where, logits_MK = problem.where.flat, problem.logits_MK
+    return Rows(problem.labels_N, problem.counted_N, where, ids, logits_MK, part, scales, smoothing, weights)
 
 
-def number_losses(rows: Rows, lse_N: Tensor) -> Tensor:
-    """(M,): all number terms of each row, lse_N being the log-sum-exps of all rows."""
-    of_vocabulary = excess_losses(rows, lse_N)
-    return rows.part.losses_M if of_vocabulary is None else rows.part.losses_M + of_vocabulary
+def number_losses(rows: Rows, lse_2N: Tensor) -> Tensor:
+    """(M,): all number terms of each row, weighted; lse_2N, the log-sum-exps of all rows."""
+    of_vocabulary = excess_losses(rows, lse_2N)
+    losses_M = rows.part.losses_M if of_vocabulary is None else rows.part.losses_M + of_vocabulary
+    return weighted(losses_M, None if rows.weights is None else rows.weights[rows.numbers])
 
 
 def losses_alone(problem: Problem, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """(N,) base losses and (M,) number losses, without gradients."""
+    """(N,) base losses and (M,) number losses, weighted, without gradients."""
     one = torch.ones((), dtype=problem.logits_MK.dtype, device=logits_NV.device)
     rows = rows_to_pass(problem, Scales(one, one), gradient=False)
-    base_N, lse_N = without_gradient(logits_NV, rows)
-    return base_N, number_losses(rows, lse_N)
+    base_N, lse_2N = without_gradient(logits_NV, rows)
+    return base_N, number_losses(rows, lse_2N)
 
 
 class FusedTotal(torch.autograd.Function):
@@ -45,8 +49,8 @@ class FusedTotal(torch.autograd.Function):
         ctx: Any, logits_NV: Tensor, problem: Problem, scales: Scales, inplace: bool, run: Pass
     ) -> tuple[Tensor, ...]:
         rows = rows_to_pass(problem, scales, gradient=True)
-        buffer_NV, base_N, lse_N = run(logits_NV, rows, inplace)
-        number_M = number_losses(rows, lse_N)
+        buffer_NV, base_N, lse_2N = run(logits_NV, rows, inplace)
+        number_M = number_losses(rows, lse_2N)
         ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
         if inplace:
             ctx.buffer = buffer_NV
@@ -75,10 +79,10 @@ class FusedEach(torch.autograd.Function):
     def forward(ctx: Any, logits_NV: Tensor, problem: Problem, weight: Tensor, run: Pass) -> tuple[Tensor, ...]:
         scales = Scales(torch.ones_like(weight), weight)
         rows = rows_to_pass(problem, scales, gradient=False)
-        buffer_NV, base_N, lse_N = run(logits_NV, rows, False)
+        buffer_NV, base_N, lse_2N = run(logits_NV, rows, False)
         ctx.save_for_backward(buffer_NV)
         ctx.problem, ctx.weight, ctx.dtype = problem, weight, logits_NV.dtype
-        number_M = number_losses(rows, lse_N)
+        number_M = number_losses(rows, lse_2N)
         total_N = base_N.index_add(0, problem.where.flat, weight * number_M)
         ctx.mark_non_differentiable(base_N, number_M)
         return total_N, base_N, number_M
@@ -96,7 +100,7 @@ class FusedEach(torch.autograd.Function):
 
 
 def chunked_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient (N, V), the base losses (N,) and the log-sum-exps (N,)."""
+    """The gradient (N, V), the base losses (N,) and the log-sum-exps (2, N)."""
     buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept_type(logits_NV))
     return buffer_NV, *to_gradient(logits_NV, buffer_NV, rows)
 

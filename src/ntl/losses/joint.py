@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntl.losses.fused import FusedEach, FusedTotal, Pass, chunked_pass, losses_alone
 from ntl.losses.plan import Scales, problem_of_logits
-from ntl.losses.rows import Reduction, aligned, check_width, count_labels
+from ntl.losses.rows import Reduction, aligned, check_width, checked_weights, count_labels, weighted
 from ntl.losses.terms import Terms
 from ntl.numbers import NumberVocabulary
 
@@ -46,6 +46,7 @@ def ce_ntl(
     reduction: Reduction = "mean",
     base_count: Tensor | float | None = None,
     number_count: Tensor | float | None = None,
+    loss_weights: Tensor | None = None,
     implementation: Implementation = "auto",
     inplace: bool = False,
     **options: Any,
@@ -61,13 +62,17 @@ def ce_ntl(
             labels (numbers, for number_level), or by the counts given; "sum" by nothing; "none" is
             base + weight × number (...) at each position.
         base_count, number_count: denominators in place of this batch's own, such as those of a whole optimizer step.
+        loss_weights: (...), finite and not negative, one for each label: it multiplies both losses of that position,
+            and in the denominators it takes the place of 1. "mean" is thus Σ w·CE / Σ w over labelled tokens + weight ×
+            Σ w·NTL / Σ w over number labels; denominators that are given stay as they are. It gets no gradient. The
+            weight of a number, for number_level, is that of its last digit.
         implementation: "reference" calls the functions of this package one by one; "fused" needs one buffer of the
             logits' size, gradient included; "triton" is the same in one kernel on a GPU where there is a gradient, and
             not yet measured; "auto" takes what was measured to be fastest. All of them give the same numbers but for
             rounding.
         inplace: write the gradient over the logits, which nothing may read afterwards; one backward only.
         options: of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost (was_vocab),
-            delta (huber), point_id (number_level).
+            delta (huber), point_id (number_level); and label_smoothing (CE).
 
     Raises:
         ValueError: An unknown kind, option or implementation; shapes that do not fit; inplace where it cannot be.
@@ -81,6 +86,7 @@ def ce_ntl(
         ignore_index=ignore_index,
         reduction=reduction,
         counts=(base_count, number_count),
+        loss_weights=loss_weights,
         implementation=implementation,
         inplace=inplace,
     )
@@ -95,6 +101,7 @@ def joint_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
     counts: tuple[Tensor | float | None, Tensor | float | None] = (None, None),
+    loss_weights: Tensor | None = None,
     implementation: Implementation = "auto",
     inplace: bool = False,
 ) -> JointLoss:
@@ -106,13 +113,14 @@ def joint_loss(
     chosen = _choose(implementation, terms, logits, inplace)
     if inplace:
         _check_inplace(chosen, logits, reduction)
-    denominators = denominators_of(terms, labels_, number_vocab, ignore_index, counts)
+    weights = checked_weights(loss_weights, logits, labels, ignore_index)
+    denominators = denominators_of(terms, labels_, number_vocab, ignore_index, counts, weights)
     scales = scales_of(terms, logits_, denominators, reduction)
     if chosen == "reference":
-        return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators)
+        return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators, weights)
     run = _triton_pass(logits) if chosen == "triton" else chunked_pass
     logits_NV = logits_.reshape(-1, logits_.shape[-1])
-    problem = problem_of_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index)
+    problem = problem_of_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index, weights)
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
     if reduction == "none":
         if with_gradient:
@@ -176,13 +184,18 @@ def denominators_of(
     number_vocab: NumberVocabulary,
     ignore_index: int,
     counts: tuple[Tensor | float | None, Tensor | float | None],
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What the two sums are divided by, () each: ``counts`` where they are given, else those of the labels."""
+    """What the two sums are divided by, () each: ``counts`` where they are given, else those of the labels, or the sums
+    of their weights, which are 0 where a label is ignored.
+    """
     base, number = counts
-    return (
-        count_labels(labels, ignore_index=ignore_index) if base is None else torch.as_tensor(base),
-        terms.counted(labels, number_vocab, ignore_index).sum() if number is None else torch.as_tensor(number),
-    )
+    if base is None:
+        base = count_labels(labels, ignore_index=ignore_index) if weights is None else weights.sum()
+    if number is None:
+        counted = terms.counted(labels, number_vocab, ignore_index)
+        number = counted.sum() if weights is None else (weights.view_as(labels) * counted).sum()
+    return torch.as_tensor(base), torch.as_tensor(number)
 
 
 def scales_of(terms: Terms, logits: Tensor, denominators: tuple[Tensor, Tensor], reduction: str) -> Scales:
@@ -191,7 +204,8 @@ def scales_of(terms: Terms, logits: Tensor, denominators: tuple[Tensor, Tensor],
     one = torch.ones((), dtype=dtype, device=logits.device)
     if reduction != "mean":
         return Scales(one, one * terms.weight)
-    base, number = (count.to(logits.device).clamp(min=1).to(dtype) for count in denominators)
+    counts = (count.to(logits.device) for count in denominators)
+    base, number = (count.where(count > 0, 1).to(dtype) for count in counts)  # a sum of weights may be below 1
     return Scales(one / base, terms.weight / number)
 
 
@@ -204,12 +218,17 @@ def _reference(
     reduction: Reduction,
     scales: Scales,
     denominators: tuple[Tensor, Tensor],
+    weights: Tensor | None,
 ) -> JointLoss:
-    how: Reduction = "none" if reduction == "none" else "sum"
+    how: Reduction = "none" if reduction == "none" or weights is not None else "sum"
     base = terms.base(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
     number = torch.zeros_like(base)
     for loss in terms.numbers:
         number = number + loss(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
+    if weights is not None:
+        base, number = weighted(base, weights), weighted(number, weights)
+        if reduction != "none":
+            base, number = base.sum(), number.sum()
     parts = (base.detach().sum(), number.detach().sum())
     return JointLoss(
         scales.base * base + scales.number * number,

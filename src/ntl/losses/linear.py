@@ -15,7 +15,7 @@ from ntl.losses.chunks import Rows, to_gradient, without_gradient
 from ntl.losses.fused import number_losses, rows_to_pass
 from ntl.losses.joint import JointLoss, SumCount, denominators_of, is_faster, joint_loss, scales_of
 from ntl.losses.plan import NumberPositions, Problem, Scales, check_labels
-from ntl.losses.rows import Reduction, check_width, is_number, number_index, reduce, rows_of, upcast
+from ntl.losses.rows import Reduction, check_width, checked_weights, is_number, number_index, reduce, rows_of, upcast
 from ntl.losses.terms import Terms
 from ntl.losses.wasserstein import was_rows
 from ntl.numbers import NumberVocabulary
@@ -56,6 +56,7 @@ def linear_ce_ntl(
     reduction: Reduction = "mean",
     base_count: Tensor | float | None = None,
     number_count: Tensor | float | None = None,
+    loss_weights: Tensor | None = None,
     implementation: Implementation = "auto",
     **options: Any,
 ) -> JointLoss:
@@ -85,6 +86,7 @@ def linear_ce_ntl(
         ignore_index=ignore_index,
         reduction=reduction,
         counts=(base_count, number_count),
+        loss_weights=loss_weights,
         implementation=implementation,
     )
 
@@ -99,6 +101,7 @@ def linear_joint_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
     counts: tuple[Tensor | float | None, Tensor | float | None] = (None, None),
+    loss_weights: Tensor | None = None,
     implementation: Implementation = "auto",
 ) -> JointLoss:
     """`linear_ce_ntl` of terms and a head that are made already."""
@@ -113,18 +116,19 @@ def linear_joint_loss(
         raise ValueError("implementation='fused' needs a reduction to one number and this package's own losses")
     faster = is_faster(hidden_states.device, len(head.weight)) and terms.knows and reduction != "none"
     if implementation == "reference" or (implementation == "auto" and not faster):
-        how = {"ignore_index": ignore_index, "reduction": reduction, "counts": counts, "implementation": "reference"}
-        return joint_loss(terms, head.logits(hidden_states), labels, number_vocab, **how)
+        how = {"ignore_index": ignore_index, "reduction": reduction, "counts": counts, "loss_weights": loss_weights}
+        logits = head.logits(hidden_states)
+        return joint_loss(terms, logits, labels, number_vocab, implementation="reference", **how)
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
     check_width(head.weight[:, 0], number_vocab)
     hidden_states, head = _in_autocast_type(hidden_states, head)
+    weights = checked_weights(loss_weights, hidden_states, labels, ignore_index)
     labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
-    denominators = denominators_of(terms, labels, number_vocab, ignore_index, counts)
+    denominators = denominators_of(terms, labels, number_vocab, ignore_index, counts, weights)
     scales = scales_of(terms, hidden_states, denominators, reduction)
-    hidden_ND, problem = _problem(
-        terms, hidden_states.reshape(-1, hidden_states.shape[-1]), head, labels, number_vocab, ignore_index
-    )
+    hidden = hidden_states.reshape(-1, hidden_states.shape[-1])
+    hidden_ND, problem = _problem(terms, hidden, head, labels, number_vocab, ignore_index, weights)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         total, base_sum, number_sum = _LinearTotal.apply(
             hidden_ND, head.weight, head.bias, head.scale, head.cap, problem, scales, torch.is_grad_enabled()
@@ -153,7 +157,13 @@ def _in_autocast_type(hidden_states: Tensor, head: Head) -> tuple[Tensor, Head]:
 
 
 def _problem(
-    terms: Terms, hidden: Tensor, head: Head, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
+    terms: Terms,
+    hidden: Tensor,
+    head: Head,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    ignore_index: int,
+    weights: Tensor | None,
 ) -> tuple[Tensor, Problem]:
     """The rows that count, (N, D) with their graph, and what is to be computed on them."""
     counted = labels != ignore_index
@@ -171,7 +181,8 @@ def _problem(
     with torch.no_grad():
         logits_MK = head.logits(hidden_ND[at_M], number_vocab.token_ids)
     where = NumberPositions(index, counts_M, at_M)
-    return hidden_ND, Problem(terms, number_vocab, labels, labels_N, None, where, logits_MK)
+    weights_N = None if weights is None else weights.flatten()[kept_N]
+    return hidden_ND, Problem(terms, number_vocab, labels, labels_N, None, where, logits_MK, weights_N)
 
 
 class _LinearTotal(torch.autograd.Function):
@@ -196,17 +207,17 @@ class _LinearTotal(torch.autograd.Function):
         wanted = [with_gradient and wants for wants in ctx.needs_input_grad[:3]]
         rows = rows_to_pass(problem, scales, gradient=any(wanted))
         gradients = _Gradients(hidden_ND, head, wanted)
-        base_N, lse_N = (scales.base.new_zeros(len(hidden_ND)) for _ in range(2))
+        base_N, lse_2N = scales.base.new_zeros(len(hidden_ND)), scales.base.new_zeros(2, len(hidden_ND))
         step = max(64, weight_VD.shape[1])  # then a chunk of logits is as large as the weight
         for start in range(0, len(hidden_ND), step):
             stop = min(start + step, len(hidden_ND))
             chunk = slice(start, stop)
             logits_CV = head.logits(hidden_ND[chunk])
-            base_N[chunk], lse_N[chunk] = _losses(logits_CV, rows.between(start, stop), head.cap, any(wanted))
+            base_N[chunk], lse_2N[:, chunk] = _losses(logits_CV, rows.between(start, stop), head.cap, any(wanted))
             if any(wanted):
                 gradients.add(logits_CV, chunk)
             del logits_CV  # before the next chunk's are made
-        number_M = number_losses(rows, lse_N)
+        number_M = number_losses(rows, lse_2N)
         ctx.save_for_backward(*gradients.done())
         base_sum, number_sum = base_N.sum(), number_M.sum()
         ctx.mark_non_differentiable(base_sum, number_sum)
@@ -224,20 +235,20 @@ class _LinearTotal(torch.autograd.Function):
 
 
 def _losses(logits_CV: Tensor, rows: Rows, cap: float | None, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """(C,) each, base losses and log-sum-exps; ``logits_CV`` become the gradient before the cap."""
+    """(C,) and (2, C), base losses and log-sum-exps; ``logits_CV`` become the gradient before the cap."""
     if not with_gradient:
         return without_gradient(logits_CV, rows)
     if cap is None:
         return to_gradient(logits_CV, logits_CV, rows)
-    base_C, lse_C = (logits_CV.new_empty(len(logits_CV)) for _ in range(2))
+    base_C, lse_2C = logits_CV.new_empty(len(logits_CV)), logits_CV.new_empty(2, len(logits_CV))
     length = rows.chunk_length(logits_CV.shape[-1])  # a slope as large as all of them would double the memory
     for start in range(0, len(logits_CV), length):
         here = slice(start, min(start + length, len(logits_CV)))
         part_CV = logits_CV[here]
         slope_CV = 1 - (part_CV / cap).square()
-        base_C[here], lse_C[here] = to_gradient(part_CV, part_CV, rows.between(here.start, here.stop))
+        base_C[here], lse_2C[:, here] = to_gradient(part_CV, part_CV, rows.between(here.start, here.stop))
         part_CV.mul_(slope_CV)
-    return base_C, lse_C
+    return base_C, lse_2C
 
 
 class _Gradients:

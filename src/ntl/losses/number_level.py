@@ -44,14 +44,15 @@ def count_numbers(
 ) -> Tensor:
     """The number of runs of number labels in labels (..., T), () int64: the denominator of `ntl_number_level`."""
     labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
-    return first_digits(labels, number_vocab, ignore_index, point_id=point_id).sum()
+    return last_digits(labels, number_vocab, ignore_index, point_id=point_id).sum()
 
 
-def first_digits(
+def last_digits(
     labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, *, point_id: int | None = None
 ) -> Tensor:
-    """(..., T) bool: where a number begins in labels (..., T)."""
-    return _first(*_parts(labels, is_number(labels, number_vocab, ignore_index), point_id))
+    """(..., T) bool: where a number ends in labels (..., T), which is where its loss stands."""
+    digits = is_number(labels, number_vocab, ignore_index)
+    return _last(digits, _parts(labels, digits, point_id)[0])
 
 
 def number_level_rows(rows: NumberRows, *, point_id: int | None = None) -> Tensor:
@@ -59,7 +60,7 @@ def number_level_rows(rows: NumberRows, *, point_id: int | None = None) -> Tenso
     digits = _digits(rows)
     inside, points = _parts(rows.labels, digits, point_id)
     first = _first(inside, points)
-    last = digits & ~torch.cat([inside[..., 1:], torch.zeros_like(inside[..., :1])], dim=-1)
+    last = _last(digits, inside)
     number_N = rows.at((first.flatten().cumsum(0) - 1).view_as(first)).clamp(min=0)
     place_N = rows.at(_place(digits, inside, first)).to(rows.logits_NK.dtype)
     counts_N = torch.ones_like(place_N) if rows.counts_N is None else rows.counts_N.to(place_N.dtype)
@@ -94,6 +95,11 @@ def _parts(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[Tensor
 def _first(inside: Tensor, points: Tensor) -> Tensor:
     """(..., T) bool: the first digit of each number."""
     return inside & ~points & ~torch.cat([torch.zeros_like(inside[..., :1]), inside[..., :-1]], dim=-1)
+
+
+def _last(digits: Tensor, inside: Tensor) -> Tensor:
+    """(..., T) bool: the last digit of each number."""
+    return digits & ~torch.cat([inside[..., 1:], torch.zeros_like(inside[..., :1])], dim=-1)
 
 
 def _place(digits: Tensor, inside: Tensor, first: Tensor) -> Tensor:

@@ -3,7 +3,8 @@ together.
 
 With z the number-token logits of a row, p its softmax over the vocabulary and m its log-sum-exp, every loss here is
 a · (m − target logit) + b · f(z) + b · (text cost + Σ_k p_k c_k), so that its gradient is a row of softmax times a
-scale, less one entry at the label, plus a patch at the number tokens. The patch is found by autograd on z alone.
+scale, less one entry at the label, plus a patch at the number tokens. The patch is found by autograd on z alone. Label
+smoothing takes the same from every entry besides.
 
 Shape suffixes: V vocabulary, K number tokens, N all positions, M those whose number-token logits are read.
 """
@@ -48,9 +49,10 @@ class NumberPositions:
 class NumberPart:
     """All that the number rows add.
 
-    losses_M: the number terms' losses that the number-token logits give, without ``scales``
-    soft_M: Σ_k g_k z_k, the target logit of a soft target, and ``is_soft`` which rows have one; None without
-    patch_MK: their gradient with respect to the number-token logits, with ``scales``; None without one
+    losses_M: the number terms' losses that the number-token logits give, without ``scales`` and weights
+    soft_M: Σ_k g_k (z_k − top), the target logit of a soft target less the largest, ``top_M``: apart, as float32 holds
+        three decimals of 30,000; and ``is_soft`` which rows have one; None without
+    patch_MK: their gradient with respect to the number-token logits, with ``scales`` and weights; None without one
     excess_MK: c, beyond a text token's cost, 0 where there is no number; None without such a term
     text_M: a text token's cost, 0 where there is no number
     """
@@ -61,6 +63,7 @@ class NumberPart:
     patch_MK: Tensor | None
     excess_MK: Tensor | None
     text_M: Tensor | None
+    top_M: Tensor | None = None
 
     def rows(self, which: slice) -> "NumberPart":
         """Those of the M rows alone."""
@@ -75,6 +78,7 @@ class Problem:
     labels_N: (N,), a token id at every row that counts, any valid one elsewhere
     counted_N: (N,) bool, None where all do
     logits_MK: the number-token logits at ``where``, detached, in the type the losses are computed in
+    weights_N: (N,), what each row's losses are multiplied with, in the same type; None for 1
     """
 
     terms: Terms
@@ -84,10 +88,14 @@ class Problem:
     counted_N: Tensor | None
     where: NumberPositions
     logits_MK: Tensor
+    weights_N: Tensor | None = None
 
     def part(self, scales: Scales, *, gradient: bool) -> NumberPart:
         """What the number rows add; ``scales`` () or, one a row, (M,)."""
         where, terms = self.where, self.terms
+        if self.weights_N is not None:
+            weights_M = self.weights_N[where.flat]
+            scales = Scales(scales.base * weights_M, scales.number * weights_M)
         with torch.enable_grad():
             leaf_MK = self.logits_MK.detach().requires_grad_(gradient)
             rows = rows_of(leaf_MK, self.labels, self.number_vocab, where.index, where.counts)
@@ -97,11 +105,14 @@ class Problem:
             if where.counts is not None:
                 losses_M = losses_M.where(where.counts, 0.0)
             objective = (losses_M * scales.number).sum()
-            soft_M = is_soft_M = None
+            soft_M = top_M = is_soft_M = None
             if terms.soft_target is not None:
                 target_MK = terms.soft_target(rows)
                 # Far from the label the target underflows to 0, and 0 · -inf must be 0.
-                soft_M = (target_MK * leaf_MK.masked_fill(target_MK == 0, 0.0)).sum(-1)
+                top_M = leaf_MK.detach().amax(-1)
+                top_M = top_M.masked_fill(top_M.isinf(), 0.0)
+                less_MK = leaf_MK - top_M.unsqueeze(-1)
+                soft_M = (target_MK * less_MK.masked_fill(target_MK == 0, 0.0)).sum(-1)
                 is_soft_M = torch.ones_like(losses_M, dtype=torch.bool) if where.counts is None else where.counts
                 objective = objective - (soft_M.where(is_soft_M, 0.0) * scales.base).sum()
             patch_MK = torch.autograd.grad(objective, leaf_MK)[0] if objective.requires_grad else None
@@ -113,13 +124,18 @@ class Problem:
         if excess_MK is not None and text_M is not None and where.counts is not None:
             excess_MK = excess_MK * where.counts.unsqueeze(-1)
             text_M = text_M * where.counts
-        return NumberPart(losses_M.detach(), soft_M, is_soft_M, patch_MK, excess_MK, text_M)
+        return NumberPart(losses_M.detach(), soft_M, is_soft_M, patch_MK, excess_MK, text_M, top_M)
 
 
 def problem_of_logits(
-    terms: Terms, logits_NV: Tensor, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
+    terms: Terms,
+    logits_NV: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    ignore_index: int,
+    weights: Tensor | None = None,
 ) -> Problem:
-    """Of detached logits. IndexError, on a CPU, for a label that is no token."""
+    """Of detached logits; ``weights`` (...). IndexError, on a CPU, for a label that is no token."""
     counted_N = (labels != ignore_index).flatten()
     every = labels.device.type == "cpu" and bool(counted_N.all())
     labels_N = labels.flatten() if every else labels.flatten().where(counted_N, 0)
@@ -127,7 +143,9 @@ def problem_of_logits(
     where = NumberPositions.of(labels, number_vocab, ignore_index)
     ids = number_vocab.token_ids
     logits_MK = logits_NV.index_select(-1, ids) if where.index is None else logits_NV[where.flat.unsqueeze(-1), ids]
-    return Problem(terms, number_vocab, labels, labels_N, None if every else counted_N, where, upcast(logits_MK))
+    counted = None if every else counted_N
+    weights_N = None if weights is None else weights.flatten()
+    return Problem(terms, number_vocab, labels, labels_N, counted, where, upcast(logits_MK), weights_N)
 
 
 def check_labels(labels_N: Tensor, width: int) -> None:

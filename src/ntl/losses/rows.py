@@ -111,11 +111,27 @@ def rows_of(
 
 
 def check_width(logits: Tensor, number_vocab: NumberVocabulary) -> None:
-    """Raises ValueError for logits (..., V) too narrow to hold every number token."""
-    if logits.shape[-1] < number_vocab.min_logits:
+    """For logits (..., V): TypeError where number_vocab is none, ValueError where it was not made for that width."""
+    check_vocabulary(number_vocab)
+    width, said = logits.shape[-1], number_vocab.vocab_size
+    if said is not None and width != said:
         raise ValueError(
-            f"logits have width {logits.shape[-1]}, but the largest number-token id is {number_vocab.min_logits - 1}: "
+            f"logits have width {width}, but the number vocabulary was made with vocab_size={said}: "
+            f"make it with vocab_size={width}, from the tokenizer the model was trained with"
+        )
+    if width < number_vocab.min_logits:
+        raise ValueError(
+            f"logits have width {width}, but the largest number-token id is {number_vocab.min_logits - 1}: "
             "build the NumberVocabulary from the tokenizer the model was trained with, or resize the model's embedding"
+        )
+
+
+def check_vocabulary(number_vocab: object) -> None:
+    """Raises TypeError for anything but a NumberVocabulary."""
+    if not isinstance(number_vocab, NumberVocabulary):
+        raise TypeError(
+            f"number_vocab must be a NumberVocabulary, not a {type(number_vocab).__name__}: "
+            "NumberVocabulary.from_tokenizer(tokenizer) makes it, NumberTokenLoss.from_tokenizer(tokenizer, ...) a loss"
         )
 
 
@@ -133,6 +149,30 @@ def count_labels(labels: Tensor, number_vocab: NumberVocabulary | None = None, *
 def count_number_labels(labels: Tensor, number_vocab: NumberVocabulary, *, ignore_index: int = -100) -> Tensor:
     """The number of number labels in labels (...), () int64: the denominator of the number losses."""
     return is_number(labels, number_vocab, ignore_index).sum()
+
+
+def checked_weights(weights: Tensor | None, logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor | None:
+    """One of loss_weights for each of labels (...), 0 where it is ignored, in the type the losses are computed in.
+
+    ValueError for another shape, and for one that is negative or not finite; that on a CPU alone, as a GPU would have
+    to be waited for.
+    """
+    if weights is None:
+        return None
+    if weights.shape != labels.shape:
+        raise ValueError(f"loss_weights must have labels' shape {tuple(labels.shape)}, not {tuple(weights.shape)}")
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    weights = weights.detach().to(logits.device, dtype).where(labels != ignore_index, 0.0)
+    if weights.device.type == "cpu" and not torch.compiler.is_compiling():
+        wrong = ~(weights.isfinite() & (weights >= 0))
+        if wrong.any():
+            raise ValueError(f"loss_weights must be finite and not negative, not {weights[wrong][0].item()}")
+    return weights
+
+
+def weighted(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """losses × weights, (...) each; a weight of 0 also takes away an infinite loss."""
+    return losses if weights is None else losses.masked_fill(weights == 0, 0.0) * weights
 
 
 def reduce(

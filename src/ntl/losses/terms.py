@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ntl.losses.categorical import cross_entropy, digit_cross_entropy, digit_cross_entropy_rows
+from ntl.losses.categorical import check_smoothing, cross_entropy, digit_cross_entropy, digit_cross_entropy_rows
 from ntl.losses.cdf import crps_rows, ntl_crps, ntl_was_cdf, was_cdf_rows
 from ntl.losses.gaussian import gaussian_cross_entropy, gaussian_target
 from ntl.losses.lp import huber_rows, mae_rows, mse_rows, ntl_huber, ntl_mae, ntl_mse
-from ntl.losses.number_level import first_digits, ntl_number_level, number_level_rows
+from ntl.losses.number_level import last_digits, ntl_number_level, number_level_rows
 from ntl.losses.rows import NumberRows, is_number
 from ntl.losses.wasserstein import excess_rows, ntl_was, ntl_was_vocab, was_rows
 from ntl.numbers import NumberVocabulary
@@ -47,7 +47,7 @@ NUMBER_KINDS = {
     "digit_ce": Kind(digit_cross_entropy, rows=digit_cross_entropy_rows),
     "number_level": Kind(ntl_number_level, ("point_id",), rows=number_level_rows),
 }
-BASE_KINDS = {"ce": Kind(cross_entropy), "gce": Kind(gaussian_cross_entropy, ("sigma",))}
+BASE_KINDS = {"ce": Kind(cross_entropy, ("label_smoothing",)), "gce": Kind(gaussian_cross_entropy, ("sigma",))}
 _BY_FUNCTION = {kind.function: kind for kind in (*NUMBER_KINDS.values(), *BASE_KINDS.values())}
 
 
@@ -67,19 +67,28 @@ class Terms:
         names = kind.split("+")
         if unknown := [name for name in names if name not in NUMBER_KINDS and name not in BASE_KINDS]:
             raise ValueError(f"kind {unknown[0]!r} is none of {', '.join((*BASE_KINDS, *NUMBER_KINDS))}")
+        if not BASE_KINDS.keys() & set(names):
+            names = ["ce", *names]
         taken = {option for name in names for option in (NUMBER_KINDS | BASE_KINDS)[name].options}
         if left := sorted(set(options) - taken):
             raise ValueError(f"kind {kind!r} takes no option {left[0]!r}, only {', '.join(sorted(taken)) or 'none'}")
         bases = [name for name in names if name in BASE_KINDS]
         if len(bases) > 1:
             raise ValueError(f"kind {kind!r} has more than one base: {', '.join(bases)}")
-        base = _bound(BASE_KINDS[bases[0] if bases else "ce"], options)
+        base = _bound(BASE_KINDS[bases[0]], options)
         return cls(base, tuple(_bound(NUMBER_KINDS[name], options) for name in names if name in NUMBER_KINDS), weight)
 
     @property
     def knows(self) -> bool:
         """Whether every function is one whose gradient the fast implementations can write in one pass."""
         return all(_function(loss) in _BY_FUNCTION for loss in (self.base, *self.numbers))
+
+    @property
+    def smoothing(self) -> float:
+        """label_smoothing of the base. ValueError for one outside [0, 1)."""
+        smoothing = _options(self.base).get("label_smoothing", 0.0)
+        check_smoothing(smoothing)
+        return smoothing
 
     @property
     def soft_target(self) -> Callable[[NumberRows], Tensor] | None:
@@ -104,14 +113,14 @@ class Terms:
     @property
     def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:
         """``counted(labels, number_vocab, ignore_index)`` (...) bool, one for each that the number terms' mean is over:
-        number labels, or for number_level the first digits of numbers. ValueError for terms of both sorts.
+        number labels, or for number_level the last digits of numbers. ValueError for terms of both sorts.
         """
         whole = [loss for loss in self.numbers if _function(loss) is ntl_number_level]
         if not whole:
             return is_number
         if len(whole) < len(self.numbers):
             raise ValueError("number_level counts numbers, the other kinds count digits: they cannot be one mean")
-        return partial(first_digits, point_id=_options(whole[0]).get("point_id"))
+        return partial(last_digits, point_id=_options(whole[0]).get("point_id"))
 
 
 def _bound(kind: Kind, options: Mapping[str, Any]) -> Loss:

@@ -26,9 +26,9 @@ def triton_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, T
         logits_NV = logits_NV.contiguous()
     shape, kept = logits_NV.shape, kept_type(logits_NV)
     buffer_NV = logits_NV if inplace else torch.empty(shape, dtype=kept, device=logits_NV.device)
-    base_N, lse_N = (rows.scales.base.new_empty(len(logits_NV)) for _ in range(2))
+    base_N, lse_2N = rows.scales.base.new_empty(len(logits_NV)), rows.scales.base.new_empty(2, len(logits_NV))
     if not len(logits_NV):
-        return buffer_NV, base_N, lse_N
+        return buffer_NV, base_N, lse_2N
     part, (size, width), tokens = rows.part, logits_NV.shape, len(rows.token_ids)
     with torch.cuda.device_of(logits_NV):  # a launch goes to the current device
         row_kernel[(size,)](  # pyright: ignore[reportIndexIssue]
@@ -40,20 +40,25 @@ def triton_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, T
             _of_all_rows(part.patch_MK, rows),
             _of_all_rows(part.excess_MK, rows),
             _of_all_rows(part.soft_M, rows),
+            _of_all_rows(part.top_M, rows),
             _of_all_rows(part.is_soft_M, rows),
             rows.scales.base,
             rows.scales.number,
+            rows.weights,
+            rows.smoothing,
             base_N,
-            lse_N,
+            lse_2N[0],
+            lse_2N[1],
             width,
             tokens,
             logits_NV.stride(0),
             buffer_NV.stride(0),
             BLOCK=min(BLOCK, triton.next_power_of_2(width)),
             BLOCK_K=triton.next_power_of_2(tokens),
+            SMOOTH=rows.smoothing > 0,
             num_warps=WARPS,  # pyright: ignore[reportCallIssue] - the launcher's own
         )
-    return buffer_NV, base_N, lse_N
+    return buffer_NV, base_N, lse_2N
 
 
 def _of_all_rows(part_M: Tensor | None, rows: Rows) -> Tensor | None:
@@ -73,21 +78,27 @@ def row_kernel(
     patch,
     excess,
     soft,
+    soft_top,
     is_soft,
     base_scale,
     number_scale,
+    weights,
+    smoothing,
     base_losses,
-    log_sum_exps,
+    tops,
+    rests,
     V,
     K,
     logits_stride,
     gradient_stride,
     BLOCK: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    SMOOTH: tl.constexpr,
 ):
-    """Loss, log-sum-exp and gradient of row program_id(0); see `ntl.losses.chunks.to_gradient`, whose sums these are.
+    """Loss, both parts of the log-sum-exp and gradient of row program_id(0); see `ntl.losses.chunks.to_gradient`, whose
+    sums these are.
 
-    ``counted``, ``patch``, ``excess``, and ``soft`` with ``is_soft``, are None where there is no such thing;
+    ``counted``, ``weights``, ``patch``, ``excess``, and ``soft`` with its two, are None where there is no such thing;
     ``gradient`` may be ``logits`` itself. All is computed in float32.
     """
     row = tl.program_id(0).to(tl.int64)  # N·V may be beyond int32
@@ -99,11 +110,15 @@ def row_kernel(
                 columns = start + tl.arange(0, BLOCK)
                 tl.store(gradient + columns, tl.zeros((BLOCK,), tl.float32), mask=columns < V)
             tl.store(base_losses + row, 0.0)
-            tl.store(log_sum_exps + row, 0.0)
+            tl.store(tops + row, 0.0)
+            tl.store(rests + row, 0.0)
             return
 
+    label = tl.load(labels + row)
+    target = tl.load(logits + label, mask=(label >= 0) & (label < V), other=float("nan")).to(tl.float32)
     largest = -float("inf")
     total = 0.0
+    spread = 0.0
     for start in range(0, V, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         z = tl.load(logits + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
@@ -112,26 +127,40 @@ def row_kernel(
         shift = tl.where(now == -float("inf"), 0.0, now)
         total = total * tl.exp(largest - shift) + tl.sum(tl.exp(z - shift), 0)
         largest = now
-    lse = tl.where(largest == -float("inf"), 0.0, largest) + tl.log(total)
+        if SMOOTH:
+            spread += tl.sum(tl.where(columns < V, z - target, 0.0), 0)
+    top = tl.where(largest == -float("inf"), 0.0, largest)
+    rest = tl.log(total)
 
-    label = tl.load(labels + row)
-    target = tl.load(logits + label, mask=(label >= 0) & (label < V), other=float("nan")).to(tl.float32)
     scale = tl.load(base_scale)
+    costly = tl.load(number_scale)
+    weight = 1.0
+    if weights is not None:
+        weight = tl.load(weights + row)
+        scale *= weight
+        costly *= weight
     hot = scale
+    loss = rest + (top - target)
+    everywhere = 0.0
+    if SMOOTH:
+        everywhere = scale * (smoothing / V)
+        hot = scale * (1 - smoothing)
+        loss = tl.where(loss == float("inf"), loss, loss - smoothing * (spread / V))
     if soft is not None:
         replaced = tl.load(is_soft + row) != 0
-        target = tl.where(replaced, tl.load(soft + row), target)
+        loss = tl.where(replaced, rest + (top - tl.load(soft_top + row)) - tl.load(soft + row), loss)
         hot = tl.where(replaced, 0.0, hot)
-    tl.store(base_losses + row, lse - target)
-    tl.store(log_sum_exps + row, lse)
+    tl.store(base_losses + row, tl.where(weight == 0, 0.0, loss * weight))
+    tl.store(tops + row, top)
+    tl.store(rests + row, rest)
 
     # The number tokens' entries are computed apart, not added to what was stored: that may be of a half type.
     k = tl.arange(0, BLOCK_K)
     ids = tl.load(token_ids + k, mask=k < K, other=0)
-    p = tl.exp(tl.load(logits + ids, mask=k < K, other=-float("inf")).to(tl.float32) - lse)
+    p = tl.exp(tl.load(logits + ids, mask=k < K, other=-float("inf")).to(tl.float32) - top - rest)
     more = tl.zeros((BLOCK_K,), tl.float32)
     if excess is not None:
-        costs = tl.load(excess + row * K + k, mask=k < K, other=0.0) * tl.load(number_scale)
+        costs = tl.load(excess + row * K + k, mask=k < K, other=0.0) * costly
         more += p * costs
         scale -= tl.sum(more, 0)
     if patch is not None:
@@ -141,7 +170,7 @@ def row_kernel(
     for start in range(0, V, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         z = tl.load(logits + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
-        out = tl.exp(z - lse) * scale - tl.where(columns == label, hot, 0.0)
+        out = tl.exp(z - top - rest) * scale - tl.where(columns == label, hot, 0.0) - everywhere
         tl.store(gradient + columns, out, mask=columns < V)
     tl.debug_barrier()  # the row is written before its number tokens are written again
-    tl.store(gradient + ids, p * scale - tl.where(ids == label, hot, 0.0) + more, mask=k < K)
+    tl.store(gradient + ids, p * scale - tl.where(ids == label, hot, 0.0) - everywhere + more, mask=k < K)

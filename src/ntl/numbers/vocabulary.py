@@ -5,14 +5,25 @@ Shape suffixes: V vocabulary, K number tokens.
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from ntl.numbers.places import find_place_tokens
+
 _DIGITS = frozenset("0123456789")
+# What a tokenizer is asked to write: short and long numbers, alone, behind a space and in a sentence.
+_SAMPLES = ("7", "12", " 374", "2024", "It takes 15 of 860 steps.", "90536")
+# A byte that has no token of its own, unless it is a digit.
+_OTHER_BYTE = re.compile("<0x(?!3[0-9])[0-9A-Fa-f]{2}>")
+_REMEDY = (
+    "load the tokenizer with ntl.tokenizers.load_tokenizer, which makes each digit a token of its own, "
+    "or say digits_only=False"
+)
 _WORD_START = re.compile("[▁Ġ ]")
 _NUMBER_TOKEN = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
@@ -25,12 +36,14 @@ class NumberVocabulary:
     token_ids: (K,) int64, the number tokens, ascending
     token_values: (K,) float32, their values
     min_logits: the least width of logits that hold every number token, the largest number-token id + 1
+    vocab_size: the width that logits must have, None where only the least is known
     """
 
     values: Tensor
     token_ids: Tensor
     token_values: Tensor
     min_logits: int
+    vocab_size: int | None = None
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, *, digits_only: bool = True, vocab_size: int | None = None) -> Self:
@@ -38,10 +51,25 @@ class NumberVocabulary:
 
         digits_only: the bare "0" ... "9" alone. Else every token that is `[+-]?[0-9]+(\\.[0-9]*)?` in ASCII once a
             word-start mark ("▁", "Ġ", or a space) is stripped.
-        vocab_size: V, the width of the model's logits where it is padded beyond the tokenizer; default: largest id + 1.
+        vocab_size: V, the width of the model's logits where it is padded beyond the tokenizer: logits of another width
+            are refused. Default: largest id + 1, or wider.
 
-        Raises ValueError for a vocabulary without number tokens and a vocab_size that does not hold every id.
+        Where a tokenizer has tokens ``_d_e_`` of the Regression Transformer, these alone are its number tokens, and the
+        value of each is its digit d, whatever its place e (original code: ``ignore_order=True``).
+
+        A tokenizer with `encode` is asked to write some numbers. Warns where not all ten digits are tokens, and where
+        digits_only=False leaves out tokens that numbers are written with.
+
+        Raises:
+            TypeError: No tokenizer.
+            ValueError: A vocabulary without number tokens; a tokenizer that does not write numbers digit by digit, with
+                digits_only; a vocab_size that does not hold every id.
         """
+        if not hasattr(tokenizer, "get_vocab"):
+            raise TypeError(
+                f"{_named(tokenizer)} is no tokenizer: give an object with get_vocab(), such as that of "
+                "ntl.tokenizers.load_tokenizer(folder_or_hub_id)"
+            )
         vocab: dict[str, int] = tokenizer.get_vocab()
         needed = max(vocab.values(), default=-1) + 1
         if vocab_size is not None and vocab_size < needed:
@@ -50,10 +78,18 @@ class NumberVocabulary:
                 f"resize the model's embedding to at least {needed}, or leave vocab_size out"
             )
         numbers = [math.nan] * (needed if vocab_size is None else vocab_size)
-        for token, token_id in vocab.items():
-            numbers[token_id] = _token_value(token, digits_only)
+        places = find_place_tokens(vocab)
+        if places:
+            for token_id, (digit, _) in places.items():
+                numbers[token_id] = digit
+        else:
+            for token, token_id in vocab.items():
+                numbers[token_id] = _token_value(token, digits_only)
         values = torch.tensor(numbers, dtype=torch.float32)
-        return cls.from_values(values.masked_fill(values.isinf(), math.nan))
+        found = replace(cls.from_values(values.masked_fill(values.isinf(), math.nan)), vocab_size=vocab_size)
+        if not places:
+            _check_writing(tokenizer, vocab, set(found.token_ids.tolist()), digits_only)
+        return found
 
     @classmethod
     def from_values(cls, values: Tensor | Sequence[float]) -> Self:
@@ -77,7 +113,46 @@ class NumberVocabulary:
     def to(self, device: torch.device | str) -> Self:
         """The same vocabulary with its tensors on `device`."""
         values, token_ids, token_values = (t.to(device) for t in (self.values, self.token_ids, self.token_values))
-        return type(self)(values, token_ids, token_values, self.min_logits)
+        return replace(self, values=values, token_ids=token_ids, token_values=token_values)
+
+
+def _named(value: Any) -> str:
+    return f"{value!r}, a str," if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], digits_only: bool) -> None:
+    """ValueError, or a warning, where numbers are written with other tokens than ``numbers``."""
+    encode = getattr(tokenizer, "encode", None)
+    if encode is not None:
+        written = [_ids(encode(sample)) for sample in _SAMPLES]
+        used = {token_id for ids in written for token_id in ids}
+        token_of = {token_id: token for token, token_id in vocab.items() if token_id in used}
+        missed = {i for i, token in token_of.items() if i not in numbers and _DIGITS & {*_OTHER_BYTE.sub("", token)}}
+        example = next((k for k, ids in enumerate(written) if missed & {*ids} or not used & numbers), None)
+        if example is not None:
+            tokens = " ".join(token_of.get(i, f"<id {i}>") for i in written[example])
+            fault = f"the tokenizer writes {_SAMPLES[example].strip()!r} as {tokens!r}: "
+            if digits_only:
+                raise ValueError(f"{fault}digits_only=True counts the ten bare digits alone; {_REMEDY}")
+            if not used & numbers:
+                raise ValueError(f"{fault}no number token of its vocabulary is among them; take another tokenizer")
+            left_out = " ".join(sorted(token_of[i] for i in missed))
+            warnings.warn(
+                f"{fault}{left_out!r} are no number tokens, so that the number loss leaves them out; "
+                "ntl.tokenizers.load_tokenizer makes each digit a token of its own",
+                stacklevel=3,
+            )
+    if digits_only and (absent := sorted(_DIGITS - vocab.keys())):
+        warnings.warn(
+            f"the tokenizer has no token {', '.join(absent)}, so that the number loss leaves these digits out; take "
+            "one that has all ten, or say digits_only=False where it writes them in longer tokens",
+            stacklevel=3,
+        )
+
+
+def _ids(encoding: Any) -> list[int]:
+    """Of what ``encode`` of transformers or of tokenizers returns."""
+    return list(getattr(encoding, "ids", encoding))
 
 
 def _token_value(token: str, digits_only: bool) -> float:

@@ -123,8 +123,12 @@ class Session:
         # A number head predicts values: its tokenizer need not have a number token.
         if self.config.model.head != "lm":
             return None
-        digits_only = self.config.tokenizer.digits_only
-        return number_vocabulary(self.tokenizer, digits_only=digits_only, vocab_size=embedding_rows(self.model))
+        config = self.config.tokenizer
+        try:
+            rows = embedding_rows(self.model)
+            return number_vocabulary(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
+        except ValueError as error:
+            raise UserError(f"tokenizer={config.name}: {error}") from None
 
     def objective(self) -> torch.nn.Module:
         """The module that computes the loss inside its forward."""

@@ -1,0 +1,179 @@
+"""What is told when a loss is made, in place of a training that does something else."""
+
+import math
+import re
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from loss_cases import DIGITS
+
+from ntl import NumberTokenLoss
+from ntl.losses import ntl_was, squashed_cost
+from ntl.numbers import NumberVocabulary
+
+
+class Wide:
+    """As GPT-2's: one token is worth 66,666,666."""
+
+    def get_vocab(self) -> dict[str, int]:
+        return {"a": 10, **{str(digit): digit for digit in range(10)}, "Ġ2024": 11, "66666666": 12}
+
+
+class Digits:
+    def get_vocab(self) -> dict[str, int]:
+        return {str(digit): digit for digit in range(10)} | {"a": 10}
+
+
+def made(**arguments: Any) -> NumberTokenLoss:
+    return NumberTokenLoss.from_tokenizer(Wide(), shift=False, digits_only=False, **arguments)
+
+
+def test_squash_bounds_the_number_loss() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss = made(squash=3.0)
+    # Even odds on 12 number tokens. From 0, the cost of 66,666,666 is 3 and that of all others 1 but for rounding.
+    parts = loss.parts(torch.zeros(1, 13), torch.tensor([0]))
+    assert parts.number.sum.item() == pytest.approx((9 * 1 + 1 * (1 + 2 * 2023 / 66666665) + 3) / 12)
+    assert loss.cost is not None
+    assert torch.equal(loss.cost, squashed_cost(loss.token_values, 3.0))
+    again = made(kind="was_vocab", squash=5.0)
+    assert again.cost is not None
+    assert again.cost.max() == 5.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"squash": 1.0}, "squash factor must be above 1"),
+        ({"squash": 3.0, "kind": "mse"}, "squash is of the costs of was and was_vocab: kind 'mse' has others"),
+        ({"squash": 3.0, "kind": "was+crps"}, "squash is of the costs of was and was_vocab"),
+        ({"squash": 3.0, "kind": "ce"}, "squash is of the costs"),
+        ({"squash": 3.0, "cost": torch.zeros(12, 12)}, "a squash or a cost, not both"),
+    ],
+)
+def test_squash_where_there_is_nothing_to_squash(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, *({"kind": kind} for kind in ("was_cdf", "mse", "gce+was_cdf")), {"kind": "was+mse", "cost": torch.eye(12)}],
+    ids=str,
+)
+def test_wide_values_are_told_once_with_the_largest(arguments: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match=r"span 0 to 66666664 \('66666666'\).*squash=3\.0") as told:
+        made(**arguments)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
+def test_no_warning_where_the_values_are_near_or_do_not_matter() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NumberTokenLoss.from_tokenizer(Digits(), shift=False, kind="mse")
+        made(cost=torch.zeros(12, 12), kind="was+digit_ce")
+        for kind in ("ce", "gce", "digit_ce", "number_level"):
+            made(kind=kind)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "negative weight": ({"weight": -1}, ValueError, "weight must be finite and not negative, not -1"),
+    "nan weight": ({"weight": math.nan}, ValueError, "weight must be finite and not negative, not nan"),
+    "infinite weight": ({"weight": math.inf}, ValueError, "weight must be finite and not negative, not inf"),
+    "weight in words": ({"weight": "0.3"}, TypeError, "weight must be a number, not a str"),
+    "implementation": ({"implementation": "fast"}, ValueError, "implementation must be 'auto', 'reference', 'fused'"),
+    "in place": ({"implementation": "reference", "inplace": True}, ValueError, "inplace=True needs implementation"),
+    "sigma 0": ({"kind": "gce", "sigma": 0}, ValueError, "sigma must be positive, not 0"),
+    "sigma -1": ({"kind": "was_cdf", "sigma": -1.0}, ValueError, "sigma must be positive, not -1.0"),
+    "sigma nan": ({"kind": "gce+was_cdf", "sigma": math.nan}, ValueError, "sigma must be positive, not nan"),
+    "cost": ({"cost": torch.zeros(9, 9)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(9, 9\)"),
+    "cost row": ({"cost": torch.zeros(10)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(10,\)"),
+    "smoothing": ({"label_smoothing": 1.0}, ValueError, "label_smoothing must be at least 0 and below 1, not 1.0"),
+    "smoothing nan": ({"label_smoothing": math.nan}, ValueError, "label_smoothing must be at least 0"),
+    "smoothing gce": ({"kind": "gce", "label_smoothing": 0.1}, ValueError, "takes no option 'label_smoothing'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_when_the_loss_is_made(case: str) -> None:
+    arguments, error, message = REFUSED[case]
+    with pytest.raises(error, match=message) as refused:
+        NumberTokenLoss(DIGITS, shift=False, **arguments)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["gpt2", Digits(), None], ids=["str", "tokenizer", "None"])
+def test_a_number_vocabulary_that_is_none(given: Any) -> None:
+    line = re.escape(
+        f"number_vocab must be a NumberVocabulary, not a {type(given).__name__}: NumberVocabulary.from_tok"
+    )
+    with pytest.raises(TypeError, match=line):
+        NumberTokenLoss(given, shift=True)
+    with pytest.raises(TypeError, match=line):
+        ntl_was(torch.zeros(1, 13), torch.tensor([3]), given)
+
+
+def test_a_string_in_place_of_a_tokenizer() -> None:
+    with pytest.raises(TypeError, match=r"'gpt2', a str, is no tokenizer.*ntl\.tokenizers\.load_tokenizer"):
+        NumberTokenLoss.from_tokenizer("gpt2", shift=True)
+
+
+@pytest.mark.parametrize("vocab_size", [12, 32000])
+def test_logits_of_another_width_than_was_said(vocab_size: int) -> None:
+    loss = NumberTokenLoss.from_tokenizer(Digits(), shift=False, vocab_size=50304)
+    hidden, head = torch.zeros(1, 4, 3), torch.zeros(vocab_size, 3)
+    message = f"logits have width {vocab_size}, but the number vocabulary was made with vocab_size=50304"
+    with pytest.raises(ValueError, match=message):
+        loss(torch.zeros(1, 4, vocab_size), torch.ones(1, 4, dtype=torch.long))
+    for implementation in ("reference", "fused"):
+        loss.implementation = implementation
+        with pytest.raises(ValueError, match=message):
+            loss.linear(hidden, head, torch.ones(1, 4, dtype=torch.long))
+    assert loss(torch.zeros(1, 4, 50304), torch.ones(1, 4, dtype=torch.long)).isfinite()
+    wider = NumberTokenLoss.from_tokenizer(Digits(), shift=False)  # nothing was said
+    assert wider(torch.zeros(1, 4, vocab_size), torch.ones(1, 4, dtype=torch.long)).isfinite()
+
+
+def test_flattened_rows_cannot_be_shifted() -> None:
+    loss = NumberTokenLoss(DIGITS, shift=True)
+    labels = torch.tensor([3, 4, 5, 6])
+    message = r"labels of shape \(4,\) with shift=True: .*logits \(B, T, V\) and labels \(B, T\).*shift=False"
+    for call in (
+        lambda: loss(torch.zeros(4, 13), labels),
+        lambda: loss.parts(torch.zeros(4, 13), labels),
+        lambda: loss(torch.zeros(2, 2, 13), labels),
+        lambda: loss(torch.zeros(4, 13), labels, num_items_in_batch=4),
+        lambda: loss.linear(torch.zeros(4, 5), torch.zeros(13, 5), labels),
+        lambda: loss.compute_loss_func({"logits": torch.zeros(4, 13)}, labels),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(ValueError, match=r"labels of shape \(\) with shift=True"):
+        loss(torch.zeros(13), torch.tensor(3))
+    assert loss(torch.zeros(1, 4, 13), labels.unsqueeze(0)).isfinite()
+    assert NumberTokenLoss(DIGITS, shift=False)(torch.zeros(4, 13), labels).isfinite()
+
+
+def test_the_regression_transformers_tokens() -> None:
+    """Bare digits are in its vocabulary, and it never writes them."""
+
+    class Places:
+        def get_vocab(self) -> dict[str, int]:
+            return {str(digit): digit for digit in range(10)} | {"_1_1_": 10, "_5_0_": 11, "_9_-1_": 12, "a": 13}
+
+    loss = NumberTokenLoss.from_tokenizer(Places(), shift=False, weight=1.0)
+    labels = torch.tensor([[10, 11, 5, 13]])
+    parts = loss.parts(torch.zeros(1, 4, 14), labels)
+    # Even odds on 1, 5 and 9. From 1: (0 + 4 + 8) / 3; from 5: (4 + 0 + 4) / 3; a bare 5 is text.
+    assert parts.number.sum.item() == pytest.approx(4 + 8 / 3)
+    assert parts.number.count == 2
+
+
+def test_a_vocabulary_of_its_own_making_is_taken_as_it_is() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NumberTokenLoss(NumberVocabulary.from_values([0.0, 1e6]), shift=True)

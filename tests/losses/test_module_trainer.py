@@ -1,0 +1,114 @@
+"""The loss as a transformers trainer calls it, and what a trainer drops."""
+
+import inspect
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from loss_cases import DIGITS
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers.modeling_outputs import CausalLMOutput
+from transformers.trainer_pt_utils import LabelSmoother
+
+from ntl import NumberTokenLoss
+
+LABELS = torch.tensor([[3, 1, 4, 12, 2, 7, 7], [1, -100, -100, 9, 5, 2, -100]])
+LOGITS = torch.randn(2, 7, 13, generator=torch.Generator().manual_seed(0))
+
+
+def trainer_of(folder: Path, function: Any, smoothing: float = 0.0) -> Trainer:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 13, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 8}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+    ids = LABELS.clamp(min=0)
+    rows = [{"input_ids": ids[i], "labels": ids[i]} for i in range(2)]
+    how = {"label_smoothing_factor": smoothing, "report_to": "none", "save_strategy": "no", "use_cpu": True}
+    arguments = TrainingArguments(str(folder), max_steps=2, per_device_train_batch_size=2, logging_steps=1, **how)
+    return Trainer(model, arguments, train_dataset=rows, compute_loss_func=function)
+
+
+def losses_of(trainer: Trainer) -> list[float]:
+    trainer.train()
+    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
+
+
+def test_the_module_itself_is_a_compute_loss_func(tmp_path: Path) -> None:
+    loss = NumberTokenLoss(DIGITS, shift=True)
+    trainer = trainer_of(tmp_path, loss)
+    ids = LABELS.clamp(min=0)
+    with torch.no_grad():
+        # transformers counts the first labels of the rows, too, for this model: 14 labels, of which 12 are predicted.
+        model: Any = trainer.model
+        expected = loss(model(ids).logits, ids, num_items_in_batch=14)
+    found = losses_of(trainer)
+    assert found[0] == pytest.approx(expected.item(), rel=1e-5)
+    assert found == losses_of(trainer_of(tmp_path, loss.compute_loss_func))
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [CausalLMOutput(logits=LOGITS), {"logits": LOGITS}, (LOGITS, None), SimpleNamespace(logits=LOGITS)],
+    ids=["ModelOutput", "dict", "tuple", "object"],
+)
+def test_whatever_holds_logits(outputs: Any) -> None:
+    loss = NumberTokenLoss(DIGITS, shift=True)
+    expected = loss(LOGITS, LABELS, num_items_in_batch=10)
+    assert torch.equal(loss(outputs, LABELS, num_items_in_batch=10), expected)
+    assert torch.equal(loss.compute_loss_func(outputs, LABELS, num_items_in_batch=10), expected)
+
+
+@pytest.mark.parametrize("outputs", [CausalLMOutput(), {"loss": LOGITS}, (), "logits", None], ids=type)
+def test_outputs_without_logits(outputs: Any) -> None:
+    loss = NumberTokenLoss(DIGITS, shift=True)
+    with pytest.raises(TypeError, match=f"a {type(outputs).__name__} without logits"):
+        loss(outputs, LABELS)
+
+
+def test_a_batch_without_labels() -> None:
+    nothing: Any = None
+    with pytest.raises(TypeError, match="there are no labels: the batches of the trainer need the key 'labels'"):
+        NumberTokenLoss(DIGITS, shift=True).compute_loss_func({"logits": LOGITS}, nothing)
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+@pytest.mark.parametrize("own", [0.0, 0.2])
+def test_a_trainers_label_smoothing_is_dropped_and_told_once(as_module: bool, own: float, tmp_path: Path) -> None:
+    loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=own)
+    function = loss if as_module else loss.compute_loss_func
+    with pytest.warns(
+        UserWarning, match=rf"drops label_smoothing_factor=0\.1 .*label_smoothing={own}: make it"
+    ) as told:
+        found = losses_of(trainer_of(tmp_path, function, smoothing=0.1))
+    assert len([line for line in told if "label_smoothing" in str(line.message)]) == 1
+    assert found == losses_of(trainer_of(tmp_path, function))
+
+
+def test_no_warning_where_both_smooth_alike_and_where_nobody_does(tmp_path: Path) -> None:
+    for smoothing in (0.0, 0.1):
+        loss = NumberTokenLoss(DIGITS, shift=True, kind="ce", label_smoothing=smoothing)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*label_smoothing")
+            losses_of(trainer_of(tmp_path, loss, smoothing))
+            loss.compute_loss_func({"logits": LOGITS}, LABELS)
+
+
+def test_smoothing_is_that_of_transformers_label_smoother() -> None:
+    loss = NumberTokenLoss(DIGITS, shift=True, kind="ce", label_smoothing=0.1)
+    smoother = LabelSmoother(epsilon=0.1)
+    for items in (None, 20, torch.tensor(20)):
+        expected: Tensor = smoother({"logits": LOGITS}, LABELS, shift_labels=True, num_items_in_batch=items)
+        torch.testing.assert_close(loss(LOGITS, LABELS, num_items_in_batch=items), expected)
+    by_torch = F.cross_entropy(LOGITS[:, :-1].flatten(0, 1), LABELS[:, 1:].flatten(), label_smoothing=0.1)
+    torch.testing.assert_close(loss(LOGITS, LABELS), by_torch)
+
+
+def test_the_trainers_smoothing_is_seen_from_where_transformers_calls() -> None:
+    """It hands nothing of itself over; whoever calls with other names than these is not seen."""
+    source = inspect.getsource(Trainer.compute_loss)
+    assert "self.compute_loss_func(" in source
+    assert hasattr(TrainingArguments, "label_smoothing_factor")
