@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ntl.config import Config, UserError, run_id
+from ntl.config import Config, UserError, build, run_id
 from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.config.secrets import redact
+from ntl.data.base import TextDataset
 from ntl.models import require, source
-from ntl.results import lacking_readings, read_record
+from ntl.results import RunRecord, lacking_readings, read_record
 from ntl.training.disk import one_line_when_full
 
 PUBLISHED_AT_TINY = (
@@ -58,6 +59,7 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
 
 def _already_finished(record_path: Path, config: Config) -> Path:
     record = read_record(record_path)
+    _check_data(record, record_path, config)
     decoded = record.config.get("decoding")
     if lacking := lacking_readings(record.config, plain(config.beside)):
         say(f"{record_path}: this run is finished; decoding it by {', '.join(lacking)}, too.")
@@ -71,6 +73,17 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     if decoded != plain(config.decoding):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it otherwise.")
     return record_path
+
+
+def _check_data(record: RunRecord, record_path: Path, config: Config) -> None:
+    """Raise ``UserError`` where the data is known to be other than the record's."""
+    dataset: TextDataset = build(config.dataset)
+    files = record.data.get("files")
+    if isinstance(files, dict) and (changes := dataset.changes_since(files, config.data_dir)):
+        raise UserError(
+            f"{record_path}: this run is finished, but its data is not what is there now: {changes}; restore the data, "
+            "or remove the run's folder to train it on what is there."
+        )
 
 
 @contextmanager
