@@ -1,5 +1,6 @@
 """The README's recipes, followed to the letter in a copy of the tree: each new loss, data set and model trains."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -71,6 +72,66 @@ def test_every_recipe_trains(followed: tuple[Path, list[Path]]) -> None:
     assert [(steps, learned) for _, _, steps, learned in records] == [("2", "True")] * 3
     names = ["gpt2_tiny-ntl_relative", "doubling-gpt2_tiny", "mistral_tiny"]
     assert all(name in record[1] for name, record in zip(names, records, strict=True))
+
+
+# The recipe's data set, with numbers from a file in place of drawn ones.
+DRAWN = "numbers = random.Random(self.config.seed).sample(range(10_000), 10_000)"
+FROM_A_FILE = 'numbers = [int(word) for word in (data_dir / "numbers.txt").read_text().split()]'
+
+
+@pytest.mark.slow
+def test_a_data_set_that_reads_a_file_never_gives_what_the_file_was_before(
+    followed: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    """Nothing is declared: the class opens the file, and the commands are typed as before."""
+    tree = tmp_path / "tree"
+    for name in ("src", "config"):
+        shutil.copytree(followed[0] / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    source = tree / "src" / "ntl" / "data" / "doubling.py"
+    assert DRAWN in source.read_text()
+    source.write_text(source.read_text().replace(DRAWN, FROM_A_FILE).replace('": 500', '": 20'))
+    shutil.copy(ROOT / "train.py", tree)
+    file = tree / "data" / "numbers.txt"
+    file.parent.mkdir()
+
+    def train() -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "train.py", *RUNS["data set"], *SMALL]
+        environment = {"PYTHONPATH": str(tree / "src"), "PATH": "", "HOME": str(tree), "HF_HUB_OFFLINE": "1"}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tree, env=environment)
+
+    def data() -> dict[str, str]:
+        (path,) = tree.glob("outputs/*/record.json")
+        return json.loads(path.read_text())["data"]["files"]
+
+    contents = ["\n".join(str(number) for number in range(start, start + 104)) for start in (0, 1)]
+    file.write_text(contents[0])
+    assert train().returncode == 0
+    first = data()
+    assert "finished already" in train().stdout
+    file.write_text(contents[1])
+    refused = train()
+    assert refused.returncode == 2
+    line = (
+        rf"error: outputs/\S+/record\.json: this run is finished, but its data is not .* now: {file} has other .*\.\n"
+    )
+    assert re.fullmatch(line, refused.stderr)
+    assert data() == first
+    shutil.move(tree / "outputs", tree / "before")
+    again = train()
+    assert again.returncode == 0
+    assert "numbers.txt has changed since it was prepared: preparing it anew" in again.stdout
+    assert not set(data().values()) & set(first.values())
+    prepared = sorted(tree.glob("data/doubling-*/train.jsonl"))
+    assert [json.loads(path.read_text().splitlines()[0])["answer"] for path in prepared] == ["0", "2"]
+    file.write_text(contents[0])
+    shutil.rmtree(tree / "outputs")
+    shutil.move(tree / "before", tree / "outputs")
+    assert "finished already" in train().stdout
+    # And the class is part of what decides the rows.
+    source.write_text(source.read_text().replace("str(2 * n)", "str(2 * n + 1)"))
+    shutil.rmtree(tree / "outputs")
+    assert train().returncode == 0
+    assert not set(data().values()) & set(first.values())
 
 
 def test_what_the_recipes_wrote_passes_the_linter(followed: tuple[Path, list[Path]]) -> None:

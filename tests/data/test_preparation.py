@@ -109,7 +109,7 @@ def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert len(parts(data_dir)) == 1
-    assert find_prepared(small.folder_name, data_dir) is None
+    assert find_prepared(small, data_dir) is None
     with pytest.raises(UserError, match="is not prepared"):
         small.rows("train", data_dir)
     small.prepare(data_dir, silent.append)
@@ -191,7 +191,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(data_dir: Path) -> None:
     output = child(data_dir, limit + CHILD).communicate()[0].splitlines()
     assert output[1:] == [f"UserError cannot write prepared data to {data_dir}: File too large."]
     assert parts(data_dir) == []
-    assert find_prepared(NoisyNumbers(NoisyNumbersConfig()).folder_name, data_dir) is None
+    assert find_prepared(NoisyNumbers(NoisyNumbersConfig()), data_dir) is None
 
 
 def test_an_interrupt_removes_the_temporary_folder(

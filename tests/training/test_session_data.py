@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ntl.config import UserError, run_id
 from ntl.results import read_record
 from ntl.training import run
+from ntl.training.command import predict
 
 
 def write_manifest_again(file: Path) -> None:
@@ -75,3 +77,47 @@ def test_other_data_is_trained_on_with_resume_never(small, run_interrupted, tmp_
     write_manifest_again(file)
     record = read_record(run(small("trainer.max_steps=8", f"data_dir={data}", "resume=never")))
     assert record.data["files"]["train.jsonl"] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("beside", [[], ["beside=expectation"]])
+def test_a_finished_run_of_other_data_is_not_finished_in_silence(
+    beside: list[str], small, finished: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where only another reading of it is asked for, which would decode other questions."""
+    data = Path(shutil.copytree(data_dir, tmp_path / "data"))
+    config = small(f"data_dir={data}", *beside)
+    (file,) = data.glob("noisy_numbers-*/test.jsonl")
+    before, manifest = file.read_bytes(), (file.parent / "manifest.json").read_bytes()
+    file.write_bytes(before.replace(b'"answer":"1', b'"answer":"2'))
+    write_manifest_again(file)
+    record = (finished / "record.json").read_bytes()
+    digests = [hashlib.sha256(content).hexdigest() for content in (before, file.read_bytes())]
+    with pytest.raises(UserError) as raised:
+        run(config)
+    assert str(raised.value) == (
+        f"{finished / 'record.json'}: this run is finished, but its data is not what is there now: test.jsonl had "
+        f"sha256 {digests[0]} and has {digests[1]}; restore the data, or remove the run's folder to train it on what "
+        "is there."
+    )
+    assert (finished / "record.json").read_bytes() == record
+    assert "finished" not in capsys.readouterr().out
+    file.write_bytes(before)
+    (file.parent / "manifest.json").write_bytes(manifest)
+    assert run(config) == finished / "record.json"
+    assert "this run is finished" in capsys.readouterr().out
+    # Nowhere prepared: nothing is known of it, and nothing is prepared to find out.
+    shutil.rmtree(file.parent)
+    assert run(config) == finished / "record.json"
+    assert not file.exists()
+
+
+def test_a_run_is_not_decoded_on_other_data(small, finished: Path, data_dir: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(data_dir, tmp_path / "data"))
+    (file,) = data.glob("noisy_numbers-*/test.jsonl")
+    file.write_bytes(file.read_bytes().replace(b'"answer":"1', b'"answer":"2'))
+    write_manifest_again(file)
+    before = (finished / "predictions.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"checkpoint-12: the data is not what it was trained on: test\.jsonl had"):
+        predict(finished, [f"data_dir={data}"])
+    assert (finished / "predictions.jsonl").read_bytes() == before
+    assert predict(finished, [f"data_dir={data_dir}"]).read_bytes() == before

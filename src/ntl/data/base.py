@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -55,6 +55,8 @@ class TextDataset(ABC):
     def __init__(self, config: Any) -> None:
         self.config = config
         self.name: str = config.name
+        # Folders that were prepared or found by this object: a run reads one, whatever happens to the files meanwhile.
+        self._prepared: dict[Path, Path] = {}
 
     @abstractmethod
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
@@ -97,10 +99,15 @@ class TextDataset(ABC):
 
     def folder(self, data_dir: Path | str) -> Path:
         """The prepared folder under ``data_dir`` or NTL_DATA_DIR; UserError says how to make it."""
-        found = preparation.find_prepared(self.folder_name, Path(data_dir))
+        root = Path(data_dir)
+        if (prepared := self._prepared.get(root)) and prepared.is_dir():
+            return prepared
+        found = preparation.find_prepared(self, root)
         if found is None:
+            changed = [path for copy in preparation.copies(self, root) for path in copy.changed]
+            why = f"{changed[0]} has changed since" if changed else f"no folder {root / self.folder_name}"
             raise UserError(
-                f"{self.name} with these settings is not prepared: no folder {Path(data_dir) / self.folder_name}; "
+                f"{self.name} with these settings is not prepared: {why}; "
                 f"run python scripts/prepare_data.py {self.name} with the same settings."
             )
         return found
@@ -110,10 +117,14 @@ class TextDataset(ABC):
     ) -> Path:
         """Make the prepared files where they are missing, check them where they are there; returns their folder.
 
-        Atomic and safe against a second process that does the same. The check is of sizes, with ``verify`` of every
+        They are made anew where a file that they were made from has changed, whatever opened it, or the code of the
+        data set; what was made before stays beside, and is found again when the file is as it was. Atomic and safe
+        against a second process that does the same. The check is of sizes, with ``verify`` of every
         sha256. ``download=False`` never asks the network for the official release.
         """
-        return preparation.prepare(self, Path(data_dir), log, verify=verify, download=download)
+        folder = preparation.prepare(self, Path(data_dir), log, verify=verify, download=download)
+        self._prepared[Path(data_dir)] = folder
+        return folder
 
     def manifest(self, data_dir: Path | str) -> dict[str, Any]:
         """Source, versions and files of the prepared data set."""
@@ -154,8 +165,23 @@ class TextDataset(ABC):
 
     def digests(self, data_dir: Path | str) -> dict[str, str]:
         """The sha256 of every prepared file as it is now, whatever the manifest says; none before it is prepared."""
-        found = preparation.find_prepared(self.folder_name, Path(data_dir))
+        found = preparation.find_prepared(self, Path(data_dir))
         return {path.name: sha256_of(path) for path in sorted(found.glob("*.jsonl"))} if found else {}
+
+    def changes_since(self, files: Mapping[str, str], data_dir: Path | str) -> str:
+        """How the data differs from what a run was made of, ``fingerprint``'s ``files``; empty where nobody knows.
+
+        Known without preparing or reading much: which rows are prepared, and whether their source is what it was.
+        """
+        found = preparation.copies(self, Path(data_dir)) if files else []
+        own = [copy for copy in found if copy.digests == files]
+        if any(not copy.changed for copy in own):
+            return ""
+        if own:
+            return f"{' and '.join(own[0].changed)} has other content since"
+        now = next((copy.digests for copy in found if copy.is_current), files)
+        names = [name for name in sorted({*files, *now}) if files.get(name) != now.get(name)]
+        return ", ".join(f"{name} had sha256 {files.get(name)} and has {now.get(name)}" for name in names)
 
     def content_key(self, split: str, data_dir: Path | str) -> str:
         """What the token ids of a split are kept under: a digest of the prepared files and the split's name."""

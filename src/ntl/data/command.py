@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     dataset = build(config.dataset)
     data_dir = arguments.data_dir or Path(config.data_dir)
-    before = find_prepared(dataset.folder_name, data_dir)
+    before = find_prepared(dataset, data_dir)
     age = before.stat().st_ino if before else None
     started = time.monotonic()
 

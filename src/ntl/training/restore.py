@@ -6,7 +6,7 @@ from typing import Any
 
 from ntl.config import UserError
 from ntl.config.restore import read_config
-from ntl.training.checkpoints import digest, newest_whole
+from ntl.training.checkpoints import check_data, digest, newest_whole
 from ntl.training.session import Say, Session
 
 
@@ -14,7 +14,7 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
     """The session of ``folder`` with its own tokenizer and the weights of its newest whole checkpoint, and that.
 
     Raises:
-        UserError: The folder is no run, or has no whole checkpoint.
+        UserError: The folder is no run, or has no whole checkpoint, or the data is not what it was trained on.
     """
     config = read_config(folder, overrides)
     checkpoint, damaged = newest_whole(folder / "checkpoints")
@@ -26,6 +26,8 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
     config.model.pretrained = True
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     session = Session(config, folder, say=say)
+    # Other questions would be decoded under the run's name.
+    check_data(checkpoint, session.fingerprint["files"])
     session.weights = digest(checkpoint)
     model: Any = session.model
     model.to(session.device)

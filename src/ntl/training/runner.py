@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ntl.config import Config, UserError, run_id
+from ntl.config import Config, UserError, build, run_id
 from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.config.locks import Lock, acquire, without_locks
 from ntl.config.secrets import redact
+from ntl.data.base import TextDataset
 from ntl.models import require, source
-from ntl.results import lacking_readings, read_record
+from ntl.results import RunRecord, lacking_readings, read_record
 from ntl.training.disk import one_line_when_full
 
 PUBLISHED_AT_TINY = (
@@ -64,7 +65,9 @@ def _lacking(record_path: Path, config: Config) -> list[str]:
 
 
 def _already_finished(record_path: Path, config: Config) -> Path:
-    if lacking := _lacking(record_path, config):
+    record = read_record(record_path)
+    _check_data(record, record_path, config)
+    if lacking := lacking_readings(record.config, plain(config.beside)):
         say(f"{record_path}: this run is finished; decoding it by {', '.join(lacking)}, too.")
         # Imported here, as torch comes with it.
         from ntl.training.again import add_readings
@@ -73,10 +76,21 @@ def _already_finished(record_path: Path, config: Config) -> Path:
             add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
         return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
-    decoded = read_record(record_path).config.get("decoding", {})
+    decoded = record.config.get("decoding", {})
     if any(decoded.get(name) != value for name, value in plain(config.decoding).items()):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it otherwise.")
     return record_path
+
+
+def _check_data(record: RunRecord, record_path: Path, config: Config) -> None:
+    """Raise ``UserError`` where the data is known to be other than the record's."""
+    dataset: TextDataset = build(config.dataset)
+    files = record.data.get("files")
+    if isinstance(files, dict) and (changes := dataset.changes_since(files, config.data_dir)):
+        raise UserError(
+            f"{record_path}: this run is finished, but its data is not what is there now: {changes}; restore the data, "
+            "or remove the run's folder to train it on what is there."
+        )
 
 
 @contextmanager

@@ -1,0 +1,368 @@
+"""A data set reads files in its own way and declares nothing: what it was made from is never stale."""
+
+import csv
+import gzip
+import json
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ntl.config import UserError
+from ntl.config.data import DatasetConfig
+from ntl.data import preparation, reads
+from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.files import read_jsonl
+from ntl.data.preparation import find_prepared
+from ntl.data.store import Example
+
+OLD, NEW = ["1", "2", "3"], ["1", "2", "4"]
+
+
+class Reading(TextDataset):
+    """Its training rows are the numbers that ``read`` finds in a file."""
+
+    splits = ("train", "test")
+    test_splits = ("test",)
+    read: Callable[[Path], list[str]] = staticmethod(lambda path: path.read_text().split())
+    file = "mine/numbers.txt"
+
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        log("preparing")
+        numbers = self.read(data_dir / self.file)
+        rows = {"train": numbered("train", [(f"{n}?", n) for n in numbers], len(numbers))}
+        return Material({**rows, "test": numbered("test", [("0?", "0")], 1)})
+
+
+def with_open(path: Path) -> list[str]:
+    with open(os.fspath(path).encode()) as stream:
+        return stream.read().split()
+
+
+def with_descriptor(path: Path) -> list[str]:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(handle, 1000).decode().split()
+    finally:
+        os.close(handle)
+
+
+def with_map(path: Path) -> list[str]:
+    with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped[:].decode().split()
+
+
+def with_gzip(path: Path) -> list[str]:
+    with gzip.open(path, "rt") as stream:
+        return str(stream.read()).split()
+
+
+def with_folder(path: Path) -> list[str]:
+    return [word for file in sorted(path.parent.glob("*.txt")) for word in file.read_text().split()]
+
+
+def with_relative_path(path: Path) -> list[str]:
+    return Path(os.path.relpath(path)).read_text().split()
+
+
+def written(path: Path, numbers: list[str]) -> None:
+    path.write_text("\n".join(numbers))
+
+
+def gzipped(path: Path, numbers: list[str]) -> None:
+    path.write_bytes(gzip.compress("\n".join(numbers).encode()))
+
+
+def as_rows(path: Path, numbers: list[str]) -> None:
+    with open(path, "w", newline="") as stream:
+        csv.writer(stream).writerows([n] for n in numbers)
+
+
+def as_array(path: Path, numbers: list[str]) -> None:
+    with open(path, "wb") as stream:
+        np.save(stream, np.array(numbers, int))
+
+
+def as_jsonl(path: Path, numbers: list[str]) -> None:
+    path.write_text("".join(json.dumps({"question": "", "answer": n}) + "\n" for n in numbers))
+
+
+WAYS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, list[str]], None]]] = {
+    "text": (lambda path: path.read_text().split(), written),
+    "open": (with_open, written),
+    "descriptor": (with_descriptor, written),
+    "map": (with_map, written),
+    "every file of a folder": (with_folder, written),
+    "relative path": (with_relative_path, written),
+    "gzip": (with_gzip, gzipped),
+    "csv": (lambda path: [row[0] for row in csv.reader(path.open())], as_rows),
+    "numpy": (lambda path: [str(n) for n in np.load(path)], as_array),
+    "memory map": (lambda path: [str(n) for n in np.load(path, mmap_mode="r")], as_array),
+    "jsonl": (lambda path: [row["answer"] for row in read_jsonl(path)], as_jsonl),
+}
+
+
+def answers(dataset: TextDataset, data_dir: Path) -> list[str]:
+    return [row["answer"] for row in dataset.rows("train", data_dir)]
+
+
+@pytest.fixture
+def file(data_dir: Path) -> Path:
+    (data_dir / "mine").mkdir()
+    written(data_dir / Reading.file, OLD)
+    return data_dir / Reading.file
+
+
+@pytest.fixture
+def make(data_dir: Path, silent: list[str]) -> Callable[..., TextDataset]:
+    """A new object of a class, prepared; what it logs goes into ``silent``."""
+
+    def prepared(kind: type[TextDataset] = Reading, name: str = "reading") -> TextDataset:
+        dataset = kind(DatasetConfig(_target_="", name=name))
+        dataset.prepare(data_dir, silent.append)
+        return dataset
+
+    return prepared
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_content_is_another_data_set(
+    way: str, data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+) -> None:
+    read, write = WAYS[way]
+    kind = type("Mine", (Reading,), {"read": staticmethod(read)})
+    write(file, OLD)
+    first = make(kind)
+    assert answers(first, data_dir) == OLD
+    stat = file.stat()
+    write(file, NEW)
+    # Of the same size, and of the same time for who sets it back.
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    second = make(kind)
+    assert answers(second, data_dir) == NEW
+    assert silent == ["preparing", f"reading: {file} has changed since it was prepared: preparing it anew", "preparing"]
+    keys = {dataset.content_key("train", data_dir) for dataset in (first, second)}
+    assert len(keys) == 2
+    # A run that is at the first goes on with it.
+    assert answers(first, data_dir) == OLD
+    assert first.fingerprint(data_dir) != second.fingerprint(data_dir)
+    # And it is found again, without being made again.
+    write(file, OLD)
+    assert answers(make(kind), data_dir) == OLD
+    assert len(silent) == 3
+
+
+def test_a_file_that_is_only_touched_is_the_same(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+) -> None:
+    folder = make().folder(data_dir)
+    assert folder.name == make().folder_name
+    os.utime(file, (1, 1))
+    written(file, OLD)
+    assert make().folder(data_dir) == folder
+    assert silent == ["preparing"]
+
+
+def test_rows_that_are_read_while_they_are_written(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset]
+) -> None:
+    class Lazy(Reading):
+        def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+            def rows() -> Iterator[Example]:
+                numbers = (data_dir / self.file).read_text().split()
+                yield from numbered("train", [("", n) for n in numbers], len(numbers))
+
+            return Material({"train": rows(), "test": []})
+
+    assert answers(make(Lazy), data_dir) == OLD
+    written(file, NEW)
+    assert answers(make(Lazy), data_dir) == NEW
+
+
+def test_a_file_that_a_setting_names_and_a_library_reads(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pyarrow does, whose files Python does not see."""
+    pyarrow = pytest.importorskip("pyarrow")
+
+    class Foreign(Reading):
+        def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+            with pyarrow.OSFile(str(file), "rb") as source:
+                numbers = source.read().decode().split()
+            return Material({"train": numbered("train", [("", n) for n in numbers], 3), "test": []})
+
+        @property
+        def values(self) -> dict[str, Any]:
+            return {**super().values, "sources": [{"path": str(file)}]}
+
+    assert answers(make(Foreign), data_dir) == OLD
+    written(file, NEW)
+    assert answers(make(Foreign), data_dir) == NEW
+
+
+def test_without_its_file_the_copy_is_used_and_of_two_none(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], tmp_path: Path, silent: list[str]
+) -> None:
+    make()
+    file.rename(tmp_path / "away")
+    assert answers(make(), data_dir) == OLD
+    written(file, NEW)
+    make()
+    file.unlink()
+    with pytest.raises(UserError, match=r"^\{data\}/mine/numbers\.txt is gone, and .* were made from different ones; "):
+        make()
+    (tmp_path / "away").rename(file)
+    assert answers(make(), data_dir) == OLD
+    assert silent.count("preparing") == 2
+
+
+def test_a_folder_that_is_listed_and_gets_another_file(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+) -> None:
+    kind = type("Mine", (Reading,), {"read": staticmethod(with_folder)})
+    assert answers(make(kind), data_dir) == OLD
+    (file.parent / ".hidden").touch()
+    make(kind)
+    assert len(silent) == 1
+    written(file.parent / "more.txt", ["9"])
+    assert answers(make(kind), data_dir) == ["9", *OLD]
+    (file.parent / "more.txt").unlink()
+    assert answers(make(kind), data_dir) == OLD
+    assert silent.count("preparing") == 2
+
+
+def test_a_file_that_changes_while_it_is_read(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+) -> None:
+    def disturbed(path: Path) -> list[str]:
+        numbers = path.read_text().split()
+        os.utime(path, (1, 1))
+        return numbers
+
+    kind = type("Mine", (Reading,), {"read": staticmethod(disturbed)})
+    with pytest.raises(UserError, match=rf"^{file}: was changed while it was read; run the same command again\.$"):
+        make(kind)
+    assert find_prepared(kind(DatasetConfig(_target_="", name="reading")), data_dir) is None
+    assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["mine"]
+
+
+def test_a_file_that_it_writes_itself_is_no_source(data_dir: Path, make: Callable[..., TextDataset]) -> None:
+    def downloaded(path: Path) -> list[str]:
+        path.parent.mkdir(exist_ok=True)
+        if path.is_file():
+            path.read_text()
+        written(path, OLD)
+        return OLD
+
+    kind = type("Mine", (Reading,), {"read": staticmethod(downloaded)})
+    dataset = make(kind)
+    assert dataset.manifest(data_dir)["made_from"]["files"] == {}
+
+
+def test_a_shared_folder_is_current_where_its_files_are(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prepared in one data folder, moved, and read from it as NTL_DATA_DIR."""
+    make()
+    shared = data_dir.rename(tmp_path / "shared")
+    data_dir.mkdir()
+    monkeypatch.setenv("NTL_DATA_DIR", str(shared))
+    assert make().folder(data_dir).parent == shared
+    written(shared / Reading.file, NEW)
+    (data_dir / "mine").mkdir()
+    written(data_dir / Reading.file, NEW)
+    assert make().folder(data_dir).parent == data_dir
+    assert not list(shared.glob("reading-*-*"))
+
+
+def test_other_code_makes_other_rows(data_dir: Path, file: Path, make: Callable[..., TextDataset], silent) -> None:
+    own = reads.code_of(Reading)
+    make()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparation, "code_of", lambda kind: "0" * 64)
+        patch.setattr(Reading, "read", staticmethod(lambda path: [f"1{n}" for n in path.read_text().split()]))
+        assert answers(make(), data_dir) == ["11", "12", "13"]
+        # Its file is gone, and nothing can be made again: of two that of the same code.
+        file.rename(data_dir / "away")
+        assert answers(make(), data_dir) == ["11", "12", "13"]
+        patch.setattr(preparation, "code_of", reads.code_of)
+        assert answers(make(), data_dir) == OLD
+    (data_dir / "away").rename(file)
+    assert answers(make(), data_dir) == OLD
+    assert silent == ["preparing", "preparing"]
+    assert own == reads.code_of(Reading)
+
+
+def test_other_code_with_the_same_rows_takes_their_place(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], monkeypatch: pytest.MonkeyPatch, silent: list[str]
+) -> None:
+    folder = make().folder(data_dir)
+    monkeypatch.setattr(preparation, "code_of", lambda kind: "0" * 64)
+    assert make().folder(data_dir) == folder
+    assert make().folder(data_dir) == folder
+    assert silent == ["preparing", "preparing"]
+    assert [path.name for path in data_dir.glob("reading-*")] == [folder.name]
+
+
+def test_what_an_older_version_prepared_is_prepared_once_more(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+) -> None:
+    path = make().folder(data_dir) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["made_from"]
+    path.write_text(json.dumps(manifest))
+    written(file, NEW)
+    assert answers(make(), data_dir) == NEW
+    assert answers(make(), data_dir) == NEW
+    assert silent == ["preparing", "preparing"]
+
+
+def test_without_being_prepared_the_changed_file_is_named(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset]
+) -> None:
+    make()
+    written(file, NEW)
+    other = Reading(DatasetConfig(_target_="", name="reading"))
+    assert other.digests(data_dir) == {}
+    message = rf"^reading with these settings is not prepared: {file} has changed since; run python scripts/"
+    with pytest.raises(UserError, match=message):
+        other.rows("train", data_dir)
+
+
+def test_how_the_data_differs_from_a_run_s(data_dir: Path, file: Path, make: Callable[..., TextDataset]) -> None:
+    unprepared = Reading(DatasetConfig(_target_="", name="reading"))
+    assert unprepared.changes_since({"train.jsonl": "a"}, data_dir) == ""
+    first = make().fingerprint(data_dir)["files"]
+    assert unprepared.changes_since(first, data_dir) == ""
+    assert unprepared.changes_since({}, data_dir) == ""
+    other = {**first, "train.jsonl": "a"}
+    assert unprepared.changes_since(other, data_dir) == f"train.jsonl had sha256 a and has {first['train.jsonl']}"
+    written(file, NEW)
+    assert unprepared.changes_since(first, data_dir) == f"{file} has other content since"
+    second = make().fingerprint(data_dir)["files"]
+    assert unprepared.changes_since(first, data_dir) == f"{file} has other content since"
+    assert unprepared.changes_since(second, data_dir) == ""
+
+
+def test_large_files_are_read_once_for_each_change(
+    data_dir: Path, file: Path, make: Callable[..., TextDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "SETTLED_SECONDS", 0.0)
+    read: list[str] = []
+    digest = reads.sha256_of
+    monkeypatch.setattr(reads, "sha256_of", lambda path: read.append(path.name) or digest(path))
+    time.sleep(0.01)
+    make()
+    for _ in range(3):
+        make()
+    assert read == ["numbers.txt"]
+    os.utime(file)
+    make()
+    time.sleep(0.01)
+    make()
+    assert read == ["numbers.txt"] * 2
