@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,9 @@ def test_the_disk_of_runs_together() -> None:
     assert costs.disk_needed(runs, at_once=1) == 6 * checkpoint + 15_000_000
     assert costs.disk_needed(runs[1:], at_once=1) == 4 * checkpoint + 10_000_000
     assert costs.disk_needed([], at_once=1) == 0
+
+
+def test_a_record_that_does_not_say_what_it_ran_prices_nothing(timed_record: MakeRecord) -> None:
+    known, bare = timed_record(60.0), replace(timed_record(9.0), config={})
+    config = compose(TINY)
+    assert Costs([known, bare]).of(config).seconds == Costs([known]).of(config).seconds == 60.0

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ntl.config import UserError
 from ntl.results import RunRecord, bootstrap_difference, pack_bits, pack_errors
 from ntl.results.examples import example_difference
 
@@ -57,3 +58,8 @@ def test_an_example_has_its_mean_over_the_seeds() -> None:
 )
 def test_what_cannot_be_paired_has_none(metric: str, changes: dict[str, Any]) -> None:
     assert example_difference(metric, [(CE, replace(WAS, **changes))]) is None
+
+
+def test_records_that_claim_the_same_examples_have_as_many_answers() -> None:
+    with pytest.raises(UserError, match=r"^a and r: the same test examples of test, but not as many answers: restore"):
+        example_difference("test/accuracy", [(CE, replace(record([True] * 19, [1.0] * 19), id="a"))])

@@ -40,7 +40,8 @@ def full_record() -> RunRecord:
         config={f"group{g}": {f"a_setting_{k}": "a value" for k in range(12)} for g in range(6)},
         seed=1,
         metrics={f"{split}/{name}{rule}": next(values) for split in sizes for name in names for rule in ("", "@paper")}
-        | {f"{split}/{name}:{c}": 1.5 for split in sizes for name in names[:4] for c in ("mode", "median", "mean")},
+        | {f"{split}/{name}:{c}": 1.5 for split in sizes for name in names[:4] for c in ("mode", "median", "mean")}
+        | {f"{split}/count": count for split, count in sizes.items()},
         git={"commit": "0" * 40, "dirty": False},
         packages=dict.fromkeys(("torch", "transformers", "tokenizers", "numpy", "datasets", "hydra"), "10.11.12"),
         device="NVIDIA H200",
@@ -57,7 +58,7 @@ def full_record() -> RunRecord:
         curves={"loss": thin_curve([[step, next(values)] for step in range(500)])},
         correct={split: pack_bits(rng.random(n) < 0.4) for split, n in sizes.items()},
         errors={s: pack_errors(rng.lognormal(0, 9, 1000)) for s in sizes},
-        digit_histograms={s: {"answer": [1000] * 10, "prediction": [1000] * 10} for s in sizes},
+        digit_histograms={s: {whose: {"leading": [1000] * 10} for whose in ("answer", "prediction")} for s in sizes},
         ids_sha256=dict.fromkeys(sizes, "0" * 64),
         predictions_sha256="0" * 64,
     )
@@ -216,10 +217,10 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         (json.dumps({**GOOD, "schema": 0}), "record schema 0 is unknown"),
         (json.dumps({"schema": 1, "id": "a", "config": {}}), "lacks overrides, seed, metrics"),
         (json.dumps({**GOOD, "sede": 1}), "unknown keys sede"),
-        (json.dumps({**GOOD, "seed": "1"}), "'seed' is \"1\", not a int"),
-        (json.dumps({**GOOD, "seed": True}), "'seed' is true, not a int"),
-        (json.dumps({**GOOD, "metrics": []}), r"'metrics' is \[\], not a dict"),
-        (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "metric 'test/mae' is \"1\", not a number"),
+        (json.dumps({**GOOD, "seed": "1"}), "'seed' is \"1\", not a whole number"),
+        (json.dumps({**GOOD, "seed": True}), "'seed' is true, not a whole number"),
+        (json.dumps({**GOOD, "metrics": []}), r"'metrics' is \[\], not a mapping"),
+        (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "'metrics.test/mae' is \"1\", not a number"),
         (
             json.dumps({**GOOD, "groups": {"test": {"columns": ["a"], "rows": {"x": []}}}}),
             "'groups' cannot be unpacked",

@@ -31,6 +31,19 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
     assert (summary.sd, summary.low, summary.high) == pytest.approx((0, 0.1, 0.1))
 
 
+def test_values_whose_squares_or_sums_are_beyond_float64() -> None:
+    summary = summarize([1e200, 3e200, 2e200])
+    assert (summary.mean, summary.sd) == pytest.approx((2e200, 1e200))
+    half = 4.30265272975 * 1e200 / math.sqrt(3)
+    assert (summary.low, summary.high) == pytest.approx((2e200 - half, 2e200 + half), rel=1e-9)
+    largest = summarize([1.7e308, 1.7e308])
+    assert largest.mean == pytest.approx(1.7e308, rel=1e-9)
+    # The interval of these three is wider than float64.
+    wide = summarize([1.7e308, -1.7e308, 1.7e308])
+    assert wide.mean == pytest.approx(1.7e308 / 3, rel=1e-9)
+    assert (wide.sd, wide.low, wide.high) == (None, None, None)
+
+
 def test_undefined_values_are_counted() -> None:
     summary = summarize([1.0, None, math.nan, math.inf])
     assert (summary.n, summary.undefined, summary.mean) == (1, 3, 1.0)

@@ -79,7 +79,7 @@ class Costs:
         self._parameters: dict[str, int] = {}
         self._train_rows: dict[str, int] = {}
         for record in records:
-            kind = tuple(str(record.config[group]["name"]) for group in ("dataset", "model", "scale"))
+            kind = tuple(str(record.config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale"))
             by_device = self._seconds.setdefault(kind, {})
             by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
             if rows := record.data.get("rows", {}).get("train"):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ntl.config import UserError
 from ntl.results.packing import unpack_bits, unpack_errors
 from ntl.results.record import RunRecord
 from ntl.results.statistics import bootstrap_difference
@@ -16,7 +17,7 @@ def example_difference(metric: str, pairs: Sequence[tuple[RunRecord, RunRecord]]
     """Second minus first over the same examples: mean and 95 % bootstrap interval; None where it cannot be had.
 
     An example's score is its mean over ``pairs``, one a seed. An error is one of the fixed sample that a record keeps,
-    and an example that a run leaves unanswered is left out on both sides.
+    and an example that a run leaves unanswered is left out on both sides. UserError: records that do not agree.
     """
     split, _, name = metric.partition("/")
     tests = {record.ids_sha256.get(split) for pair in pairs for record in pair}
@@ -25,6 +26,9 @@ def example_difference(metric: str, pairs: Sequence[tuple[RunRecord, RunRecord]]
     scores = [[_scores(split, name, record) for record in pair] for pair in pairs]
     if any(each is None for pair in scores for each in pair):
         return None
+    if len({len(each) for pair in scores for each in pair if each is not None}) > 1:
+        names = " and ".join(sorted({record.id for pair in pairs for record in pair}))
+        raise UserError(f"{names}: the same test examples of {split}, but not as many answers: restore these records")
     left, right = np.mean(np.array(scores, dtype=np.float64), axis=0)
     known = np.isfinite(left) & np.isfinite(right)
     if not known.any():

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 CURVE_POINTS = 200
+LARGEST_SAMPLE = 1_000_000  # errors that a record may keep
+PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 _RAW, _DEFLATED = "r", "z"
 
 
@@ -22,8 +24,13 @@ def _deflate(raw: bytes) -> bytes:
     return min((packer.compress(raw) + packer.flush() for packer in packers), key=len)
 
 
-def _inflate(packed: str) -> bytes:
-    return zlib.decompress(base64.b85decode(packed), wbits=-15)
+def _inflate(packed: bytes, size: int, wbits: int = -15) -> bytes:
+    """What was deflated, cut one byte behind ``size``: a few bytes can hold gigabytes."""
+    unpacker = zlib.decompressobj(wbits)
+    raw = unpacker.decompress(packed, size + 1)
+    if not unpacker.eof and len(raw) <= size:
+        raise zlib.error("cut off")
+    return raw
 
 
 def _text(raw: bytes) -> str:
@@ -43,14 +50,16 @@ def pack_bits(correct: Sequence[bool] | np.ndarray) -> str:
 def unpack_bits(text: str, count: int) -> np.ndarray:
     """The ``(count,)`` booleans of :func:`pack_bits`. ValueError where the text does not hold that many."""
     mark, colon, packed = text.partition(":")
+    size = (count + 7) // 8
     try:
         if colon:
-            raw = {_RAW: base64.b85decode, _DEFLATED: _inflate}[mark](packed)
+            unpack = {_RAW: lambda raw: raw, _DEFLATED: lambda raw: _inflate(raw, size)}[mark]
+            raw = unpack(base64.b85decode(packed))
         else:
             raw = base64.b64decode(text, validate=True)
     except (ValueError, KeyError, zlib.error) as error:
         raise ValueError(f"not packed bits: {text[:20]!r}") from error
-    if len(raw) != (count + 7) // 8:
+    if len(raw) != size:
         raise ValueError(f"packed bits hold {len(raw)} bytes, not {count} examples")
     return np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=count).astype(bool)
 
@@ -84,17 +93,24 @@ def unpack_errors(text: str) -> np.ndarray:
         first, *parts = text.split(":")
         if first == _DEFLATED:
             size, low, high = parts
-            raw = _inflate(low) + _inflate(high)
+            count = _sample(size)
+            raw = b"".join(_inflate(base64.b85decode(half), count) for half in (low, high))
         else:
             size, (packed,) = first, parts
-            raw = zlib.decompress(base64.b64decode(packed, validate=True))
-        count = int(size)
+            count = _sample(size)
+            raw = _inflate(base64.b64decode(packed, validate=True), 2 * count, zlib.MAX_WBITS)
     except (ValueError, zlib.error) as error:
         raise ValueError(f"not packed errors: {text[:20]!r}") from error
     if len(raw) != 2 * count:
         raise ValueError(f"packed errors hold {len(raw)} bytes, not {count} errors")
     halves = np.frombuffer(raw, dtype=np.uint8).reshape(2, count).T.copy().view("<u2").reshape(count)
     return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def _sample(size: str) -> int:
+    if not 0 <= (count := int(size)) <= LARGEST_SAMPLE:
+        raise ValueError(f"{count} errors")
+    return count
 
 
 def repack_errors(text: str) -> str:

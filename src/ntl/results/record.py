@@ -6,17 +6,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 
 from ntl.config import UserError
 from ntl.config.secrets import redacted
 from ntl.config.trust import check_name
+from ntl.results.check import check, check_together, printable
+from ntl.results.packing import PROBE as PROBE
 from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_groups
 
 SCHEMA = 1
 SIZE_LIMIT = 10 * 1024  # bytes, less what size_of_summary leaves out
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
-PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 Json = dict[str, Any]
 
 # Schema n -> the function that turns a record of schema n into one of schema n + 1.
@@ -62,7 +63,7 @@ class RunRecord:
     curves: Mapping[str, Sequence[Sequence[float | None]]] = field(default_factory=dict)
     correct: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    digit_histograms: Json = field(default_factory=dict)
+    digit_histograms: dict[str, dict[str, dict[str, list[int]]]] = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
@@ -85,7 +86,7 @@ def _terms_without(config: Json) -> list[str]:
     return ["ntl"] * without_ntl + ["ce"] * without_ce
 
 
-_TYPES: dict[str, Any] = {item.name: get_origin(item.type) or item.type for item in fields(RunRecord)}
+_KINDS: dict[str, Any] = {item.name: item.type for item in fields(RunRecord)}
 _REQUIRED = [item.name for item in fields(RunRecord) if item.default is MISSING and item.default_factory is MISSING]
 
 # What stands packed in the file -> the function that gives a split's part as RunRecord has it.
@@ -147,7 +148,7 @@ def size_of_summary(record: RunRecord) -> int:
 
 def from_json(payload: Any, where: str) -> RunRecord:
     """A record from parsed JSON; ``where`` names the file in the UserError of a payload that is none."""
-    if not isinstance(payload, dict) or not isinstance(payload.get("schema"), int):
+    if not isinstance(payload, dict) or type(payload.get("schema")) is not int:
         raise UserError(f"{where}: not a run record (no integer 'schema')")
     while payload["schema"] < SCHEMA:
         upgrade = UPGRADES.get(payload["schema"])
@@ -158,34 +159,41 @@ def from_json(payload: Any, where: str) -> RunRecord:
         raise UserError(f"{where}: written by a newer ntl (record schema {payload['schema']}, here {SCHEMA}): upgrade")
     if missing := [name for name in _REQUIRED if name not in payload]:
         raise UserError(f"{where}: the record lacks {', '.join(missing)}: copy the whole file or run again")
-    if unknown := sorted(set(payload) - set(_TYPES) - {"schema"}):
-        raise UserError(f"{where}: the record has unknown keys {', '.join(unknown)}: was it edited by hand?")
+    if unknown := sorted(set(payload) - set(_KINDS) - {"schema"}):
+        names = ", ".join(unknown)
+        raise UserError(f"{where}: the record has unknown keys {printable(names)}: was it edited by hand?")
     values = {name: value for name, value in payload.items() if name != "schema"}
-    for name, value in values.items():
-        wanted = (int, float) if _TYPES[name] is float else _TYPES[name]
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise UserError(f"{where}: '{name}' is {json.dumps(value)[:40]}, not a {_TYPES[name].__name__}")
-    check_name(values["id"], f"{where}: id")
-    for name, value in values["metrics"].items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UserError(f"{where}: metric '{name}' is {json.dumps(value)[:40]}, not a number")
     for name, restore in _PACKED.items():
         try:
             values[name] = {split: restore(packed) for split, packed in values.get(name, {}).items()}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{where}: '{name}' cannot be unpacked ({error}): restore the file or run again") from error
-    return RunRecord(**values)
+    try:
+        for name, value in values.items():
+            check(name, value, _KINDS[name])
+        record = RunRecord(**values)
+        check_together(record)
+    except ValueError as error:
+        raise UserError(f"{where}: {printable(str(error))}: restore the file or run again") from error
+    check_name(record.id, f"{where}: id")
+    return record
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _parse(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: broken JSON (not UTF-8): restore the file or run again") from error
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
+        raise UserError(f"{path}: broken JSON ({error}): restore the file or run again") from error
 
 
 def read_record(path: Path | str) -> RunRecord:

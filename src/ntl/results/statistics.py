@@ -49,13 +49,23 @@ def t_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, fl
     n = len(values)
     if n < 2:
         raise ValueError(f"an interval needs at least 2 values, not {n}")
-    mean = math.fsum(values) / n
+    mean = _mean(values)
     half = float(stdtrit(n - 1, (1 + level) / 2)) * _sd(values, mean) / math.sqrt(n)
     return mean - half, mean + half
 
 
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # of values near the end of float64
+        return math.fsum(value / len(values) for value in values)
+
+
 def _sd(values: Sequence[float], mean: float) -> float:
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    try:
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    except OverflowError:  # a square beyond float64, whose root need not be
+        return math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
 
 
 def _finite(value: float) -> float | None:
@@ -63,12 +73,16 @@ def _finite(value: float) -> float | None:
 
 
 def summarize(values: Sequence[float | None]) -> Summary:
-    """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently."""
+    """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently.
+
+    A sd or an end of the interval beyond float64 is None.
+    """
     good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
-    mean = math.fsum(good) / len(good) if good else None
-    sd = _sd(good, mean) if mean is not None and len(good) > 1 else None
-    low, high = t_interval(good) if len(good) > 2 else (None, None)
-    return Summary(good, len(values) - len(good), mean, sd, low, high)
+    mean = _mean(good) if good else None
+    sd = _finite(_sd(good, mean)) if mean is not None and len(good) > 1 else None
+    low, high = map(_finite, t_interval(good)) if sd is not None and len(good) > 2 else (None, None)
+    whole = None not in (low, high)
+    return Summary(good, len(values) - len(good), mean, sd, low if whole else None, high if whole else None)
 
 
 def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Paired | None:
