@@ -91,6 +91,14 @@ def test_writing_by_hand(tokens: str, text: str, malformed: int) -> None:
         ("▁is ▁- _3_0_", "is -3"),
         ("_5_0_ ▁- ▁- _3_0_", "5 - -3"),
         ("▁− _3_0_ ▁+ _4_0_", "−3 + 4"),
+        ("_3_0_ ▁hours ▁- _1_0_ ▁hour", "3 hours - 1 hour"),
+        ("_3_0_ ▁large ▁boxes ▁+ _1_0_ ▁- _2_0_", "3 large boxes + 1 - 2"),
+        ("_3_0_ ▁plus ▁- _4_0_", "3 plus -4"),
+        ("_3_0_ ▁hours ▁. ▁Then ▁- _4_0_", "3 hours . Then -4"),
+        ("<unk> ▁- _4_0_", "- 4"),
+        ("▁= ▁- <unk> _4_0_", "= - 4"),
+        ("_1_4_ _4_3_ <unk> _4_-2_", "14000 0.04"),
+        ("_1_0_ <unk> _2_2_ _3_1_ _4_0_", "1  234"),
         ("_5_0_ s ▁a", "5s a"),
         ("▁$ _5_0_ ▁.", "$ 5 ."),
     ],
@@ -123,6 +131,26 @@ def test_text_comes_back_up_to_spaces(words: list[str]) -> None:
     assert written.replace(" ", "") == text.replace(" ", "")
     assert list(map(abs, find_numbers(written))) == list(map(abs, find_numbers(text)))
     assert written.split() == text.split() or re.search(r"[-+] [0-9]", text)
+
+
+NUMERALS = st.integers(0, 10**6).map(str) | st.sampled_from(["0.5", "12.25", "1000.001"])
+UNITS = st.sampled_from(["hours", "large boxes", "of the 7 cats", "%", "km", ")", "times x", "sheets of paper"])
+OPERANDS = st.one_of(NUMERALS, st.sampled_from("xyz"), st.tuples(NUMERALS, UNITS).map(" ".join))
+BEFORE = st.sampled_from(["", "=", "is", "It is", "3 hours =", "3 plus", "7 and", "####", "(", "3 hours:", "we have"])
+
+
+@given(st.lists(OPERANDS, min_size=1, max_size=5), st.lists(st.sampled_from(["-", "+", "−"]), min_size=5, max_size=5))
+def test_a_difference_is_no_negative_number(operands: list[str], signs: list[str]) -> None:
+    text = " ".join(word for pair in zip(operands, signs, strict=False) for word in pair).rsplit(" ", 1)[0]
+    written = write(pieces(read(text)[0]))
+    assert find_numbers(written) == find_numbers(text)
+    assert written.split() == text.split()
+
+
+@given(BEFORE, NUMERALS, OPERANDS)
+def test_a_negative_number_stays_one(before: str, numeral: str, after: str) -> None:
+    text = f"{before} -{numeral} - {after}".strip()
+    assert find_numbers(write(pieces(read(text)[0]))) == find_numbers(text)
 
 
 @given(st.text(st.sampled_from("0123456789._- <>extra_id_x"), max_size=20))

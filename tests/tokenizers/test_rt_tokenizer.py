@@ -2,14 +2,18 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.evaluation import extract_answer
+from ntl.numbers import find_numbers
 from ntl.tokenizers import load_tokenizer, tokenizer_fingerprint, train_tokenizer
 
 
@@ -77,6 +81,32 @@ def test_malformed_numbers_are_counted(rt: Any) -> None:
     assert rt.count_malformed(rt("12 cats 0.05").input_ids) == 0
 
 
+def test_a_number_ends_at_what_the_tokenizer_does_not_know(rt: Any) -> None:
+    ids = rt.convert_tokens_to_ids(["_1_4_", "_4_3_", "<unk>", "_4_-2_"])
+    assert rt.decode(ids, skip_special_tokens=True) == "14000 0.04"
+    assert rt.decode(ids) == "14000<unk> 0.04"
+    assert rt.count_malformed(ids) == 1
+    padded = rt.convert_tokens_to_ids(["<pad>", "▁", "_5_1_", "<pad>", "_7_0_", "</s>"])
+    assert rt.decode(padded, skip_special_tokens=True) == "50 7"
+
+
+KNOWN = st.sampled_from(["12", "0.5", "7", "345", "cats", "and", "times", "-", "is"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(words=st.lists(KNOWN | st.sampled_from(["☃", "λ-", "é"]), max_size=8))
+def test_numbers_come_back_from_their_ids(rt: Any, words: list[str]) -> None:
+    """As many, of the same magnitudes, whatever of the text between them is unknown."""
+    text = " ".join(words)
+    found = find_numbers(rt.decode(rt(text).input_ids, skip_special_tokens=True))
+    assert [*map(abs, found)] == find_numbers(text)
+
+
+@pytest.mark.parametrize("text", ["12 cats - 3 dogs", "12 - 34.5", "λ-3 and 4", "12 times λ - 3"])
+def test_no_sign_comes_from_the_spaces(rt: Any, text: str) -> None:
+    assert min(find_numbers(rt.decode(rt(text).input_ids, skip_special_tokens=True))) > 0
+
+
 def test_saved_and_loaded(rt: Any, tmp_path: Path) -> None:
     rt.save_pretrained(tmp_path / "saved")
     again: Any = load_tokenizer(tmp_path / "saved", "rt")
@@ -114,6 +144,16 @@ def test_real_answers_are_read_off_as_they_were(t5_rt: Any, data_root: Path) -> 
     assert sum(answer.startswith("-") for answer in answers) > 500
     for answer, ids in zip(answers, t5_rt(answers).input_ids, strict=True):
         assert t5_rt.decode(ids, skip_special_tokens=True) == answer
+
+
+@pytest.mark.data
+def test_real_solutions_get_hardly_a_sign(t5_rt: Any, data_root: Path) -> None:
+    lines = (data_root / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = [re.sub("<<.*?>>", "", json.loads(line)["answer"]) for line in lines]
+    written = [t5_rt.decode(ids, skip_special_tokens=True) for ids in t5_rt(answers).input_ids]
+    negative = [[sum(value < 0 for value in find_numbers(text)) for text in texts] for texts in (answers, written)]
+    invented = [text for text, before, after in zip(written, *negative, strict=True) if after > before]
+    assert len(invented) <= 3, invented
 
 
 @pytest.mark.data

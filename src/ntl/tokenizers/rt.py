@@ -5,7 +5,7 @@ is rounded half up to 12 decimals; zeros that change no value have no token, so 
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from functools import lru_cache
@@ -17,9 +17,16 @@ from ntl.numbers.text import format_number
 
 _WORD_START = "▁"
 _SIGNS = ("-", "+", "−")
+UNKNOWN = "<unk>"
 # Behind one of these, a variable of one letter among them, a sign is that of a sum or a difference.
 _OPERAND = re.compile(r"(?:[0-9)\]}%]|(?<!\w)[A-Za-z])\Z")
+# So it is behind a number and words, as "3 hours", unless the last of them calls for another number.
+_QUANTITY = re.compile(r"[0-9][^.?!;:=,(]*?([^\W\d_]+)\Z")
+_CALLS = ("is", "are", "was", "be", "equal", "equals", "to", "than", "and", "or", "by", "plus", "minus", "times", "of")
+_LOOK_BACK = 200
 _REMEMBERED_NUMBERS = 1 << 16
+# The digits of a group of thousands.
+_GROUP = 3
 # What an error shows of a text.
 _SHOWN = 60
 
@@ -50,25 +57,39 @@ def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
         ) from None
 
 
-def write(tokens: Sequence[str], text_of: Callable[[list[str]], str] | None = None) -> str:
+def write(
+    tokens: Sequence[str],
+    text_of: Callable[[list[str]], str] | None = None,
+    unwritten: Collection[str] = (UNKNOWN,),
+) -> str:
     """The text of tokens, what ``read`` made of it undone up to spaces.
 
     Tokens of falling places are one number, whatever is missing between them; a place that is not below the one before
-    it begins the next number. Around a number stand spaces: "(3/2)" comes back as "( 3 / 2 )". A sign touches the
-    number behind it unless an operand stands before it: "= -12", "5 - 3". Two numbers side by side are two spaces
-    apart, so that they are not taken for groups of one.
+    it begins the next number, as does one behind any other token. Around a number stand spaces: "(3/2)" comes back as
+    "( 3 / 2 )". Two numbers side by side are two spaces apart, so that they are not taken for groups of one.
+
+    "-12" and "- 12" are the same tokens. A sign touches the number behind it unless an operand stands before it: a
+    number, also with words behind it, a closing bracket, a variable, or what the tokenizer does not know: "= -12",
+    "5 - 3", "3 hours - 1 hour".
 
     Args:
         text_of: The text of tokens that are no numbers; by default word-start marks become spaces.
+        unwritten: The tokens that stand for nothing, as special ones; numbers end at them.
     """
-    written, after_number = "", False
+    written, before, after_number = "", "", False
     for piece in _pieces(tokens):
         if piece.places:
-            gap = "  " if after_number else " " * (bool(written) and not _is_sign(written))
-            written += gap + _numeral(piece.places)
+            numeral = _numeral(piece.places)
+            apart = after_number or (written[-1:].isdigit() and len(numeral.partition(".")[0]) == _GROUP)
+            written += ("  " if apart else " " * (bool(written) and not _is_sign(before))) + numeral
+            before = written
         else:
-            gap = " " * (after_number and piece.words[0].startswith(_WORD_START))
-            written += gap + (text_of or _join)(piece.words)
+            words = [word for word in piece.words if word not in unwritten]
+            gap = " " * (after_number and bool(words) and words[0].startswith(_WORD_START))
+            # What is unknown may be an operand, as a number would be.
+            known = ["0" if word == UNKNOWN else word for word in piece.words if word in (UNKNOWN, *words)]
+            before = written + gap + (text_of or _join)(known)
+            written += gap + (text_of or _join)(words)
         after_number = bool(piece.places)
     return written
 
@@ -138,7 +159,10 @@ def _numeral(places: list[tuple[int, int]]) -> str:
 
 def _is_sign(written: str) -> bool:
     """Whether a number behind this text is signed by its last character."""
-    return written.endswith(_SIGNS) and not _OPERAND.search(written[:-1].rstrip())
+    before = written[-_LOOK_BACK:-1].rstrip()
+    quantity = _QUANTITY.search(before)
+    in_words = quantity is not None and quantity[1].lower() not in _CALLS
+    return written.endswith(_SIGNS) and not in_words and not _OPERAND.search(before)
 
 
 def _join(words: list[str]) -> str:

@@ -33,7 +33,7 @@ class RTTokenizer(PreTrainedTokenizerFast):
 
     def count_malformed(self, ids: list[int]) -> int:
         """Faults of the numbers that these tokens write."""
-        return count_malformed(self._known(ids, skip_special_tokens=True))
+        return count_malformed(self._known(ids))
 
     def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **options: Any) -> Any:
         place = self.max_place
@@ -42,11 +42,12 @@ class RTTokenizer(PreTrainedTokenizerFast):
     def _decode(self, token_ids: Any, skip_special_tokens: bool = False, **options: Any) -> str:
         ids = token_ids["input_ids"] if isinstance(token_ids, dict) else token_ids
         ids = [ids] if isinstance(ids, int) else ids
-        return write(self._known(ids, skip_special_tokens), self.convert_tokens_to_string)
+        unwritten = frozenset(self.all_special_tokens if skip_special_tokens else ())
+        return write(self._known(ids), self.convert_tokens_to_string, unwritten)
 
-    def _known(self, ids: list[int], skip_special_tokens: bool) -> list[str]:
+    def _known(self, ids: list[int]) -> list[str]:
         # An embedding may have more rows than the tokenizer has tokens.
-        tokens = self.convert_ids_to_tokens(list(ids), skip_special_tokens=skip_special_tokens)
+        tokens = self.convert_ids_to_tokens(list(ids))
         return [token for token in tokens if token is not None]
 
 
