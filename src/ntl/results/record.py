@@ -15,6 +15,8 @@ from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_
 SCHEMA = 1
 SIZE_LIMIT = 10 * 1024  # bytes, less what size_of_summary leaves out
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
+# Records have sacreBLEU's 0 to 100; whatever is printed has a fraction, as the paper.
+UNITS = {"bleu": 0.01}
 PROBE = "probe_mape/"  # begins the name of the curve of each group that was probed while the run trained
 Json = dict[str, Any]
 
@@ -30,7 +32,8 @@ class RunRecord:
     curves: ``{series: [[step, value], ...]}``. correct: ``{split: pack_bits(...)}``, in the order of the test file,
     whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
     a sample that depends on the ids alone, so that it is the same for every run.
-    data: ``{"files": {name: sha256}, "rows": {split: n}}``. git: ``{"commit": str, "dirty": bool}``.
+    data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its questions that
+    have more characters than any that was trained on}}``. git: ``{"commit": str, "dirty": bool}``.
     rules: the version of every answer rule behind the metrics.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
@@ -65,6 +68,21 @@ class RunRecord:
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
+
+    def value(self, metric: str) -> float | None:
+        """A metric in the unit in which it is printed. KeyError: the record does not have it."""
+        value = self.metrics[metric]
+        name = metric.partition("/")[2].partition("@")[0]
+        return value if value is None else value * UNITS.get(name, 1.0)
+
+
+# Measured on the data, and not in every record of the same data.
+MEASURED = ("longer_than_train",)
+
+
+def data_read(record: RunRecord) -> Json:
+    """What says which data a run read: its files and rows, without what was measured on them."""
+    return {key: value for key, value in record.data.items() if key not in MEASURED}
 
 
 _TYPES: dict[str, Any] = {item.name: get_origin(item.type) or item.type for item in fields(RunRecord)}
