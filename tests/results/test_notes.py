@@ -154,11 +154,11 @@ def test_a_seed_may_draw_the_data_too_as_long_as_all_rows_draw_the_same() -> Non
     assert remarks(*changed)[0] == "Not a fair comparison: the runs read 2 different versions of the data."
 
 
-def test_questions_longer_than_any_that_was_trained_on_are_counted_where_records_say_so() -> None:
+def test_examples_longer_than_any_that_was_trained_on_are_counted_where_records_say_so() -> None:
     def measured(loss: str, **shares: float) -> RunRecord:
         return record(loss, 1, data={"files": {"train": "a"}, "longer_than_train": shares})
 
-    told = "Test questions with more characters than any that was trained on: "
+    told = "Test examples with more tokens than any that was trained on: "
     assert remarks(measured("ce", near=0.0, far=0.873)) == [f"{told}far 87%.", remarks(record("ce", 1))[0]]
     assert remarks(measured("ce", near=0.01, far=0.5), measured("was", near=0.01, far=0.25)) == [
         f"{told}near 1%, far 25% to 50%.",

@@ -48,7 +48,7 @@ def _longer(records: Sequence[RunRecord]) -> str:
     ]
     if not told:
         return ""
-    return f"Test questions with more characters than any that was trained on: {', '.join(told)}."
+    return f"Test examples with more tokens than any that was trained on: {', '.join(told)}."
 
 
 def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:

@@ -32,8 +32,8 @@ class RunRecord:
     curves: ``{series: [[step, value], ...]}``. correct: ``{split: pack_bits(...)}``, in the order of the test file,
     whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
     a sample that depends on the ids alone, so that it is the same for every run.
-    data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its questions that
-    have more characters than any that was trained on}}``. git: ``{"commit": str, "dirty": bool}``.
+    data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
+    that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
     rules: the version of every answer rule behind the metrics.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
