@@ -85,7 +85,7 @@ def test_an_interval_that_holds_0_shows_nothing(table_of: Callable[..., Table]) 
 @pytest.mark.parametrize(
     ("values", "constant", "verdict", "says"),
     [
-        ({"ce": [5.0, 6.0, 7.0]}, 9.0, Verdict.not_run, "Nothing is shown yet: WAS and CE have no seed in common."),
+        ({"ce": [5.0, 6.0, 7.0]}, 9.0, Verdict.not_run, "Nothing is shown yet: no seed of both WAS and CE has MAE."),
         (
             {"ce": [5.0] * 3, "ntl_was": [None, 4.0, 4.0]},
             9.0,

@@ -32,7 +32,7 @@ def test_the_index_is_a_line_a_table(tmp_path: Path, make_record) -> None:
     lines = write_index(tables, tmp_path).read_text().splitlines()
     assert [line for line in lines if "quickstart" in line] == [
         "| [Quickstart](quickstart_tiny.md) | two tasks of a minute | tiny | "
-        "Nothing is shown yet: NTL-WAS, λ = 0.3 and CE have no seed in common. | "
+        "Nothing is shown yet: no seed of both NTL-WAS, λ = 0.3 and CE has RMSE to the noise-free target. | "
         "`make reproduce TABLE=quickstart SCALE=tiny` |"
     ]
     assert "No run yet: Table 7 (tiny)." in lines

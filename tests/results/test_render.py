@@ -109,4 +109,4 @@ def test_the_terminal_shows_the_finding_bold_and_what_is_missing(make_record) ->
     assert "CE: test/rmse_truth, test/mae, test/accuracy, test/unparsable not in the records of" in screen
     assert "6 runs are missing" in screen
     assert "Nothing is shown: " not in screen
-    assert "Nothing is shown yet: NTL-WAS, λ = 0.3 and CE have no seed in common." in screen
+    assert "Nothing is shown yet: no seed of both NTL-WAS, λ = 0.3 and CE has RMSE to the noise-free target." in screen

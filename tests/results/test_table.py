@@ -295,7 +295,7 @@ def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
 def test_nothing_recorded(spec) -> None:
     table = build_table(spec, [])
     assert "constant" not in table.markdown()
-    assert table.finding == "Nothing is shown yet: NTL_WAS and CE have no seed in common."
+    assert table.finding == "Nothing is shown yet: no seed of both NTL_WAS and CE has MAE."
     assert "| CE | 0 | - | -<br>paper 2.15 ± 0.08 | - |" in table.details()
     assert "Differences." not in table.details()
     assert "From " not in table.details()

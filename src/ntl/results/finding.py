@@ -134,7 +134,7 @@ def _control(plans: Sequence[RowPlan], grid: Grid, pair: tuple[int, int], column
 
 
 _LEADS = {
-    Verdict.not_run: "Nothing is shown yet: {row} and {against} have no seed in common",
+    Verdict.not_run: "Nothing is shown yet: no seed of both {row} and {against} has {header}",
     Verdict.undefined: "Nothing is shown: {header} is undefined for a run of {row} or {against}",
     Verdict.not_learnt: "Nothing is shown, as neither {row} nor {against} beats a constant answer in {header}",
     Verdict.too_few: "Nothing is shown, as so few seeds have no interval: {row} minus {against} in {header}",

@@ -25,7 +25,7 @@ def escape(text: str) -> str:
 
 
 def _wrapped(text: str, width: int) -> str:
-    return BREAK.join(map(escape, wrap(text, width)))
+    return BREAK.join(map(escape, wrap(text, width, break_on_hyphens=False)))
 
 
 def _header(column: ColumnSpec) -> str:
