@@ -114,7 +114,7 @@ def publish_runs(
     if changed and not dirty:
         raise UserError(
             f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
-            "run it again, or publish it with --dirty, and every table with it will say so"
+            "run it again, or python scripts/publish.py --dirty RUN, and every table with it will say so"
         )
     with one_line_errors("publish to", Path(target)):
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
