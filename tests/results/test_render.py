@@ -14,6 +14,12 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
     assert markdown.escape(r"a|b *c* d_e `f` <g> \h") == r"a\|b \*c\* d\_e \`f\` \<g> \\h"
 
 
+def test_a_label_is_broken_neither_at_a_hyphen_nor_around_an_equals_sign(make_record) -> None:
+    text = build_table("evidence", [make_record("ntl_number_level", 1, {"test/rmse": 1.0})]).markdown()
+    assert "| NTL, number level,<br>λ = 0.3<br>" in text
+    assert "| GCE, σ = 0.5, +<br>NTL-WAS-CDF,<br>λ = 0.3 |" in build_table("table_a6", []).markdown()
+
+
 def everything(make_record, name: str, scale: str):
     columns = {column.metric for block in load_table_spec(name).blocks for column in block.columns}
     constants = {f"{metric}:{constant}": 1.0 for metric in columns for constant in ("mode", "median", "mean")}

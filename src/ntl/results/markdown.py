@@ -9,7 +9,7 @@ from ntl.results.text import header, paper_text, seeds_text, short_legend, short
 if TYPE_CHECKING:
     from ntl.results.table import Block, Table, TableRow
 
-LABEL_WIDTH, HEADER_WIDTH = 20, 14  # characters, of a line
+LABEL_WIDTH, HEADER_WIDTH = 18, 14  # characters, of a line
 BREAK = "<br>"
 
 
@@ -25,7 +25,9 @@ def escape(text: str) -> str:
 
 
 def _wrapped(text: str, width: int) -> str:
-    return BREAK.join(map(escape, wrap(text, width, break_on_hyphens=False)))
+    # "λ = 0.3" stays in one line.
+    lines = wrap(text.replace(" = ", "\0=\0"), width, break_on_hyphens=False)
+    return BREAK.join(escape(each.replace("\0", " ")) for each in lines)
 
 
 def _header(column: ColumnSpec) -> str:
