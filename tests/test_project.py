@@ -41,7 +41,7 @@ SHARED_TESTS: dict[str, list[str]] = {
     "losses/test_contract.py": [],
     "losses/test_reference_values.py": [],
     "losses/test_robustness.py": [],
-    "results/test_render.py": ["results/flat.py", "results/markdown.py", "results/terminal.py"],
+    "results/test_render.py": ["results/details.py", "results/flat.py", "results/markdown.py", "results/terminal.py"],
 }
 # Folders of tests whose sources lie outside the package.
 OUTSIDE = {"scripts": ROOT / "scripts", "hydra_plugins": SRC.parent / "hydra_plugins"}

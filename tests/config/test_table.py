@@ -8,6 +8,7 @@ from ntl.config.table import Role, load_table_spec, table_names
 
 GOOD = """
 title: A table
+primary: {row: NTL, against: CE, metric: test/mae, named: 2026-11-22}
 blocks:
   - title: A block
     dataset: noisy_numbers
@@ -15,6 +16,7 @@ blocks:
     columns: [{metric: test/mae, header: MAE, better: lower}]
     rows:
       - {label: CE, role: baseline, overrides: [loss=ce]}
+      - {label: NTL, role: ntl, overrides: [loss=ntl_was]}
       - {label: "constant: mean", role: constant, constant: mean}
 """
 
@@ -46,6 +48,25 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("seeds: [1, 2]", "seeds: [1, x]", r"scales\.tiny\.seeds\[1\]: Value 'x'"),
         ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers stand in results/paper"),
         ("better: lower", "better: lower, format: wide", r"test/mae: format 'wide' is no format"),
+        ("better: lower", "better: lower, short: wide", r"test/mae: short 'wide' is no format"),
+        (
+            "better: lower}",
+            "better: lower}" + "".join(f", {{metric: m{n}, header: m, better: lower}}" for n in range(6)),
+            r"blocks\[0\]\.columns: more than 6 to show: mark the others details: true",
+        ),
+        ("primary: {row: NTL, against: CE, metric: test/mae, named: 2026-11-22}\n", "", r"mine\.yaml: primary: "),
+        ("row: NTL,", "row: WAS,", r"mine\.yaml: primary\.row: no row that runs is called 'WAS'"),
+        ("row: NTL,", "row: NTL, group: T5,", r"primary\.row: no row that runs is called 'NTL' in the group 'T5'"),
+        ("against: CE", 'against: "constant: mean"', r"primary\.against: no row that runs is called 'constant: mean'"),
+        ("against: CE", "against: NTL", r"primary\.against: a row is not compared with itself"),
+        (
+            "metric: test/mae, named",
+            "metric: test/r2, named",
+            r"primary\.metric: 'test/r2' is no shown column .*test/mae",
+        ),
+        ("better: lower", "better: neither", r"primary\.metric: 'test/mae' is no shown column with a good end"),
+        (", named: 2026-11-22", "", r"mine\.yaml: primary\.named: "),
+        (", named", ", block: 1, named", r"primary\.block: there is no block 1"),
         ("better: lower}", "better: lower}, {metric: test/mae, header: x, better: lower}", "a metric stands twice"),
         ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: []", "give at least one seed and none twice"),
@@ -172,6 +193,17 @@ COUNTS = {
 @pytest.mark.parametrize(("table", "count"), [*COUNTS.items(), ("quickstart", 0)])
 def test_number_of_paper_numbers(table: str, count: int) -> None:
     assert sum(len(row.paper) for block in spec_of(table).blocks for row in block.rows) == count
+
+
+def test_the_primary_rows_run_at_every_scale(tmp_path: Path) -> None:
+    grouped = GOOD.replace("label: CE,", "label: CE, group: T5,").replace("label: NTL,", "label: NTL, group: T5,")
+    grouped = grouped.replace("row: NTL,", "group: T5, row: NTL,")
+    other = "rows:\n      - {label: CE, group: B, overrides: [loss=ce]}"
+    text = grouped.replace("rows:", other).replace(
+        "{seeds: [1, 2]}", "{seeds: [1, 2]}, small: {seeds: [1], groups: [B]}"
+    )
+    with pytest.raises(UserError, match=r"mine\.yaml: primary: its rows are not run at scale 'small'"):
+        load(tmp_path, text, PAPER.replace("label: CE", "label: CE, group: B"))
 
 
 @pytest.mark.parametrize("name", table_names())

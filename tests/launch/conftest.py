@@ -17,6 +17,7 @@ TARGET = "fake_runs.run"
 
 SMALL = """
 title: Small
+primary: {{row: NTL-WAS, against: CE, metric: test/rmse, named: 2026-11-22}}
 blocks:
   - title: noise
     dataset: noisy_numbers

@@ -18,6 +18,7 @@ from ntl.launch.pool import worker_environment
 # Four runs that end well, and in their middle one that cannot: no GPU is to be seen.
 TABLE = """
 title: Small
+primary: {row: NTL-WAS, against: CE, metric: test/rmse, named: 2026-11-22}
 blocks:
   - title: noise
     dataset: noisy_numbers

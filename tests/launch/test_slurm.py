@@ -35,6 +35,7 @@ JOBS = ["hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=1", "hydra.laun
 # Two rows of two seeds that end well, and two runs that cannot: there is no GPU to be seen.
 TABLE = f"""
 title: Small
+primary: {{row: NTL-WAS, against: CE, metric: test/rmse, named: 2026-11-22}}
 blocks:
   - title: noise
     dataset: noisy_numbers

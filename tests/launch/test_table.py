@@ -33,13 +33,13 @@ def test_the_quickstart_table_is_completed_printed_and_written(target: str, tmp_
     files = sorted(path.name for path in tmp_path.glob("quickstart*"))
     assert files == ["quickstart_tiny.csv", "quickstart_tiny.md", "quickstart_tiny.tex"]
     markdown = (tmp_path / "quickstart_tiny.md").read_text()
-    assert "2.500" in markdown  # seeds 1 to 4, and the fake RMSE is the seed
+    assert "| 2.5 ± 1.3 |" in markdown  # seeds 1 to 4, and the fake RMSE is the seed
     assert markdown in lines.getvalue()
 
     bars = io.StringIO()
     again = complete(bars, terminal=True)
     assert (again.done, again.failed) == ((), ())
-    assert "2.500" in bars.getvalue()
+    assert "2.5 ± 1.3" in bars.getvalue()
 
 
 def test_tables_share_runs_and_each_is_shown_when_it_is_complete(

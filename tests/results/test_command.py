@@ -41,7 +41,9 @@ def test_tables_of_hundreds_of_records_without_torch(tmp_path: Path, make_record
     assert time.monotonic() - start < 10
     assert "quickstart, scale=tiny" in done.stdout
     assert "table2, scale=paper: no record yet" in done.stdout
-    assert "2.025 ± 0.013" in (tmp_path / "tables" / "README.md").read_text()
+    assert "2.025 ± 0.013" in (tmp_path / "tables" / "quickstart_tiny.md").read_text()
+    # The same loss of every record, paired over four seeds.
+    assert ": +0.000 [+0.000, +0.000] (n = 4 seeds; exact p = 1, " in (tmp_path / "tables" / "README.md").read_text()
 
 
 def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,6 +100,12 @@ def test_publish_by_id_and_by_folder(tmp_path: Path, make_record, capsys: pytest
     copies = [target / "ce-0.3-s1.json", target / "ntl_was-0.3-s1.json"]
     assert capsys.readouterr().out.splitlines() == [str(path) for path in copies]
     assert sorted(target.iterdir()) == copies
+    record = make_record("ntl_mse", 1, {"test/mae": 1.0}, git={"commit": "0123456789", "dirty": True})
+    write_record(outputs / record.id / "record.json", record)
+    assert report(lambda: publish([record.id, *folders])) == 2
+    assert "uncommitted changes" in capsys.readouterr().err
+    publish([record.id, "--dirty", *folders])
+    assert capsys.readouterr().out == f"{target / record.id}.json\n"
     assert report(lambda: publish(["ce-0.3-s2", *folders])) == 2
     shown = capsys.readouterr()
     assert (shown.out, shown.err.endswith("/outputs/. Did you mean 'ce-0.3-s1'?\n")) == ("", True)

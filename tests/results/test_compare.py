@@ -7,7 +7,15 @@ import pytest
 
 from ntl.config.table import Better, ColumnSpec, Role, RowSpec
 from ntl.results import RunRecord, pack_bits
-from ntl.results.compare import DifferenceCell, best_rows, constant_values, differences
+from ntl.results.compare import (
+    DifferenceCell,
+    beats_constants,
+    best_rows,
+    constant_values,
+    corrected,
+    differences,
+    prints_as_zero,
+)
 from ntl.results.match import RowPlan
 from ntl.results.statistics import Paired, summarize
 
@@ -63,7 +71,7 @@ def test_every_group_has_its_best_and_constants_have_none() -> None:
     rows = [values(1, 2, 3), values(4, 5, 6.1), values(9, 9, 9), values(7, 7, 7.1)]
     assert best(LOWER, *rows, plans=plans) == {0, 3}
     constant = [*plans[:2], plan("mean", Role.constant, "T5")]
-    assert best(LOWER, *rows[:2], values(0, 0.1, 0), plans=constant) == {0}
+    assert best(LOWER, *rows[:2], values(9, 9.1, 9), plans=constant) == {0}
 
 
 def record(seed: int = 1, **changes: Any) -> RunRecord:
@@ -107,22 +115,86 @@ def test_a_difference_is_the_row_minus_the_base_over_common_seeds() -> None:
     assert (cell.paired.agree, cell.examples) == (2, None)
 
 
+def test_a_row_that_beats_no_constant_answer_is_never_best() -> None:
+    plans = [plan("a"), plan("b"), plan("mode", Role.constant), plan("mean", Role.constant)]
+    rows = [values(1, 2, 3), values(4, 5, 6.1)]
+    assert best(LOWER, *rows, values(9), values(2.5), plans=plans) == {0}
+    assert best(LOWER, *rows, values(9), values(1.9), plans=plans) == set()  # the best constant decides
+    assert best(LOWER, *rows, values(9), values(2.0), plans=plans) == set()
+    # Learnt or not is said at the endpoint, which need not be this column.
+    grid = [{LOWER.metric: row} for row in rows]
+    assert best_rows([LOWER], plans[:2], grid, [None, True]) == {(0, LOWER.metric)}
+    assert best_rows([LOWER], plans[:2], grid, [False, True]) == set()
+
+
+def test_what_beats_the_constants() -> None:
+    plans = [plan("a"), plan("b"), plan("c"), plan("mean", Role.constant), plan("mode", Role.constant)]
+    grid = [{HIGHER.metric: row} for row in (values(1, 3), values(1, 2.9), values(None), values(2), values())]
+    assert beats_constants(HIGHER, plans, grid) == [False, False, None, None, None]
+    assert beats_constants(HIGHER, plans[:3], grid[:3]) == [None] * 3
+    lower = [{LOWER.metric: row} for row in (values(1, 3), values(1, 2.9), values(), values(2), values(9))]
+    assert beats_constants(LOWER, plans, lower) == [False, True, None, None, None]
+
+
+def test_a_difference_that_prints_as_zero_is_not_best() -> None:
+    first, second = values(1.0, 1.0, 1.0), values(1.0004, 1.0004, 1.0005)
+    assert best(LOWER, first, second) == set()
+    finer = ColumnSpec(metric="test/mae", header="MAE", better=Better.lower, format=".4f")
+    assert best(finer, first, second) == {0}
+    assert best(ColumnSpec(**{**vars(finer), "short": ".2f"}), first, second) == set()
+
+
 @pytest.mark.parametrize(
-    ("paired", "examples", "excludes"),
+    ("value", "spec", "zero"),
+    [(0.0004, ".3f", True), (-0.0006, ".3f", False), (0.0004, ".1%", True), (0.001, ".1%", False)],
+)
+def test_what_prints_as_zero(value: float, spec: str, zero: bool) -> None:
+    assert prints_as_zero(value, ColumnSpec(metric="m", header="m", better=Better.lower, format=spec)) is zero
+
+
+@pytest.mark.parametrize(
+    ("paired", "more", "bold"),
     [
-        (None, None, False),
-        ([1.0, 1.1, 0.9], None, True),
-        ([1.0, -1.1, 0.9], None, False),
-        ([1.0], None, False),
-        ([1.0], (1.0, 0.5, 1.5), True),
-        ([-1.0], (-1.0, -1.5, -0.5), True),
-        ([1.0], (1.0, -0.5, 1.5), False),
-        ([1.0], (1.0, 0.0, 1.5), False),
+        (None, {"primary": True}, False),
+        ([1.0, 1.1, 0.9], {"primary": True}, True),
+        ([1.0, 1.1, 0.9], {"primary": True, "p": 0.25}, True),
+        ([1.0, -1.1, 0.9], {"primary": True}, False),
+        ([1e-4, 1.1e-4, 0.9e-4], {"primary": True}, False),
+        ([1.0, 1.1, 0.9], {"p": 0.01, "holm": 0.06}, False),
+        ([1.0, 1.1, 0.9], {"p": 0.01, "holm": 0.05}, True),
+        ([1e-4, 1.1e-4, 0.9e-4], {"p": 0.01, "holm": 0.05}, False),
+        ([1.0], {"examples": (1.0, 0.5, 1.5)}, False),
     ],
 )
-def test_excludes_zero(paired: list[float] | None, examples: Any, excludes: bool) -> None:
-    cell = DifferenceCell(LOWER, None if paired is None else Paired(summarize(paired), 0), examples)
-    assert cell.excludes_zero is excludes
+def test_bold_is_the_primary_by_its_interval_and_the_rest_by_their_corrected_p(
+    paired: list[float] | None, more: dict[str, Any], bold: bool
+) -> None:
+    assert DifferenceCell(LOWER, None if paired is None else Paired(summarize(paired), 0), **more).bold is bold
+
+
+def test_the_primary_comparison_stands_first_and_the_rest_is_corrected() -> None:
+    """n = 5: -1..-5 flips to nothing further (p = 2/32); 1, 1, 1, 1, -1 has |sum| >= 3 in 12 of 32."""
+    plans = [plan("ce", Role.baseline), plan("was"), plan("mae"), plan("head", Role.other)]
+    zero, sure = values(0, 0, 0, 0, 0), values(-1, -2, -3, -4, -5)
+    grid = [{"test/mae": row} for row in (zero, sure, values(1, 1, 1, 1, -1), sure)]
+    records = [{seed: record(seed) for seed in range(1, 6)}] * 4
+    plain = differences([LOWER], plans, grid, records)
+    assert [each.name for each in plain] == ["was minus ce", "mae minus ce", "head minus ce"]
+    found = differences([LOWER], plans, grid, records, (3, 1, "test/mae"))
+    assert [each.name for each in found] == ["was minus head", "was minus ce", "mae minus ce", "head minus ce"]
+    ((first, *rest),) = corrected([found])
+    cells = [each.cells[0] for each in (first, *rest)]
+    assert [(cell.p, cell.primary) for cell in cells] == [(1.0, True), (1 / 16, False), (0.375, False), (1 / 16, False)]
+    assert [cell.holm for cell in cells] == [None, 3 / 16, 0.375, 3 / 16]
+
+
+def test_ntl_is_compared_with_a_control_of_the_same_tokenizer_alone() -> None:
+    pins = [{"tokenizer": "default"}, {"tokenizer": "default"}, {"tokenizer": "digit"}, {"tokenizer": "digit"}]
+    rows = [plan("ce", Role.baseline), plan("stock"), plan("control", Role.control), plan("digit")]
+    plans = [RowPlan(row.row, row.overrides, pin, row.seeds) for row, pin in zip(rows, pins, strict=True)]
+    grid = [{"test/mae": values(1, 2)}] * 4
+    found = differences([LOWER], plans, grid, [{seed: record(seed) for seed in (1, 2)}] * 4)
+    assert [each.name for each in found if each.against.role is Role.control] == ["digit minus control"]
 
 
 BITS = {"ce": [True, False, False, False] * 25, "was": [True, True, False, False] * 25}

@@ -42,8 +42,8 @@ def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:
     values = {1: -1.0, 2: 0.0, 3: 1.0}
     made = [make_record("ce", seed, {"test/rmse_truth": value}) for seed, value in values.items()]
     lines = build_table("quickstart", made).latex().splitlines()
-    at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} & {-} \\")
-    assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  &  \\"
+    at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} \\")
+    assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  \\"
     assert lines[at + 2].startswith("CE + digit CE")
 
 
@@ -53,16 +53,15 @@ def test_a_header_stands_in_narrow_lines() -> None:
     assert latex._header(column) == rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{lines}\end{{tabular}}"
 
 
-def test_more_columns_than_a_page_holds_take_a_table_for_each_split() -> None:
+def test_the_columns_are_those_of_the_page_for_people() -> None:
     text = build_table("table5", []).latex()
-    captions = re.findall(r"\\caption\{(.*)\}", text)
-    title = "Paper, Table 5: decoder-only models on integer multiplication"
-    assert captions == [f"{title}, {split} (scale: tiny)" for split in ("interpolate", "extrapolate")]
-    first, second = text.split(r"\end{table}")[:2]
-    assert first.count(r"\multicolumn{8}") == second.count(r"\multicolumn{8}") == 3
-    assert "Bold: the best row" not in first
-    assert "Bold: the best row" in second
-    assert len(re.findall(r"\\begin\{table\}", build_table("table3", []).latex())) == 1
+    (caption,) = re.findall(r"\\caption\{(.*)\}", text)
+    assert caption.startswith(
+        "Paper, Table 5 with a tiny GPT-2, a tiny Granite and a tiny Granite MoE in place of GPT-2 "
+    )
+    assert caption.endswith(": decoder-only models on integer multiplication (scale: tiny)")
+    assert text.count(r"\multicolumn{5}") == 3  # a label, n and three of its twelve columns
+    assert "median" not in re.split(r"\\midrule", text)[0]
 
 
 def compile_article(folder: Path, files: list[Path]) -> str:
@@ -86,7 +85,7 @@ def compile_article(folder: Path, files: list[Path]) -> str:
 @pytest.mark.slow
 def test_every_committed_table_compiles_and_fits_on_its_page(tmp_path: Path) -> None:
     files = sorted(TABLES.glob("*.tex"))
-    assert len(files) > 30
+    assert len(files) > 10
     assert all(PACKAGES.match(file.read_text()) for file in files)
     log = compile_article(tmp_path, files)
     assert [line for line in log.splitlines() if FAULTS.search(line)] == []

@@ -160,10 +160,17 @@ def test_missing_runs(make_record) -> None:
         ("table5", "tiny", 27),
         ("table5", "small", 18),
         ("table5", "paper", 54),
+        ("table6", "paper", 24),
+        ("xval", "tiny", 12),
     ],
 )
 def test_number_of_runs(name: str, scale: str, count: int) -> None:
     assert len(table_runs(load_table_spec(name), scale)) == count
+
+
+def test_the_table_of_xval_has_the_settings_of_its_experiment() -> None:
+    (overrides, *_) = [run for run in table_runs(load_table_spec("xval"), "paper") if "model=xval" in run]
+    assert run_id(compose(overrides)) == run_id(compose(["experiment=xval_multiplication", "seed=1"]))
 
 
 # Composing costs a tenth of a second a run, so most are in the slow suite. A larger scale adds one override.

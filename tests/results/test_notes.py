@@ -7,7 +7,7 @@ import pytest
 from ntl.config.table import Better, BlockSpec, ColumnSpec, Role, RowSpec, ScaleSpec
 from ntl.results import RunRecord
 from ntl.results.match import RowPlan
-from ntl.results.notes import notes
+from ntl.results.notes import notes, warnings
 
 COLUMNS = [ColumnSpec(metric=f"{split}/mae", header="MAE", better=Better.lower) for split in ("test", "far")]
 CE = RowPlan(RowSpec(label="CE", role=Role.baseline), ("loss=ce",), {"loss": "ce"}, (1, 2))
@@ -34,15 +34,16 @@ def record(loss: str, seed: int, **changes: Any) -> RunRecord:
 
 
 def remarks(*records: RunRecord, part: ScaleSpec | None = None, note: str = "") -> list[str]:
-    """Notes on CE's and NTL-WAS' records, told apart by the first letter of their id."""
+    """Warnings and notes on CE's and NTL-WAS' records, told apart by the first letter of their id."""
     have = [{r.seed: r for r in records if r.id[0] == letter} for letter in "cw"]
-    return notes(block(part, note), "tiny", [CE, WAS], have)
+    spec = block(part, note)
+    return [*warnings(spec, "tiny", [CE, WAS], have), *notes(spec, "tiny", [CE, WAS], have)]
 
 
 def test_a_table_without_records_has_only_its_own_notes() -> None:
     assert remarks() == []
     part = ScaleSpec(seeds=[1], note="Of the\n  scale.")
-    assert remarks(note="Of the block.", part=part) == ["Of the block.", "Of the scale."]
+    assert remarks(note="Of the block.", part=part) == ["Of the scale.", "Of the block."]
 
 
 def test_stand_ins_are_named() -> None:
@@ -61,7 +62,8 @@ def test_origin() -> None:
     assert remarks(record("ce", 1), record("was", 1)) == [ORIGIN]
     changed = record("was", 1, git={"commit": "abcdef0123", "dirty": True}, device="NVIDIA H200")
     assert remarks(record("ce", 1), changed) == [
-        "From 2 run records, commit 0123456, abcdef0 (1 with uncommitted changes), device NVIDIA H200, cpu."
+        "1 of the 2 records are of a source with uncommitted changes.",
+        "From 2 run records, commit 0123456, abcdef0, device NVIDIA H200, cpu.",
     ]
     assert remarks(record("ce", 1, git={}, device="")) == ["From 1 run record, commit unknown, device unknown."]
 
@@ -150,3 +152,21 @@ def test_a_seed_may_draw_the_data_too_as_long_as_all_rows_draw_the_same() -> Non
     assert remarks(*apart)[0] == UNFAIR.format("dataset.seed")
     changed = [drawn("ce", 1, 1, "draw 1"), drawn("was", 1, 1, "another")]
     assert remarks(*changed)[0] == "Not a fair comparison: the runs read 2 different versions of the data."
+
+
+def test_examples_longer_than_any_that_was_trained_on_are_counted_where_records_say_so() -> None:
+    def measured(loss: str, **shares: float) -> RunRecord:
+        return record(loss, 1, data={"files": {"train": "a"}, "longer_than_train": shares})
+
+    told = "Test examples with more tokens than any that was trained on: "
+    assert remarks(measured("ce", near=0.0, far=0.873)) == [f"{told}far 87%.", remarks(record("ce", 1))[0]]
+    assert remarks(measured("ce", near=0.01, far=0.5), measured("was", near=0.01, far=0.25)) == [
+        f"{told}near 1%, far 25% to 50%.",
+        ORIGIN,
+    ]
+    assert remarks(measured("ce", near=0.0)) == remarks(record("ce", 1))
+    # It was measured on the data: no other data than those of a record that lacks it.
+    assert remarks(measured("ce", far=0.5), record("was", 1, data={"files": {"train": "a"}})) == [
+        f"{told}far 50%.",
+        ORIGIN,
+    ]

@@ -8,21 +8,55 @@ from ntl.results.publish import write_index, write_text
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.iterdir())}
+    return {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+NAMES = ["quickstart_tiny.md", "details/quickstart_tiny.md", "quickstart_tiny.tex", "quickstart_tiny.csv"]
 
 
 def test_files_of_tables_are_stable(tmp_path: Path, make_record) -> None:
     tables = [build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})])]
-    paths = [*write_tables(tables, tmp_path / "out"), write_index(tables, tmp_path / "out")]
-    names = ["quickstart_tiny.md", "quickstart_tiny.tex", "quickstart_tiny.csv", "README.md"]
-    assert [path.name for path in paths] == names
-    before = snapshot(tmp_path / "out")
-    write_tables(tables, tmp_path / "out")
-    write_index(tables, tmp_path / "out")
-    assert snapshot(tmp_path / "out") == before
-    readme = (tmp_path / "out" / "README.md").read_text()
-    assert "| quickstart | tiny | 1 | 14 | [md](quickstart_tiny.md) [tex]" in readme
-    assert tables[0].markdown() in readme
+    out = tmp_path / "out"
+    paths = [*write_tables(tables, out), write_index(tables, out)]
+    assert paths == [out / name for name in (*NAMES, "README.md")]
+    before = snapshot(out)
+    write_tables(tables, out)
+    write_index(tables, out)
+    assert snapshot(out) == before
+
+
+def test_the_index_is_a_line_a_table(tmp_path: Path, make_record) -> None:
+    tables = [build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})]), build_table("table7", [])]
+    lines = write_index(tables, tmp_path).read_text().splitlines()
+    assert [line for line in lines if "quickstart" in line] == [
+        "| [Quickstart](quickstart_tiny.md) | two tasks of a minute | tiny | "
+        "Nothing is shown yet: no seed of both NTL-WAS, λ = 0.3 and CE has RMSE to the noise-free target. | "
+        "`make reproduce TABLE=quickstart SCALE=tiny` |"
+    ]
+    assert "No run yet: Table 7 (tiny)." in lines
+    assert any(line.startswith("Tables A1 to A4 and Figure A3 of the paper are unknown") for line in lines)
+
+
+def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:
+    record = make_record("ce", 1, {"test/mae": 1.0})
+    assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 4
+    (tmp_path / "mine.md").write_text("a file of the user's")
+    assert write_tables([build_table("quickstart", [])], tmp_path) == []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.md"]
+
+
+def test_a_record_of_uncommitted_changes_is_published_only_where_that_is_said(tmp_path: Path, make_record) -> None:
+    outputs, target = tmp_path / "outputs", tmp_path / "runs"
+    for loss, dirty in (("ce", False), ("ntl_was", True)):
+        record = make_record(loss, 1, {"test/mae": 1.0}, git={"commit": "0123456789", "dirty": dirty})
+        write_record(outputs / record.id / "record.json", record)
+    runs = ["ce-0.3-s1", "ntl_was-0.3-s1"]
+    with pytest.raises(UserError, match=r"^ntl_was-0\.3-s1 was started from a source with uncommitted .* --dirty.*$"):
+        publish_runs(runs, outputs, target)
+    assert not target.exists()
+    assert len(publish_runs(runs, outputs, target, dirty=True)) == 2
 
 
 def test_a_copy_has_the_bytes_of_the_record(tmp_path: Path, make_record) -> None:

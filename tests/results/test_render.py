@@ -1,5 +1,6 @@
 import io
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,12 @@ from ntl.results.table import Table
 
 def test_markdown_escapes_what_would_break_a_table() -> None:
     assert markdown.escape(r"a|b *c* d_e `f` <g> \h") == r"a\|b \*c\* d\_e \`f\` \<g> \\h"
+
+
+def test_a_label_is_broken_neither_at_a_hyphen_nor_around_an_equals_sign(make_record) -> None:
+    text = build_table("evidence", [make_record("ntl_number_level", 1, {"test/rmse": 1.0})]).markdown()
+    assert "| NTL, number level,<br>λ = 0.3<br>" in text
+    assert "| GCE, σ = 0.5, +<br>NTL-WAS-CDF,<br>λ = 0.3 |" in build_table("table_a6", []).markdown()
 
 
 def everything(make_record, name: str, scale: str):
@@ -35,35 +42,77 @@ def check_every_form(table: Table) -> None:
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(table.rich())
     screen = console.export_text()
-    forms = {"md": (table.markdown(), markdown.escape), "tex": (table.latex(), latex.escape)}
     for block in table.blocks:
+        shown = [column for column in block.columns if not column.details]
         for row in block.rows:
-            for text, escape in forms.values():
-                assert escape(row.spec.label) in text
+            assert markdown.escape(row.spec.label) in table.markdown().replace("<br>", " ")
+            assert f"| {markdown.escape(row.spec.label)}" in table.details()
+            assert latex.escape(row.spec.label) in table.latex()
             assert row.spec.label in screen
             assert row.spec.label in table.csv()
+        for text in (table.markdown(), table.details()):
+            assert markdown.escape(block.title) in text
+        columns = [len(shown), len(block.columns)]
+        for text, count in zip((table.markdown(), table.details()), columns, strict=True):
+            part = text.split(f"## {markdown.escape(block.title)}")[1].split("\n\n")[1]
+            assert {len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines()} == {
+                count + 2 if text == table.markdown() else count + 3
+            }
     assert table.latex().isascii()
-    panels = iter(table.latex().split(r"\toprule")[1:])
-    for block in table.blocks:
-        shown = 0
-        while shown < len(block.columns):  # a block's columns may take several tables
-            lines = [line for line in next(panels).splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-            (counted,) = {len(re.findall(r"(?<!\\)&", line)) for line in lines}
-            shown += counted - 1
-        assert shown == len(block.columns)
-    assert next(panels, None) is None
-    assert len(table.cells()) == sum(len(block.rows) * len(block.columns) for block in table.blocks)
+    panels = table.latex().split(r"\toprule")[1:]
+    for block, panel in zip(table.blocks, panels, strict=True):
+        lines = [line for line in panel.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+        (counted,) = {len(re.findall(r"(?<!\\)&", line)) for line in lines}
+        assert counted - 1 == sum(not column.details for column in block.columns)
+    every = [cell for cell in table.cells() if cell["kind"] == "cell"]
+    assert len(every) == sum(len(block.rows) * len(block.columns) for block in table.blocks)
 
 
-def test_the_terminal_shows_brackets_bold_and_what_is_missing(make_record) -> None:
+TABLES = Path(__file__).resolve().parents[2] / "results" / "tables"
+WIDEST, MOST = 100, 7  # characters of a row as it is read, and columns
+
+
+def visible(cell: str) -> int:
+    """The widest line of a cell as a page shows it."""
+    shown = re.sub(r"\\([\\|*_`<])|\*", lambda found: found[1] or "", cell.strip())
+    return max(map(len, shown.split("<br>")))
+
+
+def test_what_is_seen_of_a_cell() -> None:
+    assert visible(r" **0.52 ± 0.01**<br>paper 0.43 ") == 11
+    assert visible(r" \*a\_b\* ") == 5
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.glob("*_*.md")), ids=lambda path: path.stem)
+def test_every_committed_page_is_narrow_enough_to_be_read(path: Path) -> None:
+    blocks = re.findall(r"(?m)(?:^\|.*\n)+", path.read_text(encoding="utf-8"))
+    assert blocks
+    for block in blocks:
+        rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines()]
+        widths = [max(map(visible, column)) for column in zip(*(rows[:1] + rows[2:]), strict=True)]
+        assert len(widths) <= MOST
+        assert sum(widths) + len(widths) - 1 <= WIDEST, widths
+
+
+def test_every_committed_page_begins_with_what_ran_and_what_it_shows() -> None:
+    for path in sorted(TABLES.glob("*_*.md")):
+        title, _, finding, *_ = path.read_text(encoding="utf-8").splitlines()
+        assert title.startswith("# ")
+        assert re.fullmatch(r"\*\*.+\(.*n = \d+ seeds?; exact p = .*\).*\.\*\*", finding), path
+        assert (TABLES / "details" / path.name).is_file()
+
+
+def test_the_terminal_shows_the_finding_bold_and_what_is_missing(make_record) -> None:
     made = [make_record(loss, s, {"test/rmse": s / 7 + len(loss)}) for loss in ("ce", "ntl_was") for s in (1, 2, 3)]
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(build_table("quickstart", made).rich())
     styled = console.export_text(clear=False, styles=True)
     screen = console.export_text()
-    assert "2.286 ± 0.143 [1.931, 2.641]" in screen
-    assert "+5.000 [+5.000, +5.000] 3/3" in screen
-    assert "\x1b[1m2.286 ± 0.143" in styled
-    assert "\x1b[1m7.286" not in styled
+    assert "2.29 ± 0.14" in screen
+    assert "[" not in screen.split("noise")[1].split("multiplication")[0]
+    assert "\x1b[1m2.29 ± 0.14" in styled
+    assert "\x1b[1m7.29" not in styled
     assert "CE: test/rmse_truth, test/mae, test/accuracy, test/unparsable not in the records of" in screen
     assert "6 runs are missing" in screen
+    assert "Nothing is shown: " not in screen
+    assert "Nothing is shown yet: no seed of both NTL-WAS, λ = 0.3 and CE has RMSE to the noise-free target." in screen

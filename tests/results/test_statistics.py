@@ -2,9 +2,12 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import permutation_test
 
 from ntl.results import bootstrap_difference, paired, summarize
-from ntl.results.statistics import t_interval
+from ntl.results.statistics import holm, sign_flip_p, smallest_p, t_interval
 
 
 def test_one_value_has_no_spread() -> None:
@@ -93,6 +96,71 @@ def test_one_undefined_seed_makes_the_comparison_undefined() -> None:
 
 def test_no_common_seed() -> None:
     assert paired({1: 1.0}, {2: 1.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        ([3.0], 1.0),  # +3 and -3
+        ([1.0, 2.0], 0.5),  # 3 and -3 of 3, 1, -1, -3
+        ([1.0, -2.0], 1.0),
+        ([1.0, 2.0, 3.0], 0.25),  # 6 and -6 of eight sums
+        ([-0.1, -0.2, -0.3], 0.25),
+        ([1.0, 1.0, 1.0, -1.0], 0.625),  # |sum| >= 2 in 10 of 16: not in the 6 that are 0
+        ([0.1, 0.1, 0.1, 0.1, -0.1], 0.375),  # |sum| >= 0.3 in 1 + 5 + 5 + 1 of 32, ties in floating point
+        ([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 0.03125),
+        ([0.0, 0.0, 0.0], 1.0),
+        ([1.0] * 40, 2.0**-39),
+    ],
+)
+def test_sign_flips_by_hand(differences: list[float], p: float) -> None:
+    assert sign_flip_p(differences) == p
+
+
+@given(st.lists(st.integers(-50, 50).map(float), min_size=2, max_size=9))
+def test_sign_flips_are_those_of_scipy(differences: list[float]) -> None:
+    def statistic(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
+        return np.mean(x - y, axis=axis)
+
+    pair = (np.array(differences), np.zeros(len(differences)))
+    theirs = permutation_test(pair, statistic, permutation_type="samples", vectorized=True, n_resamples=np.inf)
+    assert sign_flip_p(differences) == pytest.approx(float(theirs.pvalue), abs=1e-12)
+    assert smallest_p(len(differences)) <= sign_flip_p(differences) <= 1
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8))
+def test_neither_order_nor_sign_nor_unit_matters(differences: list[float]) -> None:
+    p = sign_flip_p(differences)
+    assert sign_flip_p(differences[::-1]) == p
+    assert sign_flip_p([-value for value in differences]) == p
+    assert sign_flip_p([4 * value for value in differences]) == p
+
+
+@pytest.mark.parametrize("differences", [[], [1.0] * 41, [1.0, math.nan]])
+def test_an_exact_test_takes_finite_differences(differences: list[float]) -> None:
+    with pytest.raises(ValueError, match="1 to 40 finite differences"):
+        sign_flip_p(differences)
+
+
+def test_the_smallest_p_of_a_few_seeds() -> None:
+    assert [smallest_p(n) for n in (3, 5, 6)] == [0.25, 0.0625, 0.03125]
+
+
+def test_holm_by_hand() -> None:
+    # Sorted .01, .02, .04, .5: times 4, 3, 2, 1 gives .04, .06, .08, .5.
+    assert holm([0.04, 0.01, 0.5, 0.02]) == pytest.approx([0.08, 0.04, 0.5, 0.06])
+    # .03 times 2 is below .02 times 3, which came before: never below.
+    assert holm([0.02, 0.03, 0.025]) == pytest.approx([0.06, 0.06, 0.06])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_keeps_the_order_and_lies_between_the_raw_p_and_bonferroni(p_values: list[float]) -> None:
+    corrected = holm(p_values)
+    assert all(raw <= p <= min(1.0, len(p_values) * raw) + 1e-12 for raw, p in zip(p_values, corrected, strict=True))
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    assert [corrected[index] for index in order] == sorted(corrected)
 
 
 def test_bootstrap_of_paired_correctness() -> None:

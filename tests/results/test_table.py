@@ -1,4 +1,6 @@
+import csv
 import dataclasses
+import io
 from pathlib import Path
 
 import pytest
@@ -6,10 +8,13 @@ import pytest
 from ntl.config import UserError
 from ntl.config.table import load_table_spec
 from ntl.results import RunRecord, Table, build_table, pack_bits
+from ntl.results.latex import escape
+from ntl.results.text import BOLD_LEGEND, DIFFERENCE_LEGEND, LEGEND
 
 SPEC = """
-title: Losses & weights
+title: "Table 0: losses & weights"
 note: "Paper: 4 runs."
+primary: {row: NTL_WAS, against: CE, metric: test/mae, named: 2026-11-22, seen: ["0123456"]}
 blocks:
   - title: noisy_numbers
     dataset: noisy_numbers
@@ -19,6 +24,7 @@ blocks:
     columns:
       - {metric: test/accuracy, header: accuracy, better: higher, format: .1%}
       - {metric: test/mae, header: MAE, better: lower, format: .2f}
+      - {metric: test/count, header: count, better: neither, format: .0f, details: true}
     rows:
       - {label: CE, role: baseline, overrides: [loss=ce]}
       - {label: control, role: control, overrides: [loss=ce_digits, loss.weight=0.3]}
@@ -61,7 +67,7 @@ def cells(table: Table, row: int):
 
 def test_cells(spec, records: list[RunRecord]) -> None:
     table = build_table(spec, records)
-    accuracy, mae = cells(table, 0)
+    accuracy, mae, _ = cells(table, 0)
     assert mae.summary is not None
     assert accuracy.summary is not None
     assert (mae.summary.mean, mae.summary.sd, mae.seeds, mae.paper) == (6.0, 1.0, (1, 2, 3), (2.15, 0.08))
@@ -78,7 +84,7 @@ def test_the_best_row_is_bold_only_where_the_interval_supports_it(spec, records:
     assert not any(cell.best for row in range(4) for cell in cells(build_table(spec, records), row))
     # Without it, WAS - CE is -2, -1.9, -1.9 on MAE (interval without 0) and +.1, 0, +.2 on accuracy (with 0).
     table = build_table(spec, records[:6])
-    assert [cell.best for cell in cells(table, 2)] == [False, True]
+    assert [cell.best for cell in cells(table, 2)] == [False, True, False]
     assert not any(cell.best for row in (0, 1, 3) for cell in cells(table, row))
 
 
@@ -87,45 +93,72 @@ def test_a_tie_is_never_bold(spec, make_record) -> None:
     same = [make_record(loss, seed, metrics) for loss in ("ce", "ntl_was") for seed in (1, 2, 3)]
     table = build_table(spec, same)
     assert not any(cell.best for row in range(3) for cell in cells(table, row))
-    assert "+0.00 [+0.00, +0.00] 0/3" in table.markdown()
+    assert "+0.00 [+0.00, +0.00] 0/3, p = 1 (primary)" in table.details()
 
 
 def test_an_undefined_row_is_never_best(spec, records: list[RunRecord]) -> None:
     records[3] = dataclasses.replace(records[3], metrics={**records[3].metrics, "test/mae": None})
     table = build_table(spec, records[:6])
     assert not any(cell.best for row in range(4) for cell in cells(table, row))
-    assert "undefined in 1 of 3, else 4.10, 5.10" in table.markdown()
-    assert "undefined |" in table.markdown().split("Differences.")[1]
+    assert "undefined in 1 of 3, else 4.10, 5.10" in table.details()
+    assert "| 4.10, 5.10<br>2 of 3 seeds |" in table.markdown()
+    assert "undefined (primary) |" in table.details().split("Differences.")[1]
+    assert table.finding == "Nothing is shown: MAE is undefined for a run of NTL_WAS or CE."
 
 
-MARKDOWN = r"""## Losses & weights
+FINDING = (
+    "NTL_WAS is better than CE in MAE by the interval, but not by the exact test: -1.93 [-2.08, -1.79] (n = 3 seeds; "
+    "exact p = 0.25, and n = 3 cannot reach 0.05; named after these runs)"
+)
+MARKDOWN = r"""# Table 0 with a tiny GPT-2 in place of T5-Small: losses & weights
 
-`mine` at `scale=tiny`.
+**{finding}; the control, which has no distance: -0.50.**
+
+## noisy\_numbers, n = 1 to 3 seeds
+
+|  | accuracy ↑ | MAE ↓ |
+| --- | ---: | ---: |
+| CE<br>n = 3 | 20% ± 10% | 6.0 ± 1.0 |
+| control<br>n = 1 | undefined | 5.50 |
+| NTL\_WAS<br>n = 3 | 30.0% ± 0.0% | 4.1 ± 1.1 |
+| constant: mean | - | 9.00 |
+
+Mean ± standard deviation over seeds; for n = 2 both values. No row is clearly the best in any column.
 
 Paper: 4 runs.
 
-### noisy\_numbers
+Scale `tiny`. Of its runs 2 are missing; the details list their commands. [Details](details/mine_tiny.md): intervals, differences, all columns, where the records are from. [CSV](mine_tiny.csv), [LaTeX](mine_tiny.tex). Made by `python scripts/reproduce.py table=mine scale=tiny`.
+"""  # noqa: E501
+DETAILS = r"""# Table 0 with a tiny GPT-2 in place of T5-Small: losses & weights: details
 
-|  | n | accuracy ↑ | MAE ↓ |
-| --- | ---: | ---: | ---: |
-| CE | 3 | 20.0% ± 10.0% [-4.8%, 44.8%] | 6.00 ± 1.00 [3.52, 8.48]<br>paper 2.15 ± 0.08 (+3.85) |
-| control | 1 | undefined | 5.50 |
-| NTL\_WAS | 3 | 30.0% ± 0.0% [30.0%, 30.0%] | 4.07 ± 1.05 [1.46, 6.68]<br>paper 0.91 (+3.16) |
-| constant: mean |  | - | 9.00 |
+`mine` at `scale=tiny`.
 
-Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0. In brackets behind the paper's value: ours minus it.
+{finding}; the control, which has no distance: -0.50.
+
+Paper: 4 runs.
+
+## noisy\_numbers
+
+|  | n | accuracy ↑ | MAE ↓ | count |
+| --- | ---: | ---: | ---: | ---: |
+| CE | 3 | 20.0% ± 10.0% [-4.8%, 44.8%] | 6.00 ± 1.00 [3.52, 8.48]<br>paper 2.15 ± 0.08 (+3.85) | 100 ± 0 [100, 100] |
+| control | 1 | undefined | 5.50 | 100 |
+| NTL\_WAS | 3 | 30.0% ± 0.0% [30.0%, 30.0%] | 4.07 ± 1.05 [1.46, 6.68]<br>paper 0.91 (+3.16) | 100 ± 0 [100, 100] |
+| constant: mean |  | - | 9.00 | - |
+
+Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. {bold} In brackets behind the paper's value: ours minus it.
 
 - At scale=tiny gpt2\_tiny stands in for t5\_small. The paper's numbers are those of the published models.
 - Unparsable outputs over all seeds: test: control 2 of 100.
 - From 7 run records, commit 0123456, device cpu.
 
-Differences. Mean difference over the seeds of both rows [95% t interval] seeds with that sign; bold: the interval excludes 0. With one common seed an interval is a bootstrap over test examples. Not corrected for the number of comparisons.
+Differences. {legend}
 
-|  | accuracy ↑ | MAE ↓ |
-| --- | ---: | ---: |
-| control minus CE | undefined | -0.50 |
-| NTL\_WAS minus CE | +10.0% [-14.8%, +34.8%] 2/3 | **-1.93 [-2.08, -1.79] 3/3** |
-| NTL\_WAS minus control | undefined | -1.40 |
+|  | accuracy ↑ | MAE ↓ | count |
+| --- | ---: | ---: | ---: |
+| NTL\_WAS minus CE | +10.0% [-14.8%, +34.8%] 2/3, p = 0.5 | **-1.93 [-2.08, -1.79] 3/3, p = 0.25 (primary)** | +0 [+0, +0] 0/3 |
+| control minus CE | undefined | -0.50 | +0 |
+| NTL\_WAS minus control | undefined | -1.40 | +0 |
 
 Runs that are missing:
 
@@ -135,16 +168,25 @@ python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny loss=ce_digi
 """  # noqa: E501
 
 
-def test_markdown(spec, records: list[RunRecord]) -> None:
-    assert build_table(spec, records).markdown() == MARKDOWN
-    assert build_table(spec, records[::-1]).markdown() == MARKDOWN
+def test_the_page_for_people(spec, records: list[RunRecord]) -> None:
+    expected = MARKDOWN.replace("{finding}", FINDING.replace("_", r"\_"))
+    assert build_table(spec, records).markdown() == expected
+    assert build_table(spec, records[::-1]).markdown() == expected
+
+
+def test_the_details(spec, records: list[RunRecord]) -> None:
+    texts = {"{finding}": FINDING.replace("_", r"\_"), "{bold}": BOLD_LEGEND, "{legend}": DIFFERENCE_LEGEND}
+    expected = DETAILS
+    for mark, text in texts.items():
+        expected = expected.replace(mark, text)
+    assert build_table(spec, records).details() == expected
 
 
 LATEX = r"""% Needs \usepackage{booktabs,graphicx}. Computed from run records: do not edit.
 
 \begin{table}
 \centering
-\caption{Losses \& weights (scale: tiny)}
+\caption{Paper, Table 0 with a tiny GPT-2 in place of T5-Small: losses \& weights (scale: tiny)}
 \label{tab:mine-tiny}
 \setlength{\tabcolsep}{4pt}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
@@ -163,43 +205,67 @@ constant: mean &  & {-} & {9.00} \\
 \bottomrule
 \end{tabular}}
 \par\smallskip\raggedright\scriptsize
-Mean $\pm$ standard deviation over n seeds [95\% t interval]; for n = 2 both values. Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0.\par
+{finding}.\par
+{legend}\par
 Paper: 4 runs.\par
-At scale=tiny gpt2\_tiny stands in for t5\_small. The paper's numbers are those of the published models.\par
-Unparsable outputs over all seeds: test: none.\par
-From 6 run records, commit 0123456, device cpu.\par
 \end{table}
 """  # noqa: E501
 
 
 def test_latex(spec, records: list[RunRecord]) -> None:
-    assert build_table(spec, records[:6]).latex() == LATEX
+    expected = LATEX.replace("{finding}", escape(FINDING)).replace("{legend}", escape(LEGEND))
+    assert build_table(spec, records[:6]).latex() == expected
 
 
 CSV = """\
-table,scale,block,group,row,metric,n,undefined,mean,sd,low,high,best,paper_mean,paper_sd,minus_paper,seeds,values,records,command
-mine,tiny,noisy_numbers,,CE,test/accuracy,1,0,0.3,,,,false,,,,2,0.3,ce-0.3-s2,"{0} loss=ce seed=1,3"
-mine,tiny,noisy_numbers,,CE,test/mae,1,0,6.0,,,,false,2.15,0.08,3.85,2,6.0,ce-0.3-s2,"{0} loss=ce seed=1,3"
-mine,tiny,noisy_numbers,,control,test/accuracy,0,1,,,,,false,,,,2,,ce_digits-0.3-s2,"{0} loss=ce_digits loss.weight=0.3 seed=1,3"
-mine,tiny,noisy_numbers,,control,test/mae,1,0,5.5,,,,false,,,,2,5.5,ce_digits-0.3-s2,"{0} loss=ce_digits loss.weight=0.3 seed=1,3"
-mine,tiny,noisy_numbers,,NTL_WAS,test/accuracy,0,0,,,,,false,,,,,,,"{0} loss=ntl_was loss.weight=0.3 seed=1,2,3"
-mine,tiny,noisy_numbers,,NTL_WAS,test/mae,0,0,,,,,false,0.91,,,,,,"{0} loss=ntl_was loss.weight=0.3 seed=1,2,3"
-mine,tiny,noisy_numbers,,constant: mean,test/accuracy,0,0,,,,,false,,,,,,,
-mine,tiny,noisy_numbers,,constant: mean,test/mae,1,0,9.0,,,,false,,,,,9.0,,
+table,scale,block,kind,group,row,against,metric,n,undefined,mean,sd,low,high,best,learnt,paper_mean,paper_sd,minus_paper,\
+agree,p,p_holm,primary,seeds,values,records,command,text
+mine,tiny,noisy_numbers,cell,,CE,,test/accuracy,1,0,0.3,,,,false,true,,,,,,,,2,0.3,ce-0.3-s2,"{0} loss=ce seed=1,3",
+mine,tiny,noisy_numbers,cell,,CE,,test/mae,1,0,6.0,,,,false,true,2.15,0.08,3.85,,,,,2,6.0,ce-0.3-s2,"{0} loss=ce seed=1,3",
+mine,tiny,noisy_numbers,cell,,CE,,test/count,1,0,100.0,,,,false,true,,,,,,,,2,100.0,ce-0.3-s2,"{0} loss=ce seed=1,3",
 """.replace("{0}", "python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny")  # noqa: E501
 
 
 def test_csv(spec, records: list[RunRecord]) -> None:
     table = build_table(spec, [records[1], records[6]])
-    assert table.csv() == CSV
+    assert table.csv().startswith(CSV)
     assert table.cells()[1]["values"] == [6.0]
-    assert table.cells()[4]["mean"] is None
+    assert table.cells()[6]["mean"] is None
+
+
+def test_csv_has_the_differences_and_the_remarks_too(spec, records: list[RunRecord]) -> None:
+    table = build_table(spec, records)
+    found = [cell for cell in csv.DictReader(io.StringIO(table.csv())) if cell["kind"] == "difference"]
+    (mae,) = [cell for cell in found if (cell["row"], cell["against"], cell["metric"]) == ("NTL_WAS", "CE", "test/mae")]
+    assert (float(mae["mean"]), mae["n"], mae["agree"], mae["p"]) == (pytest.approx(-29 / 15), "3", "3", "0.25")
+    assert (mae["primary"], mae["p_holm"]) == ("true", "")
+    (accuracy,) = [cell for cell in found if cell["against"] == "CE" and cell["p_holm"]]
+    assert (accuracy["metric"], accuracy["p"], accuracy["p_holm"], accuracy["primary"]) == (
+        "test/accuracy",
+        "0.5",
+        "0.5",
+        "false",
+    )
+    told = [cell["text"] for cell in table.cells() if cell["kind"] == "note"]
+    assert told == [*table.blocks[0].warnings, *table.blocks[0].notes]
+    assert [cell["text"] for cell in table.cells() if cell["kind"] == "finding"] == [table.finding]
 
 
 def test_two_seeds_show_both_values(spec, records: list[RunRecord]) -> None:
-    text = build_table(spec, [records[0], records[1], records[3], records[4]]).markdown()
-    assert "| CE | 2 | 20.0%, 30.0% | 5.00, 6.00<br>paper 2.15 ± 0.08 (+3.35) |" in text
-    assert "| NTL\\_WAS minus CE | +10.0%, +0.0% 1/2 | -2.00, -1.90 2/2 |" in text
+    table = build_table(spec, [records[0], records[1], records[3], records[4]])
+    assert "| CE<br>n = 2 | 20.0%, 30.0% | 5.00, 6.00 |" in table.markdown()
+    assert "| CE | 2 | 20.0%, 30.0% | 5.00, 6.00<br>paper 2.15 ± 0.08 (+3.35) |" in table.details()
+    differences = table.details().split("Differences.")[1]
+    assert "| NTL\\_WAS minus CE | +10.0%, +0.0% 1/2, p = 1 | -2.00, -1.90 2/2, p = 0.5 (primary) |" in differences
+
+
+def test_the_paper_s_number_stands_beside_its_own_model_alone(spec, records: list[RunRecord]) -> None:
+    assert "paper" not in build_table(spec, records).markdown().split("Mean ±")[0]
+    spec.blocks[0].scales["tiny"].replace = {}
+    spec.blocks[0].overrides = ["model=gpt2_tiny"]
+    text = build_table(spec, records).markdown()
+    assert "# Table 0: losses & weights, a tiny GPT-2\n" in text
+    assert "6.0 ± 1.0<br>paper 2.15 ± 0.08 |" in text
 
 
 def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
@@ -217,51 +283,81 @@ def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
             )
             for loss, correct in bits.items()
         ]
-        return build_table(spec, made).markdown()
+        return build_table(spec, made).details()
 
-    # 30 of 100 examples differ: binomial(100, 0.3) / 100 has the 2.5 % and 97.5 % points 0.21 and 0.39
-    assert "minus CE | **+30.0% [+21.0%, +39.0%]** | +0.00 |" in text()
+    # 30 of 100 examples differ: binomial(100, 0.3) / 100 has the 2.5 % and 97.5 % points 0.21 and 0.39. Never bold: one
+    # seed says nothing of others.
+    assert "minus CE | +30.0% [+21.0%, +39.0%] | +0.00 (primary) |" in text()
     ids["ce"] = {"test": "y"}
-    assert "minus CE | +30.0% | +0.00 |" in text()
+    assert "minus CE | +30.0% | +0.00 (primary) |" in text()
 
 
 def test_nothing_recorded(spec) -> None:
     table = build_table(spec, [])
     assert "constant" not in table.markdown()
-    assert "| CE | 0 | - | -<br>paper 2.15 ± 0.08 |" in table.markdown()
-    assert "Differences." not in table.markdown()
-    assert "From " not in table.markdown()
+    assert table.finding == "Nothing is shown yet: no seed of both NTL_WAS and CE has MAE."
+    assert "| CE | 0 | - | -<br>paper 2.15 ± 0.08 | - |" in table.details()
+    assert "Differences." not in table.details()
+    assert "From " not in table.details()
     assert len(table.commands) == 3
 
 
 def test_a_metric_that_the_records_lack(spec, make_record) -> None:
     table = build_table(spec, [make_record("ce", 1, {"test/mae": 1.0}), make_record("ce", 2, {"test/mae": 2.0})])
-    assert "- CE: test/accuracy not in the records of ce-0.3-s1, ce-0.3-s2" in table.markdown()
+    assert "- CE: test/accuracy, test/count not in the records of ce-0.3-s1, ce-0.3-s2" in table.details()
     part = build_table(
         spec, [make_record("ce", 1, {"test/mae": 1.0, "test/accuracy": 0.5}), make_record("ce", 2, {"test/mae": 2.0})]
     )
-    assert "| CE | 2 | 50.0% (n=1) | 1.00, 2.00" in part.markdown()
+    assert "| CE | 2 | 50.0% (n=1) | 1.00, 2.00" in part.details()
+    assert "| CE<br>n = 2 | 50.0%<br>1 of 2 seeds | 1.00, 2.00 |" in part.markdown()
 
 
-def test_what_makes_a_comparison_unfair_is_said(spec, make_record) -> None:
+def test_what_makes_a_comparison_unfair_is_said_on_the_page(spec, make_record) -> None:
     first = make_record("ce", 1, {}, data={"files": {"train": "1"}})
     config = {**first.config, "trainer": {"name": "default", "max_steps": 9}}
     ours = {**config, "loss": {"name": "ntl_was", "weight": 0.3}}
     other = make_record(
         "ntl_was", 1, {}, config=ours, data={"files": {"train": "2"}}, git={"commit": "f", "dirty": True}
     )
-    text = build_table(spec, [first, other]).markdown()
-    assert "- Not a fair comparison: the runs also differ in trainer.max\\_steps." in text
-    assert "- Not a fair comparison: the runs read 2 different versions of the data." in text
-    assert "- From 2 run records, commit 0123456, f (1 with uncommitted changes), device cpu." in text
+    table = build_table(spec, [first, other])
+    for text in (table.markdown(), table.details()):
+        assert "- Not a fair comparison: the runs also differ in trainer.max\\_steps." in text
+        assert "- Not a fair comparison: the runs read 2 different versions of the data." in text
+        assert "- 1 of the 2 records are of a source with uncommitted changes." in text
+    assert "- From 2 run records, commit 0123456, f, device cpu." in table.details()
     # The seeds of one row may not even differ in what the rows are there to vary.
     later = make_record("ce", 2, {}, config={**first.config, "loss": {"name": "ce", "weight": 0.5}})
     assert "the runs also differ in loss.weight." in build_table(spec, [first, later]).markdown()
 
 
+def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[RunRecord]) -> None:
+    for record in records:
+        record.metrics["test/mae:mean"] = 4.0
+    table = build_table(spec, records[:6])
+    assert [row.learnt for row in table.blocks[0].rows] == [False, None, False, None]
+    assert not any(cell.best for row in range(4) for cell in cells(table, row))
+    assert "| NTL\\_WAS<br>*not learnt*<br>n = 3 |" in table.markdown()
+    assert "Not learnt: no better than the best constant answer in MAE." in table.markdown()
+    assert "NTL\\_WAS (not learnt)" in table.latex()
+    assert table.finding.startswith(
+        "Nothing is shown, as neither NTL_WAS nor CE beats a constant answer in MAE: -1.93 ["
+    )
+
+
+def test_bleu_is_printed_as_a_fraction(spec, make_record) -> None:
+    spec.blocks[0].columns[1].metric = spec.primary.metric = "test/bleu"
+    for row in spec.blocks[0].rows:
+        row.paper = {}
+    made = [make_record(loss, s, {"test/bleu": 10.0 * s + len(loss)}) for loss in ("ce", "ntl_was") for s in (1, 2, 3)]
+    table = build_table(spec, made)
+    values = [cell["values"] for cell in table.cells() if (cell["row"], cell["metric"]) == ("CE", "test/bleu")]
+    assert values[0] == pytest.approx([0.12, 0.22, 0.32])
+    assert (table.primary.mean, table.primary.n) == (pytest.approx(0.05), 3)
+
+
 def test_constants_of_different_data_are_all_listed(spec, make_record) -> None:
     made = [make_record("ce", seed, {"test/mae:mean": value}) for seed, value in ((1, 9.0), (2, 9.0), (3, 8.0))]
-    assert "| constant: mean |  | - | 8.00, 9.00 |" in build_table(spec, made).markdown()
+    assert "| constant: mean |  | - | 8.00, 9.00 | - |" in build_table(spec, made).details()
 
 
 def test_names(spec) -> None:

@@ -8,7 +8,16 @@ import pytest
 from ntl.config.table import Better, ColumnSpec
 from ntl.results.compare import DifferenceCell
 from ntl.results.statistics import Paired, summarize
-from ntl.results.text import difference_text, header, not_in_records, number, paper_text, value_text
+from ntl.results.text import (
+    difference_text,
+    header,
+    not_in_records,
+    number,
+    paper_text,
+    seeds_text,
+    short_text,
+    value_text,
+)
 
 
 def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
@@ -69,9 +78,9 @@ def test_the_paper_s_number_in_the_paper_s_digits(paper: tuple[float, ...], expe
     assert paper_text(cell) == expected
 
 
-def difference(values: list[float | None] | None, agree: int = 0, examples: Any = None) -> str:
+def difference(values: list[float | None] | None, agree: int = 0, examples: Any = None, **more: Any) -> str:
     paired = None if values is None else Paired(summarize(values), agree)
-    return difference_text(DifferenceCell(column(), paired, examples))
+    return difference_text(DifferenceCell(column(), paired, examples, **more))
 
 
 def test_differences_by_hand() -> None:
@@ -81,6 +90,55 @@ def test_differences_by_hand() -> None:
     assert difference([-0.5, 0.25], agree=1) == "-0.50, +0.25 1/2"
     assert difference([1.0, 2.0, 3.0], agree=3) == "+2.00 [-0.48, +4.48] 3/3"
     assert difference([0.001], examples=(-0.001, -0.25, 0.125)) == "+0.00 [-0.25, +0.12]"
+
+
+def test_a_difference_has_the_p_that_counts_for_it() -> None:
+    # Corrected where it is exploratory, as it is where it is the primary one.
+    assert difference([-0.5, 0.25], agree=1, p=0.5, holm=1.0) == "-0.50, +0.25 1/2, p = 1"
+    assert difference([-0.5, 0.25], agree=1, p=0.03125, primary=True) == "-0.50, +0.25 1/2, p = 0.031 (primary)"
+
+
+def short(values: list[float | None] | None, spec: str = ".2f", records: int | None = None, constant: str = "") -> str:
+    """As ``text_of``, on the page for people."""
+    seeds = tuple(range(len(values or ())))
+    cell: Any = SimpleNamespace(column=column(spec), seeds=seeds, summary=None if values is None else summarize(values))
+    have = dict.fromkeys(range(len(seeds) if records is None else records))
+    return short_text(cell, SimpleNamespace(spec=SimpleNamespace(constant=constant), records=have))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "spec", "expected"),
+    [
+        (None, ".2f", "-"),
+        ([None], ".2f", "undefined"),
+        ([1.234], ".2f", "1.23"),
+        ([1.0, 3.0], ".2f", "1.00, 3.00"),
+        ([1.0, 2.0, 3.0], ".3f", "2.0 ± 1.0"),  # two digits of the spread are enough
+        ([0.01, 0.02, 0.03], ".3f", "0.020 ± 0.010"),
+        ([10.0, 30.0, 50.0], ".2f", "30 ± 20"),
+        ([0.1, 0.2, 0.3], ".1%", "20% ± 10%"),
+        ([0.01, 0.02, 0.03], ".1%", "2.0% ± 1.0%"),
+        ([2.0, 2.0, 2.0], ".3f", "2.000 ± 0.000"),
+        ([0.0, 0.0, 3e10], ".2f", "1e10 ± 2e10"),
+        ([-3e4, 0.0, 0.0], ".2f", "-1e4 ± 2e4"),
+        ([9999.0], ".2f", "9999.00"),
+        ([2.5e4], ".2f", "2e4"),
+    ],
+)
+def test_on_the_page_a_number_has_no_more_digits_than_its_spread(
+    values: list[float | None] | None, spec: str, expected: str
+) -> None:
+    assert short(values, spec) == expected
+
+
+def test_on_the_page_a_second_line_counts_the_seeds_of_a_cell() -> None:
+    assert short([1.0, None, 3.0]) == "1.00, 3.00\n2 of 3 seeds"
+    assert short([1.0, 3.0], records=3) == "1.00, 3.00\n2 of 3 seeds"
+    assert short([1.0], records=3, constant="mean") == "1.00"
+
+
+def test_the_seeds_of_rows() -> None:
+    assert [seeds_text(counts) for counts in ([3, 3], [1], [0, 3])] == ["n = 3 seeds", "n = 1 seed", "n = 0 to 3 seeds"]
 
 
 def test_metrics_that_the_records_of_a_row_lack() -> None:

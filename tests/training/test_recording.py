@@ -5,11 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ntl.results import RunRecord, unpack_errors
-from ntl.training.recording import build_record
+from ntl.training.recording import build_record, longer_than_train
 from ntl.training.session import Session
 from ntl.training.tracking import METRICS
 
@@ -60,6 +61,21 @@ def test_what_was_computed(record: RunRecord) -> None:
     assert record.rules == {"default": 2, "paper": 1}
     assert record.data["rows"] == {"train": 96, "validation": 20, "test": 30}
     assert all(len(digest) == 64 for digest in record.data["files"].values())
+    assert record.data["longer_than_train"] == {"test": 0.0}  # every question has two digits
+
+
+def test_examples_longer_than_any_that_was_trained_on_are_counted_in_tokens() -> None:
+    """Of 4, 5 and 6 tokens one is longer than 5; as long is not longer; a split without examples has no share."""
+
+    class Encoded(list):
+        def lengths(self, indices: np.ndarray) -> np.ndarray:
+            return np.array(self, dtype=np.int64)[indices]
+
+    tokens = {"train": [2, 5, 3], "test": [5, 1], "far": [4, 5, 6], "none": []}
+    session: Any = SimpleNamespace(
+        dataset=SimpleNamespace(test_splits=("test", "far", "none")), encoded=lambda split: Encoded(tokens[split])
+    )
+    assert longer_than_train(session) == {"test": 0.0, "far": 0.3333}
 
 
 def test_where_it_lies_and_who_watches_are_left_out(record: RunRecord) -> None:

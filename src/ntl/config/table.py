@@ -14,6 +14,7 @@ from ntl.config.typed import read_typed
 # Settings that decide no cell: where files lie, and what a run goes on from. Rows that differ in them are one run.
 PLACES = ("data_dir", "output_dir", "resume")
 TABLE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "table"
+MOST_COLUMNS = 6  # of numbers, on the page for people
 
 
 class Better(Enum):
@@ -39,13 +40,18 @@ class Role(Enum):
 
 @dataclass
 class ColumnSpec:
-    """``format`` and ``paper_format`` are Python format specs: a paper number keeps the digits it was printed with."""
+    """``format`` and ``paper_format`` are Python format specs: a paper number keeps the digits it was printed with.
+
+    ``short`` is the format of the page for people, ``format`` where it is empty. ``details`` columns are not on it.
+    """
 
     metric: str = MISSING
     header: str = MISSING
     better: Better = MISSING
     format: str = ".3f"
     paper_format: str = ".2f"
+    short: str = ""
+    details: bool = False
 
 
 @dataclass
@@ -93,13 +99,33 @@ class BlockSpec:
 
 
 @dataclass
+class PrimarySpec:
+    """The one comparison that a table is there for: ``row`` minus ``against`` in ``metric``, its endpoint.
+
+    Both are labels of rows of ``group`` in block number ``block``. ``named`` is the day on which it was chosen,
+    ``seen`` the commits of the records whose results were known by then.
+    """
+
+    row: str = MISSING
+    against: str = MISSING
+    metric: str = MISSING
+    named: str = MISSING
+    group: str = ""
+    block: int = 0
+    seen: list[str] = field(default_factory=list)
+
+
+@dataclass
 class TableSpec:
-    """One file of ``config/table``; its name is the table's. ``added`` are the overrides of all its runs that a command
-    line gave, and that no file has: with any it is not the table as described.
+    """One file of ``config/table``; its name is the table's. The title is ``what: subject``, without the model.
+
+    ``added`` are the overrides of all its runs that a command line gave, and that no file has: with any it is not the
+    table as described.
     """
 
     title: str = MISSING
     blocks: list[BlockSpec] = MISSING
+    primary: PrimarySpec = MISSING
     note: str = ""
     name: str = ""
     added: list[str] = field(default_factory=list)
@@ -157,8 +183,10 @@ def _check(spec: TableSpec, path: Path) -> None:
         if len(set(metrics)) < len(metrics):
             raise UserError(f"{where}.columns: a metric stands twice")
         for column in block.columns:
-            _check_format(column.format, f"{where}.columns: {column.metric}: format")
-            _check_format(column.paper_format, f"{where}.columns: {column.metric}: paper_format")
+            for key in ("format", "paper_format", "short"):
+                _check_format(getattr(column, key), f"{where}.columns: {column.metric}: {key}")
+        if sum(not column.details for column in block.columns) > MOST_COLUMNS:
+            raise UserError(f"{where}.columns: more than {MOST_COLUMNS} to show: mark the others details: true")
         _check_overrides(block.overrides, f"{where}.overrides")
         for row in block.rows:
             _check_row(row, f"{where}.rows: {row.label}")
@@ -169,6 +197,28 @@ def _check(spec: TableSpec, path: Path) -> None:
             for key, named in (("groups", part.groups), ("labels", part.labels)):
                 if lost := sorted(set(named) - groups):
                     raise UserError(f"{where}.scales.{scale}.{key}: no row has the group {lost[0]!r}")
+    _check_primary(spec, f"{path}: primary")
+
+
+def _check_primary(spec: TableSpec, where: str) -> None:
+    primary = spec.primary
+    if not 0 <= primary.block < len(spec.blocks):
+        raise UserError(f"{where}.block: there is no block {primary.block}")
+    block = spec.blocks[primary.block]
+    labels = [row.label for row in block.rows if row.group == primary.group and row.role is not Role.constant]
+    for key in ("row", "against"):
+        if getattr(primary, key) not in labels:
+            within = f" in the group {primary.group!r}" if primary.group else ""
+            raise UserError(f"{where}.{key}: no row that runs is called {getattr(primary, key)!r}{within}")
+    if primary.row == primary.against:
+        raise UserError(f"{where}.against: a row is not compared with itself")
+    ends = [c.metric for c in block.columns if not c.details and c.better is not Better.neither]
+    if primary.metric not in ends:
+        raise UserError(f"{where}.metric: {primary.metric!r} is no shown column with a good end: {', '.join(ends)}")
+    for scale in spec.scales:
+        part = block.scales.get(scale)
+        if part is None or (part.groups and primary.group not in part.groups):
+            raise UserError(f"{where}: its rows are not run at scale {scale!r}")
 
 
 def _check_row(row: RowSpec, where: str) -> None:

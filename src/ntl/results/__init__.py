@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
+    from ntl.results.finding import Primary as Primary
+    from ntl.results.finding import Verdict as Verdict
     from ntl.results.load import load_records as load_records
     from ntl.results.match import lacking_readings as lacking_readings
     from ntl.results.match import missing_runs as missing_runs

@@ -83,11 +83,11 @@ def _check(value: Any, kind: Any, depth: int) -> None:
         raise Wrong(value, words)
     if depth > DEEPEST:
         raise Wrong("...", f"within {DEEPEST} levels")
-    if origin is dict:
+    if isinstance(value, dict):
         for key, item in value.items():
             check(key, key, str, depth + 1)
             check(key, item, get_args(kind)[1], depth + 1)
-    elif origin is list:
+    elif isinstance(value, list):
         for place, item in enumerate(value):
             check(str(place), item, get_args(kind)[0], depth + 1)
 

@@ -67,13 +67,14 @@ def _show(tables: Sequence[Table], folder: Path) -> None:
 
 
 def publish(argv: Sequence[str] | None = None) -> None:
-    """Copy the records of finished runs into results/runs. UserError: no such run, or another record is there."""
+    """Copy the records of finished runs into results/runs. UserError as of ``publish_runs``."""
     parser = argparse.ArgumentParser(
         description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
     parser.add_argument("--outputs", type=Path, default=OUTPUTS, help="where the run folders are")
     parser.add_argument("--out", type=Path, default=RUNS, help="where published records are")
+    parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
     arguments = parser.parse_args(argv)
-    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out):
+    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty):
         print(path)

@@ -1,31 +1,50 @@
 """Rows against each other: what is best, and how far each row is from its baseline and its control."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ntl.config.table import Better, ColumnSpec, Role, RowSpec
 from ntl.results.examples import example_difference
 from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
-from ntl.results.statistics import Paired, paired, summarize
+from ntl.results.statistics import Paired, holm, paired, sign_flip_p, summarize
 
 # One dict a row: metric -> seed -> value, None where the metric is undefined.
 Grid = list[dict[str, dict[int, float | None]]]
 
 
+ALPHA = 0.05
+
+
 @dataclass(frozen=True)
 class DifferenceCell:
-    """``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy)."""
+    """``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy).
+
+    ``p`` is the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory
+    comparison of the table, None for the ``primary`` one.
+    """
 
     column: ColumnSpec
     paired: Paired | None
     examples: tuple[float, float, float] | None = None
+    p: float | None = None
+    holm: float | None = None
+    primary: bool = False
 
     @property
-    def excludes_zero(self) -> bool:
-        if self.examples is not None:
-            return self.examples[1] > 0 or self.examples[2] < 0
-        return self.paired is not None and self.paired.excludes_zero
+    def bold(self) -> bool:
+        """What a reader may take for shown: the primary one by its interval, any other by its corrected p."""
+        mean = self.paired.differences.mean if self.paired else None
+        if self.paired is None or mean is None or prints_as_zero(mean, self.column):
+            return False
+        return self.paired.excludes_zero if self.primary else self.holm is not None and self.holm <= ALPHA
+
+
+def prints_as_zero(value: float, column: ColumnSpec) -> bool:
+    """Whether any format in which the column is shown has only zeros for it."""
+    texts = (format(value, spec) for spec in filter(None, (column.format, column.short)))
+    return any(not any(digit in text for digit in "123456789") for text in texts)
 
 
 @dataclass(frozen=True)
@@ -36,28 +55,64 @@ class Difference:
     against: RowSpec
     cells: tuple[DifferenceCell, ...]
 
+    @property
+    def name(self) -> str:
+        label = f"{self.row.label} minus {self.against.label}"
+        return f"{self.row.group}: {label}" if self.row.group else label
 
-def best_rows(columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid) -> set[tuple[int, str]]:
+
+def best_constant(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> float | None:
+    """The score of the constant answer that does best in a column; None where none is scored there."""
+    means = [
+        summarize(list(line[column.metric].values())).mean
+        for plan, line in zip(plans, grid, strict=True)
+        if plan.row.role is Role.constant
+    ]
+    known = [mean for mean in means if mean is not None]
+    return max(known, key=lambda mean: column.better.value * mean) if known and column.better.value else None
+
+
+def beats_constants(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> list[bool | None]:
+    """For each row whether its mean is better than that of every constant answer; None where that cannot be said."""
+    constant = best_constant(column, plans, grid)
+    means = [summarize(list(line[column.metric].values())).mean for line in grid]
+    return [
+        None if mean is None or constant is None or not plan.overrides else column.better.value * (mean - constant) > 0
+        for plan, mean in zip(plans, means, strict=True)
+    ]
+
+
+def best_rows(
+    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, learnt: Sequence[bool | None] = ()
+) -> set[tuple[int, str]]:
     """(row index, metric) of the best row of each group, where the interval supports that it is.
 
-    It does when the difference from the second best, paired by seed, has an interval without 0. A tie, fewer than
-    three common seeds or a single row supports nothing. Rows that are undefined for a seed and constants do not run.
+    It does when the difference from the second best, paired by seed, has an interval without 0 and does not print as 0.
+    A tie, fewer than three common seeds or a single row supports nothing. Rows that are undefined for a seed and
+    constants do not run; a row that has not ``learnt`` (the table's endpoint), or that beats no constant answer in the
+    column, is never best.
     """
     found = set()
     for column in columns:
         if column.better is Better.neither:
             continue
+        beats = beats_constants(column, plans, grid)
         for group in {plan.row.group for plan in plans}:
             ranked = []
             for index, plan in enumerate(plans):
                 summary = summarize(list(grid[index][column.metric].values()))
                 if plan.overrides and plan.row.group == group and summary.mean is not None and not summary.undefined:
                     ranked.append((-column.better.value * summary.mean, index))
-            if len(ranked) > 1:
-                (_, first), (_, second) = sorted(ranked)[:2]
-                difference = paired(grid[second][column.metric], grid[first][column.metric])
-                if difference is not None and difference.excludes_zero:
-                    found.add((first, column.metric))
+            if len(ranked) < 2:
+                continue
+            (_, first), (_, second) = sorted(ranked)[:2]
+            difference = paired(grid[second][column.metric], grid[first][column.metric])
+            if difference is None or not difference.excludes_zero:
+                continue
+            if prints_as_zero(difference.differences.mean or 0.0, column):
+                continue
+            if beats[first] is not False and (not learnt or learnt[first] is not False):
+                found.add((first, column.metric))
     return found
 
 
@@ -66,27 +121,51 @@ def constant_values(key: str, records: Sequence[RunRecord]) -> dict[int, float |
 
     Different data files give different scores: each is then listed.
     """
-    scores = dict.fromkeys(record.metrics[key] for record in records if key in record.metrics)
+    scores = dict.fromkeys(record.value(key) for record in records if key in record.metrics)
     return dict(enumerate(sorted(scores, key=lambda score: (score is None, score or 0.0))))
 
 
-def _difference(
+def difference(
     columns: Sequence[ColumnSpec],
-    rows: tuple[RowSpec, RowSpec],
-    values: tuple[Mapping[str, dict[int, float | None]], Mapping[str, dict[int, float | None]]],
-    records: tuple[Mapping[int, RunRecord], Mapping[int, RunRecord]],
+    indices: tuple[int, int],
+    plans: Sequence[RowPlan],
+    grid: Grid,
+    records: Sequence[Mapping[int, RunRecord]],
 ) -> Difference | None:
+    """The second row minus the first; None where they have no seed in common."""
+    first, second = indices
+    common = sorted(set(records[first]) & set(records[second]))
     cells = []
-    common = sorted(set(records[0]) & set(records[1]))
     for column in columns:
-        result = paired(values[0][column.metric], values[1][column.metric])
-        only = len(common) == 1 and result is not None
-        scored = only and column.metric.endswith("/accuracy")
-        examples = (
-            example_difference(column.metric, [(records[0][common[0]], records[1][common[0]])]) if scored else None
-        )
-        cells.append(DifferenceCell(column, result, examples))
-    return Difference(rows[1], rows[0], tuple(cells)) if common else None
+        result = paired(grid[first][column.metric], grid[second][column.metric])
+        scored = len(common) == 1 and result is not None and column.metric.endswith("/accuracy")
+        pair = [(records[first][seed], records[second][seed]) for seed in common]
+        values = result.differences.values if result else ()
+        p = sign_flip_p(values) if len(values) > 1 and column.better is not Better.neither else None
+        cells.append(DifferenceCell(column, result, example_difference(column.metric, pair) if scored else None, p))
+    return Difference(plans[second].row, plans[first].row, tuple(cells)) if common else None
+
+
+def _other_than_loss(plan: RowPlan) -> dict[str, Any]:
+    return {key: value for key, value in plan.pins.items() if key.split(".")[0] != "loss"}
+
+
+def alike(plans: Sequence[RowPlan], index: int) -> list[int]:
+    """The other rows of a row's group that differ from it in the loss alone, as in the tokenizer they may not."""
+    return [
+        other
+        for other, plan in enumerate(plans)
+        if other != index
+        and plan.overrides
+        and plan.row.group == plans[index].row.group
+        and _other_than_loss(plan) == _other_than_loss(plans[index])
+    ]
+
+
+def control_base(plans: Sequence[RowPlan], control: int) -> int | None:
+    """What the control adds its weight to: the baseline, or where that has another tokenizer the row that has not."""
+    rows = [index for index in alike(plans, control) if plans[index].row.role in (Role.baseline, Role.other)]
+    return min(rows, key=lambda index: plans[index].row.role is not Role.baseline, default=None)
 
 
 def against(plans: Sequence[RowPlan], role: Role) -> Iterator[tuple[int, int]]:
@@ -99,19 +178,41 @@ def against(plans: Sequence[RowPlan], role: Role) -> Iterator[tuple[int, int]]:
 
 
 def differences(
-    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, records: Sequence[Mapping[int, RunRecord]]
+    columns: Sequence[ColumnSpec],
+    plans: Sequence[RowPlan],
+    grid: Grid,
+    records: Sequence[Mapping[int, RunRecord]],
+    primary: tuple[int, int, str] | None = None,
 ) -> list[Difference]:
-    """Every row minus its group's baseline, and every ``ntl`` row minus its group's control, where seeds are shared."""
-    found = []
+    """Every row minus its group's baseline, and every ``ntl`` row minus a control that is ``alike``, by shared seeds.
+
+    ``primary`` is (index of the row it is against, index of the row, metric): it stands first, even where its rows are
+    neither, and its cell is marked.
+    """
+    pairs = [primary[:2]] if primary else []
     for role in (Role.baseline, Role.control):
-        for first, second in against(plans, role):
-            if role is Role.baseline or plans[second].row.role is Role.ntl:
-                found.append(
-                    _difference(
-                        columns,
-                        (plans[first].row, plans[second].row),
-                        (grid[first], grid[second]),
-                        (records[first], records[second]),
-                    )
-                )
-    return [difference for difference in found if difference is not None]
+        pairs += [
+            pair
+            for pair in against(plans, role)
+            if pair not in pairs
+            and (role is Role.baseline or (plans[pair[1]].row.role is Role.ntl and pair[1] in alike(plans, pair[0])))
+        ]
+    found = [difference(columns, pair, plans, grid, records) for pair in pairs]
+    if primary and found[0]:
+        cells = [replace(cell, primary=cell.column.metric == primary[2]) for cell in found[0].cells]
+        found[0] = replace(found[0], cells=tuple(cells))
+    return [each for each in found if each is not None]
+
+
+def corrected(blocks: Sequence[Sequence[Difference]]) -> list[tuple[Difference, ...]]:
+    """The differences of each block with Holm's correction over every exploratory comparison of all blocks."""
+    family = [cell for block in blocks for each in block for cell in each.cells if cell.p is not None]
+    family = [cell for cell in family if not cell.primary]
+    p_values = iter(holm([cell.p for cell in family if cell.p is not None]))
+
+    def with_holm(cell: DifferenceCell) -> DifferenceCell:
+        return cell if cell.p is None or cell.primary else replace(cell, holm=next(p_values))
+
+    return [
+        tuple(replace(each, cells=tuple(with_holm(cell) for cell in each.cells)) for each in block) for block in blocks
+    ]

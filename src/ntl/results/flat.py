@@ -1,4 +1,4 @@
-"""CSV, one line a cell, for whoever wants to compute on."""
+"""CSV, one line a cell, a difference or a remark, for whoever wants to compute on."""
 
 import csv
 import io
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 from ntl.results.text import paper_difference
 
 if TYPE_CHECKING:
-    from ntl.results.table import Table
+    from ntl.results.compare import Difference
+    from ntl.results.statistics import Summary
+    from ntl.results.table import Block, Table
 
 FIELDS = (
     "table",
     "scale",
     "block",
+    "kind",
     "group",
     "row",
+    "against",
     "metric",
     "n",
     "undefined",
@@ -23,40 +27,91 @@ FIELDS = (
     "low",
     "high",
     "best",
+    "learnt",
     "paper_mean",
     "paper_sd",
     "minus_paper",
+    "agree",
+    "p",
+    "p_holm",
+    "primary",
     "seeds",
     "values",
     "records",
     "command",
+    "text",
 )
 
 
-def cells(table: "Table") -> list[dict[str, Any]]:
-    """Every cell: None where there is no number; ``command`` makes the runs that the cell's row still lacks.
+def _numbers(summary: "Summary | None") -> dict[str, Any]:
+    if summary is None:
+        return {"n": 0, "undefined": 0}
+    names = ("n", "undefined", "mean", "sd", "low", "high")
+    return {**{name: getattr(summary, name) for name in names}, "values": list(summary.values)}
 
-    ``added``, only where a command added overrides to all runs, are these.
+
+def _cells(block: "Block") -> list[dict[str, Any]]:
+    found = []
+    for row in block.rows:
+        for cell in row.cells:
+            found.append(
+                {
+                    "kind": "cell",
+                    "group": row.spec.group,
+                    "row": row.spec.label,
+                    "metric": cell.column.metric,
+                    **_numbers(cell.summary),
+                    "best": cell.best,
+                    "learnt": row.learnt,
+                    "paper_mean": cell.paper[0] if cell.paper else None,
+                    "paper_sd": cell.paper[1] if len(cell.paper) > 1 else None,
+                    "minus_paper": paper_difference(cell),
+                    "seeds": [] if row.spec.constant else list(cell.seeds),
+                    "records": [record.id for record in row.records.values()],
+                    "command": row.command,
+                }
+            )
+    return found
+
+
+def _differences(difference: "Difference") -> list[dict[str, Any]]:
+    """A bootstrap over examples, of one common seed, has its interval in low and high, too."""
+    found = []
+    for cell in difference.cells:
+        if cell.paired is not None:
+            low_high = {"low": cell.examples[1], "high": cell.examples[2]} if cell.examples else {}
+            found.append(
+                {
+                    "kind": "difference",
+                    "group": difference.row.group,
+                    "row": difference.row.label,
+                    "against": difference.against.label,
+                    "metric": cell.column.metric,
+                    **_numbers(cell.paired.differences),
+                    **low_high,
+                    "agree": cell.paired.agree,
+                    "p": cell.p,
+                    "p_holm": cell.holm,
+                    "primary": cell.primary,
+                }
+            )
+    return found
+
+
+def cells(table: "Table") -> list[dict[str, Any]]:
+    """Every cell and difference, then the notes: None where there is no number.
+
+    ``command`` makes the runs that the cell's row still lacks. ``added``, only where a command added overrides to all
+    runs, are these.
     """
     more = {"added": list(table.added)} if table.added else {}
-    found = []
+    found: list[dict[str, Any]] = []
     for block in table.blocks:
-        for row in block.rows:
-            for cell in row.cells:
-                summary = cell.summary
-                names = [table.name, table.scale, block.title, row.spec.group, row.spec.label, cell.column.metric]
-                numbers = (
-                    [summary.n, summary.undefined, summary.mean, summary.sd, summary.low, summary.high]
-                    if summary
-                    else [0, 0, None, None, None, None]
-                )
-                paper_sd = cell.paper[1] if len(cell.paper) > 1 else None
-                papers = [cell.paper[0] if cell.paper else None, paper_sd, paper_difference(cell)]
-                seeds = [] if row.spec.constant else list(cell.seeds)
-                origin = [record.id for record in row.records.values()]
-                rest = [seeds, list(summary.values) if summary else [], origin, row.command]
-                found.append(dict(zip(FIELDS, [*names, *numbers, cell.best, *papers, *rest], strict=True)) | more)
-    return found
+        parts = [*_cells(block), *(cell for each in block.differences for cell in _differences(each))]
+        parts += [{"kind": "note", "text": text} for text in (*block.warnings, *block.notes)]
+        found += [{"block": block.title, **part} for part in parts]
+    found.append({"kind": "finding", "text": table.finding})
+    return [{**dict.fromkeys(FIELDS), "table": table.name, "scale": table.scale, **part, **more} for part in found]
 
 
 def _text(value: Any) -> str:

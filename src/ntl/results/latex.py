@@ -3,17 +3,15 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from ntl.config.table import ColumnSpec
-from ntl.results.text import LEGEND, header, paper_line, value_parts
+from ntl.results.text import LEGEND, header, not_learnt_legend, paper_line, value_parts
 
 if TYPE_CHECKING:
     from ntl.results.table import Block, Table, TableRow
 
-MOST_COLUMNS = 6  # of numbers, in one table as wide as a page
 MOST_LINES = 45  # with the notes, on one page; more are set closer
 HEADER_WIDTH = 14  # characters, about what a number and its spread take
 
@@ -52,18 +50,19 @@ def _number(text: str) -> str:
     return f"{{{signed}}}"
 
 
-def _row(row: "TableRow", shown: slice) -> list[str]:
-    parts = [value_parts(cell, row) for cell in row.cells[shown]]
+def _row(row: "TableRow") -> list[str]:
+    shown = [cell for cell in row.cells if not cell.column.details]
+    parts = [value_parts(cell, row) for cell in shown]
     values = [
-        rf"\textbf{_number(text)}" if cell.best else _number(text)
-        for cell, (text, _) in zip(row.cells[shown], parts, strict=True)
+        rf"\textbf{_number(text)}" if cell.best else _number(text) for cell, (text, _) in zip(shown, parts, strict=True)
     ]
     count = "" if row.spec.constant else str(len(row.records))
-    lines = [rf"{escape(row.spec.label)} & {count} & {' & '.join(values)} \\"]
+    mark = " (not learnt)" if row.learnt is False else ""
+    lines = [rf"{escape(row.spec.label + mark)} & {count} & {' & '.join(values)} \\"]
     intervals = [rf"\footnotesize{_number(interval)}" if interval else "" for _, interval in parts]
     if any(intervals):
         lines.append(rf" & & {' & '.join(intervals)} \\")
-    papers = [escape(paper_line(cell)) for cell in row.cells[shown]]
+    papers = [escape(paper_line(cell)) for cell in shown]
     if any(papers):
         lines.append(rf"\quad \textit{{paper}} & & {' & '.join(papers)} \\")
     return lines
@@ -76,20 +75,8 @@ def _header(column: ColumnSpec) -> str:
     return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{text}\end{{tabular}}"
 
 
-def _panels(columns: Sequence[ColumnSpec]) -> list[slice]:
-    """The columns of each ``table``: all where they fit on a page, else those of one split after the other."""
-    if len(columns) <= MOST_COLUMNS:
-        return [slice(0, len(columns))]
-    starts = [n for n, c in enumerate(columns) if n == 0 or _split(c) != _split(columns[n - 1])]
-    return [slice(*ends) for ends in pairwise([*starts, len(columns)])]
-
-
-def _split(column: ColumnSpec) -> str:
-    return column.metric.partition("/")[0]
-
-
-def _panel(block: "Block", shown: slice, caption: str, label: str, remarks: Sequence[str]) -> list[str]:
-    columns = block.columns[shown]
+def _panel(block: "Block", caption: str, label: str, remarks: Sequence[str]) -> list[str]:
+    columns = [column for column in block.columns if not column.details]
     body = []
     group = ""
     for row in block.rows:
@@ -97,7 +84,7 @@ def _panel(block: "Block", shown: slice, caption: str, label: str, remarks: Sequ
             group = row.spec.group
             body += [r"\addlinespace"] if body else []
             body.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{escape(group)}}}}} \\")
-        body += _row(row, shown)
+        body += _row(row)
     return [
         r"\begin{table}",
         r"\centering",
@@ -126,20 +113,15 @@ def _block(block: "Block", table: "Table", number: int) -> list[str]:
     # LaTeX counts tables itself: "Table 11: Table 3: ..." would say which is whose to nobody.
     title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
     label = f"tab:{table.name}-{table.scale}" + (f"-{number}" if several else "")
-    notes = [" ".join(table.note.split())] if table.note and number == 1 else []
-    lines = []
-    panels = _panels(block.columns)
-    for shown in panels:
-        split = _split(block.columns[shown][0])
-        part = f", {split}" if len(panels) > 1 else ""
-        last = [LEGEND, *notes, *block.notes] if shown == panels[-1] else []
-        caption = escape(f"{title}{part} (scale: {', '.join([table.scale, *table.added])})")
-        lines += _panel(block, shown, caption, label + (f"-{split}" if part else ""), last)
-    return lines
+    first = [table.finding] if number == 1 else []
+    last = [" ".join(table.note.split())] if table.note and number == 1 else []
+    remarks = [*first, LEGEND + not_learnt_legend(block), *last, *block.warnings]
+    scale = ", ".join([table.scale, *table.added])
+    return _panel(block, escape(f"{title} (scale: {scale})"), label, remarks)
 
 
 def render(table: "Table") -> str:
-    """One ``table`` environment a block, or one a split where a block has more columns than a page can hold."""
+    """One ``table`` environment a block, with the columns of the page for people."""
     lines = ["% Needs \\usepackage{booktabs,graphicx}. Computed from run records: do not edit.", ""]
     for number, block in enumerate(table.blocks, start=1):
         lines += _block(block, table, number)

@@ -1,11 +1,11 @@
-"""What stands under a table: stand-ins, unparsable outputs, and whatever makes its rows unequal beyond their labels."""
+"""What stands with a table: warnings, as of rows that are unequal beyond their labels, and notes for its details."""
 
 import json
 from collections.abc import Mapping, Sequence
 
 from ntl.config.table import BlockSpec
 from ntl.results.match import PLACES, RowPlan, leaves, row_name
-from ntl.results.record import RunRecord
+from ntl.results.record import RunRecord, data_read
 
 Records = Sequence[Mapping[int, RunRecord]]
 # A setting, and among which runs it should be one: those of a seed where the seed draws the data, those of one kind of
@@ -18,20 +18,42 @@ def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Recor
     """One sentence or two each, in a fixed order; what does not apply is left out."""
     part = block.scales[scale]
     remarks = [
-        _added(plans),
         block.note,
-        part.note,
         _stand_ins(scale, part.replace, bool(part.groups) and not part.labels),
         _unparsable(block, plans, records),
     ]
     every = [record for have in records for record in have.values()]
-    remarks += [_settings(plans, records), _data(every), _origin(every)]
+    remarks.append(_origin(every))
     return [" ".join(remark.split()) for remark in remarks if remark]
+
+
+def warnings(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
+    """What the scale changes, what makes rows unequal or a test another than it seems, records of unknown source."""
+    every = [record for have in records for record in have.values()]
+    dirty = sum(bool(record.git.get("dirty")) for record in every)
+    changed = f"{dirty} of the {len(every)} records are of a source with uncommitted changes." if dirty else ""
+    told = (_added(plans), block.scales[scale].note, _settings(plans, records), _data(every), changed, _longer(every))
+    return [" ".join(each.split()) for each in told if each]
 
 
 def _added(plans: Sequence[RowPlan]) -> str:
     words = next((plan.added for plan in plans if plan.added), ())
     return f"Not the table as described: every run of it was made with {', '.join(words)}." if words else ""
+
+
+def _longer(records: Sequence[RunRecord]) -> str:
+    shares: dict[str, set[float]] = {}
+    for record in records:
+        for split, share in record.data.get("longer_than_train", {}).items():
+            shares.setdefault(split, set()).add(share)
+    told = [
+        f"{split} {' to '.join(f'{share:.0%}' for share in sorted({min(values), max(values)}))}"
+        for split, values in shares.items()
+        if max(values) > 0
+    ]
+    if not told:
+        return ""
+    return f"Test examples with more tokens than any that was trained on: {', '.join(told)}."
 
 
 def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:
@@ -103,7 +125,7 @@ def _data(records: Sequence[RunRecord]) -> str:
     for record in records:
         if record.data:
             settings = json.dumps(record.config.get("dataset"), sort_keys=True)
-            prints.setdefault(settings, set()).add(json.dumps(record.data, sort_keys=True))
+            prints.setdefault(settings, set()).add(json.dumps(data_read(record), sort_keys=True))
     most = max(map(len, prints.values()), default=0)
     return f"Not a fair comparison: the runs read {most} different versions of the data." if most > 1 else ""
 
@@ -112,8 +134,6 @@ def _origin(records: Sequence[RunRecord]) -> str:
     if not records:
         return ""
     commits = sorted({str(record.git.get("commit") or "unknown")[:7] for record in records})
-    dirty = sum(bool(record.git.get("dirty")) for record in records)
     devices = sorted({record.device or "unknown" for record in records})
-    changed = f" ({dirty} with uncommitted changes)" if dirty else ""
     plural = "s" if len(records) > 1 else ""
-    return f"From {len(records)} run record{plural}, commit {', '.join(commits)}{changed}, device {', '.join(devices)}."
+    return f"From {len(records)} run record{plural}, commit {', '.join(commits)}, device {', '.join(devices)}."

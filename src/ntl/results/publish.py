@@ -1,17 +1,23 @@
 """Files: tables into ``results/tables``, and chosen records into ``results/runs``."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ntl.config import UserError
 from ntl.config.errors import one_line_errors
 from ntl.results.find import find_run
 from ntl.results.load import RECORD
+from ntl.results.markdown import escape, line
 from ntl.results.record import read_record, write_record
 from ntl.results.table import Table
 
-SUFFIXES = ("md", "tex", "csv")
+DETAILS = "details"
+# The paper's appendix could not be had; where its text names what a table is of, there is one here.
+UNKNOWN = (
+    "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
+    "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
+)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -28,27 +34,62 @@ def write_text(path: Path, text: str) -> None:
             part.unlink(missing_ok=True)
 
 
+def _files(table: Table, folder: Path) -> dict[Path, Callable[[], str]]:
+    """The files of a table, and what is in each; the page for people first."""
+    stem = table.stem
+    return {
+        folder / f"{stem}.md": table.markdown,
+        folder / DETAILS / f"{stem}.md": table.details,
+        folder / f"{stem}.tex": table.latex,
+        folder / f"{stem}.csv": table.csv,
+    }
+
+
 def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
-    """``<stem>.md``, ``.tex`` and ``.csv`` for each table. The same records give the same bytes."""
+    """``<stem>.md``, ``.tex`` and ``.csv`` for each table with records, and ``details/<stem>.md``.
+
+    A table without any has no files: what an earlier call left of it is removed. The same records give the same bytes.
+    """
     paths = []
     for table in tables:
-        for suffix, text in zip(SUFFIXES, (table.markdown(), table.latex(), table.csv()), strict=True):
-            paths.append(Path(folder) / f"{table.stem}.{suffix}")
-            write_text(paths[-1], text)
+        for path, text in _files(table, Path(folder)).items():
+            if table.num_records:
+                write_text(path, text())
+                paths.append(path)
+            else:
+                with one_line_errors("remove", path):
+                    path.unlink(missing_ok=True)
     return paths
 
 
 def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
-    """``README.md``: a list of all tables with their number of records, then those that have any, in full."""
-    lines = ["# Tables", "", "Computed from run records by `make tables`; never edited by hand.", ""]
-    lines += ["| table | scale | records | missing runs | files |", "| --- | --- | ---: | ---: | --- |"]
+    """``README.md``: of each table that has records what it tests, its finding, and the command that makes it."""
+    lines = [
+        "# Tables",
+        "",
+        "Computed from run records by `make tables`; never edited by hand. Each page has the columns of the paper, and "
+        "links to the rest. Every table names its one primary comparison in `config/table`; all others are "
+        "exploratory. A difference is the first row minus the second, with its 95% t interval over paired seeds and "
+        "the exact p of the sign-flip test.",
+        "",
+        "| table | what it tests | scale | finding | command |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    empty: dict[str, list[str]] = {}
     for table in tables:
-        missing = sum(len(row.missing) for block in table.blocks for row in block.rows)
-        files = " ".join(f"[{suffix}]({table.stem}.{suffix})" for suffix in SUFFIXES)
-        lines.append(f"| {table.name} | {table.scale} | {table.num_records} | {missing} | {files} |")
-    full = [table.markdown() for table in tables if table.num_records]
+        what, _, subject = table.subject.partition(": ")
+        if not table.num_records:
+            empty.setdefault(what, []).append(table.scale)
+            continue
+        page = f"[{what}]({table.stem}.md)"
+        command = f"`make reproduce TABLE={table.name} SCALE={table.scale}`"
+        lines.append(line([page, escape(subject or what), table.scale, escape(table.finding), command]))
+    if empty:
+        told = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
+        lines += ["", f"No run yet: {told}."]
+    lines += ["", UNKNOWN, ""]
     path = Path(folder) / "README.md"
-    write_text(path, "\n".join([*lines, "", *full]))
+    write_text(path, "\n".join(lines))
     return path
 
 
@@ -61,13 +102,19 @@ def find_record(run: str, outputs: Path) -> Path:
 
 
 def publish_runs(
-    runs: Iterable[str], outputs: Path | str = "outputs", target: Path | str = "results/runs"
+    runs: Iterable[str], outputs: Path | str = "outputs", target: Path | str = "results/runs", *, dirty: bool = False
 ) -> list[Path]:
     """Copy the records of finished runs, without predictions, to ``<target>/<id>.json``; all are checked first.
 
-    UserError: a different record is there under that id (published results are never replaced in silence), or the
-    folder cannot be written to.
+    UserError: a different record is there under that id (published results are never replaced in silence), the run was
+    started from a source with uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
     """
     records = [read_record(find_record(run, Path(outputs))) for run in runs]
+    changed = [record.id for record in records if record.git.get("dirty")]
+    if changed and not dirty:
+        raise UserError(
+            f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
+            "run it again, or python scripts/publish.py --dirty RUN, and every table with it will say so"
+        )
     with one_line_errors("publish to", Path(target)):
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]

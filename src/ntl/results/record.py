@@ -18,6 +18,8 @@ from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_
 SCHEMA = 1
 SIZE_LIMIT = 10 * 1024  # bytes, less what size_of_summary leaves out
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
+# Records have sacreBLEU's 0 to 100; whatever is printed has a fraction, as the paper.
+UNITS = {"bleu": 0.01}
 Json = dict[str, Any]
 
 # Schema n -> the function that turns a record of schema n into one of schema n + 1.
@@ -32,7 +34,8 @@ class RunRecord:
     curves: ``{series: [[step, value], ...]}``. correct: ``{split: pack_bits(...)}``, in the order of the test file,
     whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
     a sample that depends on the ids alone, so that it is the same for every run.
-    data: ``{"files": {name: sha256}, "rows": {split: n}}``. git: ``{"commit": str, "dirty": bool}``.
+    data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
+    that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
     rules: the version of every answer rule behind the metrics.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
@@ -77,6 +80,21 @@ class RunRecord:
                 kept = [point for point in self.curves[series] if point[1] != 0]
                 rest = {key: points for key, points in self.curves.items() if key != series}
                 self.curves = {**rest, series: kept} if kept else rest
+
+    def value(self, metric: str) -> float | None:
+        """A metric in the unit in which it is printed. KeyError: the record does not have it."""
+        value = self.metrics[metric]
+        name = metric.partition("/")[2].partition("@")[0]
+        return value if value is None else value * UNITS.get(name, 1.0)
+
+
+# Measured on the data, and not in every record of the same data.
+MEASURED = ("longer_than_train",)
+
+
+def data_read(record: RunRecord) -> Json:
+    """What says which data a run read: its files and rows, without what was measured on them."""
+    return {key: value for key, value in record.data.items() if key not in MEASURED}
 
 
 def _terms_without(config: Json) -> list[str]:

@@ -1,4 +1,4 @@
-"""Mean, spread and interval over seeds; paired differences; the bootstrap over test examples."""
+"""Mean, spread and interval over seeds; paired differences, exact tests of them; the bootstrap over test examples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 LEVEL = 0.95
+MOST_SIGNS = 40  # each half of them has 2^20 sums
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,47 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
     summary = summarize(differences)
     mean = summary.mean or 0.0
     return Paired(summary, sum(value * mean > 0 for value in summary.values))
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs.
+
+    The share of flips whose sum is as far from 0 as the one that was seen, itself among them; so it is never below
+    ``smallest_p(n)``. ValueError: none, more than 40, or one that is not finite.
+    """
+    values = [float(value) for value in differences]
+    if not 0 < len(values) <= MOST_SIGNS or not all(map(math.isfinite, values)):
+        raise ValueError(f"an exact test takes 1 to {MOST_SIGNS} finite differences, not {values}")
+    half = len(values) // 2
+    left, right = _signed_sums(values[:half]), np.sort(_signed_sums(values[half:]))
+    # A flip that ties with what was seen may differ from it in the last digits.
+    seen = abs(math.fsum(values)) - 1e-9 * math.fsum(map(abs, values))
+    if seen <= 0:
+        return 1.0
+    above = right.size - np.searchsorted(right, seen - left, side="left")
+    below = np.searchsorted(right, -seen - left, side="right")
+    return float(above.sum() + below.sum()) / (left.size * right.size)
+
+
+def _signed_sums(values: Sequence[float]) -> np.ndarray:
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
+
+
+def smallest_p(n: int) -> float:
+    """The least that ``sign_flip_p`` of n differences can be, 2 / 2^n."""
+    return 2.0 ** (1 - n)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the i-th smallest of m times m - i + 1, never below one before it, at most 1."""
+    corrected, least = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = least
+    return corrected
 
 
 def bootstrap_difference(

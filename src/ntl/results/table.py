@@ -2,14 +2,16 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ntl.config.table import ColumnSpec, RowSpec, TableSpec, load_table_spec
-from ntl.results.compare import Difference, Grid, best_rows, constant_values, differences
-from ntl.results.gains import control_note, example_note
+from ntl.results.compare import Difference, Grid, beats_constants, best_rows, constant_values, corrected, differences
+from ntl.results.finding import Primary, find_primary, primary_place
+from ntl.results.gains import control_note, example_notes
+from ntl.results.heading import heading, stands_in
 from ntl.results.match import RowPlan, computing, plan_table, row_records
-from ntl.results.notes import notes
+from ntl.results.notes import notes, warnings
 from ntl.results.record import RunRecord
 from ntl.results.statistics import Summary, summarize
 
@@ -30,13 +32,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """``missing`` are the seeds without a record; ``command`` runs them, empty where there is none to run."""
+    """``missing`` are the seeds without a record; ``command`` runs them, empty where there is none to run.
+
+    ``learnt`` is False where the mean is no better than that of the best constant answer, at the table's endpoint.
+    ``stand_in``: at this scale the model takes the place of the paper's.
+    """
 
     plan: RowPlan
     records: dict[int, RunRecord]
     cells: tuple[Cell, ...]
     missing: tuple[int, ...]
     command: str
+    learnt: bool | None = None
+    stand_in: bool = False
 
     @property
     def spec(self) -> RowSpec:
@@ -45,13 +53,24 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Block:
-    """One data set's part of a table."""
+    """One data set's part of a table.
+
+    ``endpoint`` is the column that says what was learnt: that of the primary comparison, or a block's first.
+    ``warnings`` are what no reader of the numbers should miss, ``notes`` the rest.
+    """
 
     title: str
     columns: tuple[ColumnSpec, ...]
     rows: tuple[TableRow, ...]
     differences: tuple[Difference, ...]
+    warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    endpoint: ColumnSpec
+
+    @property
+    def seeds_per_row(self) -> list[int]:
+        """The records of each row that is no constant."""
+        return [len(row.records) for row in self.rows if not row.spec.constant]
 
     @property
     def num_records(self) -> int:
@@ -60,16 +79,19 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A computed table. The same records give the same bytes in every form.
+    """A computed table: the same records give the same bytes in every form.
 
-    ``added`` are the overrides that a command line added to all of its runs.
+    ``title`` has the models that ran, ``subject`` is without. ``added`` are the overrides that a command line added to
+    all of its runs.
     """
 
     name: str
     scale: str
     title: str
+    subject: str
     note: str
     blocks: tuple[Block, ...] = field(repr=False)
+    primary: Primary
     added: tuple[str, ...] = ()
 
     @property
@@ -77,6 +99,11 @@ class Table:
         """Of its files' names; that of the table as described is another."""
         mark = f"_with_{hashlib.sha256(' '.join(self.added).encode()).hexdigest()[:8]}" if self.added else ""
         return f"{self.name}_{self.scale}{mark}"
+
+    @property
+    def finding(self) -> str:
+        """What the table shows, or that it shows nothing, in a sentence."""
+        return self.primary.sentence
 
     @property
     def num_records(self) -> int:
@@ -88,7 +115,14 @@ class Table:
         return [row.command for block in self.blocks for row in block.rows if row.command]
 
     def markdown(self) -> str:
+        """The page for people."""
         from ntl.results.markdown import render
+
+        return render(self)
+
+    def details(self) -> str:
+        """Markdown with everything that the page leaves out."""
+        from ntl.results.details import render
 
         return render(self)
 
@@ -124,7 +158,7 @@ def command(plan: RowPlan, seeds: Sequence[int]) -> str:
 
 
 def _by_seed(metric: str, have: dict[int, RunRecord]) -> dict[int, float | None]:
-    return {seed: record.metrics[metric] for seed, record in sorted(have.items()) if metric in record.metrics}
+    return {seed: record.value(metric) for seed, record in sorted(have.items()) if metric in record.metrics}
 
 
 def _read_as_its_own(metric: str, records: Sequence[RunRecord]) -> str:
@@ -145,30 +179,72 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     """
     if isinstance(spec, str):
         spec = load_table_spec(spec)
-    blocks = []
-    for block, plans in plan_table(spec, scale):
+    blocks: list[Block] = []
+    parts = plan_table(spec, scale)
+    primary: Primary | None = None
+    for block, plans in parts:
         by_row = [row_records(plan, records) for plan in plans]
         columns = tuple(block.columns)
-        grid: Grid = [{column.metric: _by_seed(column.metric, have) for column in columns} for have in by_row]
-        every = [record for have in by_row for record in have.values()]
-        for plan, line in zip(plans, grid, strict=True):
-            if plan.row.constant:
-                keys = {c.metric: f"{_read_as_its_own(c.metric, every)}:{plan.row.constant}" for c in columns}
-                line.update({metric: constant_values(key, every) for metric, key in keys.items()})
-        best = best_rows(columns, plans, grid)
-        rows = []
-        for index, (plan, have, line) in enumerate(zip(plans, by_row, grid, strict=True)):
-            cells = tuple(_cell(c, plan.row, line[c.metric], (index, c.metric) in best) for c in columns)
-            if plan.row.constant and not any(cell.summary for cell in cells):
-                continue  # a constant that no record scores has nothing to say and no command to run
-            missing = tuple(seed for seed in plan.seeds if seed not in have)
-            by_seed = dict(sorted(have.items()))
-            rows.append(TableRow(plan, by_seed, cells, missing, command(plan, missing) if missing else ""))
-        compared = differences(columns, plans, grid, by_row)
-        remarks = [
+        grid = _grid(columns, plans, by_row)
+        named = block is spec.blocks[spec.primary.block]
+        endpoint = next(c for c in columns if not named or c.metric == spec.primary.metric)
+        learnt = beats_constants(endpoint, plans, grid)
+        place = primary_place(spec.primary, block, scale, plans) if named else None
+        compared = differences(columns, plans, grid, by_row, place)
+        if place:
+            primary = find_primary(spec.primary, block, place, plans, compared, learnt, by_row, grid)
+        stand_ins = [stands_in(block, scale, plan) for plan in plans]
+        rows = _rows(columns, plans, by_row, grid, learnt, stand_ins)
+        told = [
             *notes(block, scale, plans, by_row),
-            control_note(columns, plans, grid),
-            example_note(columns, plans, by_row),
+            control_note(columns, plans, grid, learnt),
+            *example_notes(columns, plans, by_row),
         ]
-        blocks.append(Block(block.title, columns, tuple(rows), tuple(compared), tuple(filter(None, remarks))))
-    return Table(spec.name, scale, spec.title, spec.note, tuple(blocks), computing(spec.added))
+        cautions = warnings(block, scale, plans, by_row)
+        blocks.append(
+            Block(block.title, columns, rows, tuple(compared), tuple(cautions), tuple(filter(None, told)), endpoint)
+        )
+    whole = corrected([block.differences for block in blocks])
+    blocks = [replace(block, differences=each) for block, each in zip(blocks, whole, strict=True)]
+    assert primary is not None  # its block has every scale of the table
+    return Table(
+        spec.name,
+        scale,
+        heading(spec, scale, parts),
+        spec.title,
+        spec.note,
+        tuple(blocks),
+        primary,
+        computing(spec.added),
+    )
+
+
+def _grid(columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], by_row: Sequence[dict[int, RunRecord]]) -> Grid:
+    grid: Grid = [{column.metric: _by_seed(column.metric, have) for column in columns} for have in by_row]
+    every = [record for have in by_row for record in have.values()]
+    for plan, line in zip(plans, grid, strict=True):
+        if plan.row.constant:
+            keys = {c.metric: f"{_read_as_its_own(c.metric, every)}:{plan.row.constant}" for c in columns}
+            line.update({metric: constant_values(key, every) for metric, key in keys.items()})
+    return grid
+
+
+def _rows(
+    columns: Sequence[ColumnSpec],
+    plans: Sequence[RowPlan],
+    by_row: Sequence[dict[int, RunRecord]],
+    grid: Grid,
+    learnt: Sequence[bool | None],
+    stand_ins: Sequence[bool],
+) -> tuple[TableRow, ...]:
+    best = best_rows(columns, plans, grid, learnt)
+    rows = []
+    for index, (plan, have, line) in enumerate(zip(plans, by_row, grid, strict=True)):
+        cells = tuple(_cell(c, plan.row, line[c.metric], (index, c.metric) in best) for c in columns)
+        if plan.row.constant and not any(cell.summary for cell in cells):
+            continue  # a constant that no record scores has nothing to say and no command to run
+        missing = tuple(seed for seed in plan.seeds if seed not in have)
+        by_seed = dict(sorted(have.items()))
+        lacking = command(plan, missing) if missing else ""
+        rows.append(TableRow(plan, by_seed, cells, missing, lacking, learnt[index], stand_ins[index]))
+    return tuple(rows)

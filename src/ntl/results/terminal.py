@@ -1,4 +1,4 @@
-"""A table for the terminal."""
+"""A table for the terminal: what the page for people has."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ntl.results.text import difference_text, header, not_in_records, paper_line, value_text
+from ntl.results.text import header, not_in_records, paper_text, seeds_text, short_legend, short_text
 
 if TYPE_CHECKING:
     from ntl.results.table import Block, Table
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 def _block(block: "Block") -> list[RenderableType]:
     # Text, not str: rich would read "[0.41, 0.45]" as markup.
-    grid = RichTable(title=Text(block.title), title_justify="left")
-    grid.add_column("", no_wrap=True)
-    grid.add_column("n", justify="right")
+    grid = RichTable(title=Text(f"{block.title}, {seeds_text(block.seeds_per_row)}"), title_justify="left")
+    grid.add_column("")
     for column in block.columns:
-        grid.add_column(Text(header(column)), justify="right")
+        if not column.details:
+            grid.add_column(Text(header(column)), justify="right")
     group = ""
     for row in block.rows:
         if row.spec.group != group:
@@ -26,32 +26,26 @@ def _block(block: "Block") -> list[RenderableType]:
             grid.add_row(Text(group, style="italic"))
         cells = []
         for cell in row.cells:
-            text = Text(value_text(cell, row), style="bold" if cell.best else "")
-            if paper := paper_line(cell):
-                text.append(f"\npaper {paper}", style="not bold dim")
-            cells.append(text)
-        grid.add_row(Text(row.spec.label), "" if row.spec.constant else str(len(row.records)), *cells)
-    parts: list[RenderableType] = [grid]
-    if block.differences:
-        change = RichTable(title=Text("Differences, paired by seed"), title_justify="left")
-        change.add_column("")
-        for column in block.columns:
-            change.add_column(Text(header(column)), justify="right")
-        for difference in block.differences:
-            label = f"{difference.row.label} minus {difference.against.label}"
-            label = f"{difference.row.group}: {label}" if difference.row.group else label
-            texts = [Text(difference_text(c), style="bold" if c.excludes_zero else "") for c in difference.cells]
-            change.add_row(Text(label), *texts)
-        parts.append(change)
-    parts += [Text(note, style="dim") for note in [*block.notes, *not_in_records(block)]]
+            if not cell.column.details:
+                text = Text(short_text(cell, row), style="bold" if cell.best else "")
+                if cell.paper and not row.stand_in:
+                    text.append(f"\npaper {paper_text(cell)}", style="not bold dim")
+                cells.append(text)
+        label = Text(row.spec.label)
+        if row.learnt is False:
+            label.append(" (not learnt)", style="italic")
+        if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
+            label.append(f" (n = {len(row.records)})", style="dim")
+        grid.add_row(label, *cells)
+    told = [short_legend(block), *block.warnings, *not_in_records(block)]
     missing = sum(len(row.missing) for row in block.rows)
     if missing:
-        parts.append(Text(f"{missing} runs are missing; the Markdown file lists their commands.", style="dim"))
-    return parts
+        told.append(f"{missing} runs are missing; the file of details lists their commands.")
+    return [grid, *(Text(each, style="dim") for each in told)]
 
 
 def render(table: "Table") -> RenderableType:
-    """Everything but the commands of missing runs, which only fill a screen."""
+    """Title and finding, then each block's own columns."""
     of = ", ".join([table.name, f"scale={table.scale}", *table.added])
     heading = Text(f"{table.title} ({of})", style="bold")
-    return Group(heading, *[part for block in table.blocks for part in _block(block)])
+    return Group(heading, Text(table.finding), *[part for block in table.blocks for part in _block(block)])

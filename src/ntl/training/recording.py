@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ntl.config.identity import recorded
@@ -32,6 +33,22 @@ def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
 
 def _is_recorded(override: str) -> bool:
     return override_key(override).split(".")[0] not in UNRECORDED
+
+
+def longer_than_train(session: "Session") -> dict[str, float]:
+    """Test split -> the share of its examples that have more tokens than any training example.
+
+    A model with learned positions, for one, cannot know those behind the last that it was trained on. Question and
+    answer are counted together, in the tokens of the run.
+    """
+    longest = int(_lengths(session, "train").max(initial=0))
+    lengths = {split: _lengths(session, split) for split in session.dataset.test_splits}
+    return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
+
+
+def _lengths(session: "Session", split: str) -> np.ndarray:
+    encoded = session.encoded(split)
+    return encoded.lengths(np.arange(len(encoded)))
 
 
 def build_record(
@@ -68,7 +85,7 @@ def build_record(
         packages=packages(),
         device=device_name(device),
         num_devices=trainer.args.world_size,
-        data=session.fingerprint,
+        data={**session.fingerprint, "longer_than_train": longer_than_train(session)},
         steps=trainer.state.global_step,
         examples_seen=seen[0],
         tokens_seen=seen[1],

@@ -39,16 +39,19 @@ def cell_text(cell: Cell, row: TableRow) -> CellText:
 def under(rule: str, spec: TableSpec) -> TableSpec:
     """The same table with every column scored by ``rule``, and the paper's numbers beside it."""
     suffix = RULES[rule]
-    return replace(spec, blocks=[_block(block, suffix) for block in spec.blocks])
+    primary = replace(spec.primary, metric=_ruled(spec.primary.metric, suffix))
+    return replace(spec, blocks=[_block(block, suffix) for block in spec.blocks], primary=primary)
+
+
+def _ruled(metric: str, suffix: str) -> str:
+    # A column that names its own decoding is scored by that.
+    return metric if "@" in metric else metric + suffix
 
 
 def _block(block: BlockSpec, suffix: str) -> BlockSpec:
-    def ruled(metric: str) -> str:
-        # A column that names its own decoding is scored by that.
-        return metric if "@" in metric else metric + suffix
-
-    columns: list[ColumnSpec] = [replace(column, metric=ruled(column.metric)) for column in block.columns]
+    columns: list[ColumnSpec] = [replace(column, metric=_ruled(column.metric, suffix)) for column in block.columns]
     rows: list[RowSpec] = [
-        replace(row, paper={ruled(metric): values for metric, values in row.paper.items()}) for row in block.rows
+        replace(row, paper={_ruled(metric, suffix): values for metric, values in row.paper.items()})
+        for row in block.rows
     ]
     return replace(block, columns=columns, rows=rows)

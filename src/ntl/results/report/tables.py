@@ -127,7 +127,8 @@ def _block(blocks: dict[str, Block]) -> Html:
         same = {rule: rows.get(_key(row)) for rule, rows in found.items()}
         cells = [_cell(same, index) for index in range(len(block.columns))]
         lines.append(element("tr", element("th", row.spec.label, scope="row"), *cells))
-    notes = element("ul", *(element("li", note) for note in block.notes), class_="notes") if block.notes else Html()
+    told = (*block.warnings, *block.notes)
+    notes = element("ul", *(element("li", note) for note in told), class_="notes") if told else Html()
     return join(
         element("h4", block.title),
         _box(block.title, _head(block.columns), element("tbody", *lines)),
@@ -175,13 +176,11 @@ def _differences(block: Block, rule: str) -> Html:
         return Html()
     lines = []
     for difference in block.differences:
-        label = f"{difference.row.label} minus {difference.against.label}"
-        label = f"{difference.row.group}: {label}" if difference.row.group else label
         cells = [
-            element("td", element("strong" if cell.excludes_zero else "span", difference_text(cell)))
+            element("td", element("strong" if cell.bold else "span", difference_text(cell)))
             for cell in difference.cells
         ]
-        lines.append(element("tr", element("th", label, scope="row"), *cells))
+        lines.append(element("tr", element("th", difference.name, scope="row"), *cells))
     return element(
         "details",
         element("summary", f"Rows against each other, {RULE_LABELS[rule]}"),
