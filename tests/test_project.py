@@ -278,7 +278,12 @@ def test_a_package_of_several_extras_has_one_range() -> None:
 # What a room imports comes with each of these extras; a room that is not named has "train".
 BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
 # Imported where it is asked for: adapters, jobs, and a kernel for a GPU, whose torch brings triton.
-ASKED_FOR = {"models/lora.py": "lora", "launch/slurm.py": "slurm", "losses/triton_pass.py": "dev"}
+ASKED_FOR = {
+    "models/lora.py": "lora",
+    "launch/slurm.py": "slurm",
+    "losses/triton_pass.py": "dev",
+    "scripts/notebooks.py": "dev",
+}
 
 
 def imported(path: Path) -> set[str]:
