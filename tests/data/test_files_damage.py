@@ -84,7 +84,9 @@ def test_a_flipped_bit_is_an_error_or_changes_nothing(
     assert told > len(places) / 2
 
 
-@pytest.mark.parametrize("rest", [b"", packed_tree({"easy/a.txt": TEXT})[:50], b"\0" * 40])
+@pytest.mark.parametrize(
+    "rest", [b"", packed_tree({"easy/a.txt": TEXT})[:50], b"\0" * 40], ids=["nothing", "another archive", "zeros"]
+)
 def test_what_follows_a_whole_archive(tmp_path: Path, rest: bytes) -> None:
     path = tmp_path / "a.tar.gz"
     path.write_bytes(ARCHIVE + rest)
