@@ -14,6 +14,7 @@ from ntl.config.secrets import redact
 from ntl.models import require, source
 from ntl.results import lacking_readings, read_record
 from ntl.training.disk import one_line_when_full
+from ntl.training.resume import checkpoint_for
 
 PUBLISHED_AT_TINY = (
     "{name} is a published size: scale=paper is what it is for, and a *_tiny model is what scale=tiny is for."
@@ -49,11 +50,12 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
     with _only_one(folder):
         if record_path.is_file():  # written by the process that had the folder until now
             return _already_finished(record_path, config)
+        checkpoint = checkpoint_for(config, folder, say)
         # Imported here: a mistake in the config must show before torch is loaded.
         from ntl.training.session import Session
 
         with one_line_when_full(folder):
-            return Session(config, folder, overrides, say).run()
+            return Session(config, folder, overrides, say, checkpoint).run()
 
 
 def _already_finished(record_path: Path, config: Config) -> Path:
