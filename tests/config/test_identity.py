@@ -1,11 +1,14 @@
 """A run's id names what it computes, and stays what it was."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
-from ntl.config import run_id
-from ntl.config.identity import canonical, differing, plain
+from ntl.config import UserError, run_id
+from ntl.config.identity import canonical, differing, plain, recorded
 from ntl.config.trainer import Schedule, TrainerConfig
 
 # Ids of runs that were recorded: a change here orphans published records.
@@ -86,16 +89,76 @@ def test_a_new_key_with_a_default_keeps_old_ids(composed) -> None:
     assert canonical(later) != canonical(config)
 
 
-def test_a_local_folder_counts_by_its_name_and_a_hub_id_in_full(tmp_path, composed) -> None:
-    def id_with(path: str) -> str:
-        config = composed()
-        config.model.path = path
+def _weights(folder: Path, content: str = "weights") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    (folder / "model.safetensors").write_text(content)
+    return folder
+
+
+@pytest.fixture
+def id_with(composed) -> Callable[..., str]:
+    def make(path: str | Path, tokenizer: str | Path = "") -> str:
+        config = composed("model=gpt2_small")
+        config.model.path, config.tokenizer.path = str(path), str(tokenizer)
         return run_id(config)
 
-    here, there, other = (str(tmp_path / name) for name in ("a/model", "b/model", "a/other"))
-    assert id_with(here) == id_with(there)
-    assert id_with(other) != id_with(here)
+    return make
+
+
+def test_a_local_folder_counts_by_its_content(id_with, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = id_with(_weights(Path("models/m")))
+    assert id_with("./models/m") == id_with(tmp_path / "models/m") == id_with("models/../models/m/") == first
+    assert id_with(shutil.copytree("models/m", "copied/to/elsewhere")) == first
+    # Two checkpoints of one name, as two runs have them.
+    one, other = (_weights(tmp_path / run / "checkpoint-500", content=run) for run in "ab")
+    assert len({first, id_with(one), id_with(other)}) == 3
+    _weights(Path("models/m"), content="weighty")  # of the same size
+    assert id_with("models/m") != first
+
+
+def test_every_file_that_is_read_counts_and_no_other(id_with, tmp_path: Path) -> None:
+    folder = _weights(tmp_path / "m")
+    first = id_with(folder)
+    (folder / "README.md").write_text("about")
+    (folder / "training_args.bin").write_text("")
+    assert id_with(folder) == first
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        before = id_with(folder)
+        (folder / name).write_text('{"changed": 1}')
+        assert id_with(folder) != before, name
+
+
+def test_a_folder_of_a_tokenizer_counts_by_its_content(id_with, tmp_path: Path) -> None:
+    model, mine = _weights(tmp_path / "m"), _weights(tmp_path / "mine")
+    assert id_with(model, tokenizer=mine) == id_with(model)  # the files of both are the same
+    assert id_with("me/model", tokenizer=mine) == id_with("me/model", tokenizer=model) != id_with("me/model")
+    (mine / "tokenizer.json").write_text('{"changed": 1}')
+    assert id_with(model, tokenizer=mine) != id_with(model)
+
+
+def test_a_hub_id_counts_in_full(id_with) -> None:
     assert id_with("me/model") != id_with("you/model")
+
+
+def test_a_folder_without_weights_has_no_id(id_with, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.path=.*: no config\.json in this folder"):
+        id_with(tmp_path)
+
+
+def test_a_record_names_folders_by_their_content_and_leaves_out_shapes_that_were_not_used(
+    composed, tmp_path: Path
+) -> None:
+    config = composed("model=t5_base")
+    config.model.path = str(_weights(tmp_path / "m"))
+    model = recorded(config)["model"]
+    assert model["path"].startswith("sha256:")
+    assert (model["name"], model["dropout"]) == ("t5_base", 0.1)
+    assert not {"d_model", "num_layers", "vocab_size"} & model.keys()
+    config.model.path, config.model.pretrained = "", False
+    assert recorded(config)["model"]["num_layers"] == 12
 
 
 def test_plain_and_differing_by_hand() -> None:

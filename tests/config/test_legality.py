@@ -87,6 +87,51 @@ def test_a_pretrained_model_without_weights_gets_them_from_a_path(tmp_path, comp
     validate(config)
 
 
+WEIGHTS = ["model=llama_tiny", "model.pretrained=true", "model.path=owner/name"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model=t5_base", "model.num_layers=2"], "model.num_layers=2: the weights bring their own; leave it out, or"),
+        ([*WEIGHTS, "model.settings.hidden_size=8"], "model.settings.hidden_size=8: the weights bring their own"),
+        ([*WEIGHTS, "+model.settings.rope_theta=8"], "model.settings.rope_theta=8: the weights bring their own"),
+        ([*WEIGHTS, "model.architecture=qwen2"], "model.architecture=qwen2: the weights bring their own"),
+        (["model=gpt2_small", "model.vocab_size=60000"], "set model.pretrained=false to train from scratch"),
+        (
+            ["model.path=owner/name"],
+            "model.path=owner/name: the weights in it are not read with model.pretrained=false",
+        ),
+        (["model.lora.alpha=8"], "model.lora.alpha=8.0: has no effect with model.lora.rank=0; set the rank"),
+        (["model=t5_base", "model.hub_id=a/b", "model.path=c/d"], "model.hub_id=a/b: nothing is read from there"),
+        (["model=t5_base", "model.tokenizer_hub_id=a/b"], "model.tokenizer_hub_id=a/b: nothing is read from there"),
+        (["model=t5_base", "model.requires=nothing"], "model.requires=nothing: says what config/model/t5_base.yaml is"),
+        (["model=t5_base", "model.name=mine"], "model.name=mine: there is no config/model/mine.yaml"),
+    ],
+)
+def test_a_setting_that_would_change_the_run_s_id_alone_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose(overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model=t5_base", "model.num_layers=2", "model.pretrained=false"],
+        ["model=gpt2_tiny", "scale.positions=64"],
+        [*WEIGHTS, "model.dropout=0.1"],
+        ["model=granite_3_2_2b", "model.dropout=0.3", "model.lora.rank=4", "model.lora.alpha=8"],
+        ["model=xval", "model.pretrained=true", "model.path=owner/name", "paper_compat=true"],
+        ["model=rt", "model.max_value=1e6"],
+        ["model=gpt2_tiny", "model.hub_id=owner/name"],
+    ],
+)
+def test_a_setting_that_acts_is_not(overrides: list[str]) -> None:
+    compose(overrides)
+
+
 def test_nearest() -> None:
     assert nearest("ntl_wsa", ["ce", "ntl_was"]) == " Did you mean 'ntl_was'?"
     assert nearest("zzz", ["ce", "ntl_was"]) == ""

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ntl.config import UserError, build, compose
-from ntl.config.model import CausalConfig
 from ntl.models import checked_lm_head
 from ntl.numbers import NumberVocabulary
 
@@ -61,10 +60,32 @@ def test_padding_beyond_the_tokenizer_is_kept_and_is_no_number(tokenizer: PreTra
     assert int(vocab.token_ids.max()) < len(tokenizer) < 512
 
 
-def test_dropout_reaches_the_published_models() -> None:
-    config = compose(["model=granite_3_2_2b", "model.dropout=0.25"]).model
-    assert isinstance(config, CausalConfig)
-    assert config.settings["attention_dropout"] == 0.25
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_dropout_acts(pretrained: bool, name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    """Two passes in training mode differ, whether the model is built from scratch or read from a folder."""
+    weights: list[str] = []
+    if pretrained:
+        made(name, tokenizer).save_pretrained(tmp_path)
+        weights = [f"model.path={tmp_path}", "model.pretrained=true"]
+    model = made(name, tokenizer, "model.dropout=0.25", *weights).train()
+    assert model.config.attention_dropout == 0.25
+    first, second = (model(**batch()).logits for _ in range(2))
+    assert not torch.equal(first, second)
+    without = made(name, tokenizer, *weights).train()
+    torch.testing.assert_close(without(**batch()).logits, without(**batch()).logits, rtol=0, atol=0)
+
+
+def test_dropout_without_a_place_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(UserError, match=r"^model\.dropout=0\.1: mamba models have no dropout; set model\.dropout=0\.$"):
+        made("llama_tiny", tokenizer, "model.architecture=mamba", "model.dropout=0.1")
+
+
+def test_two_rates_for_one_dropout_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    setting = "+model.settings.attention_dropout=0.3"
+    assert made("llama_tiny", tokenizer, setting).config.attention_dropout == 0.3
+    with pytest.raises(UserError, match=r"attention_dropout=0\.3 model\.dropout=0\.1: .*set model\.dropout alone"):
+        made("llama_tiny", tokenizer, setting, "model.dropout=0.1")
 
 
 @pytest.mark.parametrize("name", ["granite_tiny", "granite_moe_tiny"])
@@ -94,6 +115,10 @@ def test_the_router_loss_by_hand(tokenizer: PreTrainedTokenizerFast) -> None:
         ("model.architecture=granit", "model.architecture=granit: "),
         ("model.architecture=t5", "model.architecture=t5: "),
         ("model.settings.hidden_size=three", "model.architecture=llama: "),
+        (
+            "+model.settings.hiden_size=32",
+            "model.settings.hiden_size: there is no such setting. Did you mean 'hidden_size'?",
+        ),
     ],
 )
 def test_one_line_for_a_mistake(override: str, message: str, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -16,11 +16,13 @@ from ntl.training.checkpoints import (
     newest_whole,
     prune,
     read_meters,
+    read_run,
     step_of,
     steps_taken,
     write_data,
     write_manifest,
     write_meters,
+    write_run,
 )
 
 
@@ -154,3 +156,14 @@ def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(
     new = ".manifest.json.new"
     files = ["model.safetensors", "trainer_state.json"]
     assert events == [*files, new, f"{new} -> manifest.json", "checkpoint-5", tmp_path.name]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"config": {}, "made_of": 3}', '{"config": null, "made_of": {}}'])
+def test_a_description_of_a_run_that_is_none(tmp_path: Path, content: str) -> None:
+    assert read_run(tmp_path) == {}
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(UserError, match=r"cannot be continued from \(run\.json: not what was written\); remove this"):
+        read_run(tmp_path)
+    run = {"id": "a", "config": {"seed": 1}, "processes": 1, "made_of": {}}
+    write_run(tmp_path, run)
+    assert read_run(tmp_path) == run

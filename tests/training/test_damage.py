@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from ntl.config import Config, UserError
+from ntl.config import Config, UserError, compose
 from ntl.data import store
 from ntl.results import read_record
 from ntl.training import run
@@ -88,6 +88,7 @@ RESUMED = [
     "model.safetensors",
     "optimizer.pt",
     "rng_state.pth",
+    "run.json",
     "scaler.pt",
     "scheduler.pt",
 ]
@@ -167,14 +168,15 @@ def test_a_run_folder_executes_nothing(name: str, crafted: bytes, finished: Path
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors", "config.json"])
 def test_a_folder_of_pretrained_weights_executes_nothing(
-    name: str, crafted: bytes, finished: Path, small: Callable[..., Config], tmp_path: Path
+    name: str, crafted: bytes, finished: Path, settings: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "pretrained"))
     if name == "pytorch_model.bin":
         (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(crafted)
-    config = small(f"model.path={folder}", "model.pretrained=true", "output_dir=" + str(tmp_path / "other"))
-    assert f"{folder}: " in _one_line(lambda: run(config))
+    others = [word for word in settings() if not word.startswith("model.")]
+    places = [f"model.path={folder}", "model.pretrained=true", f"output_dir={tmp_path / 'other'}"]
+    assert f"{folder}: " in _one_line(lambda: run(compose([*others, *places])))
 
 
 @pytest.fixture

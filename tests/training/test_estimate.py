@@ -9,6 +9,7 @@ import pytest
 
 from ntl.config import UserError, build, compose
 from ntl.config.composition import choices
+from ntl.config.model import GPT2Config
 from ntl.config.report import report
 from ntl.training import estimate as module
 from ntl.training.estimate import estimate, main, shape, text
@@ -104,7 +105,10 @@ def test_what_changes_the_memory() -> None:
 
 @pytest.mark.slow
 def test_lora_trains_its_own_weights_alone() -> None:
-    result = estimate(compose(["model=gpt2_small", "model.n_layer=1", "model.lora.rank=4"]))
+    config = compose(["model=gpt2_small", "model.lora.rank=4"])
+    assert isinstance(config.model, GPT2Config)
+    config.model.n_layer = 1
+    result = estimate(config)
     assert result["parameters"] == 50_257 * 768 + 1024 * 768 + 12 * 768**2 + 13 * 768 + 2 * 768
     # Both matrices of the block's four layers: 768 to 3 x 768, 768 to 768, 768 to 4 x 768 and back.
     trained = result["trained_parameters"]
@@ -142,7 +146,7 @@ def test_lengths(options: list[str], given: tuple[int, int], expected: tuple[int
 def test_nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     monkeypatch.setattr(module, "build", lambda *args, **named: built.append(build(*args, **named)) or built[-1])
-    estimate(compose(["model=t5_small", "model.num_layers=1"]))
+    estimate(compose(["model=t5_small", "model.num_layers=1", "model.pretrained=false"]))
     model = built[0]
     for tensor in (*model.parameters(), *model.buffers()):
         assert tensor.untyped_storage().device.type == "meta"
@@ -175,7 +179,7 @@ def test_what_a_model_requires_agrees_with_its_estimate(name: str) -> None:
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     main(["model=gpt2_small", "--json", "loss=ce"])
     assert json.loads(capsys.readouterr().out)["parameters"] == 124_439_808
-    main(["model=gpt2_xl", "model.n_layer=1"])
+    main(["model=gpt2_xl", "model.n_layer=1", "model.pretrained=false"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("gpt2_xl: 112,793,600 parameters, 50,257 tokens")
     assert lines[1].startswith("requires trainer.bf16=true on one GPU of 40 GB")

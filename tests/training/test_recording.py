@@ -1,6 +1,7 @@
 """What of a run is put on record."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,8 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from ntl.results import RunRecord, unpack_errors
+from ntl.config import compose
+from ntl.config.content import digest
+from ntl.results import RunRecord, read_record, unpack_errors
+from ntl.results.command import publish
+from ntl.training import run
 from ntl.training.recording import build_record, longer_than_train
 from ntl.training.session import Session
 from ntl.training.tracking import METRICS
@@ -101,3 +107,49 @@ def test_errors_are_packed(record: RunRecord) -> None:
     unpacked = unpack_errors(record.errors["test"])
     assert [unpacked[0], unpacked[1]] == [0.0, 1.5]
     assert len(unpacked) == 3
+
+
+def test_the_parameters_of_a_model_from_scratch(record: RunRecord, small, tmp_path: Path) -> None:
+    rows = len(Session(small(), tmp_path, say=[].append).tokenizer)
+    width, positions = 16, 128
+    block = (
+        2 * 2 * width
+        + (width + 1) * 3 * width
+        + (width + 1) * width
+        + (width + 1) * 4 * width
+        + (4 * width + 1) * width
+    )
+    assert record.model == {"parameters": (rows + positions) * width + block + 2 * width}
+
+
+@pytest.fixture
+def two_layers(finished: Path, tmp_path: Path) -> Path:
+    """A T5 of two layers, as save_pretrained leaves it."""
+    folder = Path(shutil.copytree(finished / "tokenizer", tmp_path / "two_layers"))
+    rows = len(AutoTokenizer.from_pretrained(folder))
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": rows}
+    T5ForConditionalGeneration(T5Config(**shape, decoder_start_token_id=0)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_loaded_weights_are_recorded_as_they_are_and_not_as_the_model_s_name_says(
+    two_layers: Path, settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for word in settings("trainer.max_steps=2") if not word.startswith("model.")]
+    path = run(compose([*words, "model=t5_base", f"model.path={two_layers}"]))
+    record = read_record(path)
+    shape = record.model["shape"]
+    assert (shape["model_type"], shape["num_layers"], shape["d_model"], shape["num_heads"]) == ("t5", 2, 16, 2)
+    model = T5ForConditionalGeneration.from_pretrained(two_layers)
+    assert record.model["parameters"] == model.num_parameters()
+    assert record.model["weights"] == {"sha256": digest([two_layers / "config.json", two_layers / "model.safetensors"])}
+    assert "num_layers" not in record.config["model"]
+    assert len(json.dumps(record.model)) < 500
+    capsys.readouterr()
+    publish([record.id, "--outputs", str(path.parents[1]), "--out", str(tmp_path / "runs")])
+    said = capsys.readouterr().out
+    assert (
+        f"from weights with sha256 {record.model['weights']['sha256']}, {model.num_parameters():,} parameters" in said
+    )
+    assert "num_layers 2" in said

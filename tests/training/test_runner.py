@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config import UserError
+from ntl.config import UserError, compose
 from ntl.config.errors import Busy
 from ntl.results import record as record_module
 from ntl.training import runner
@@ -34,8 +34,9 @@ print("torch" in sys.modules or "transformers" in sys.modules)
     assert torch_is_loaded == "False"
 
 
-def test_weights_that_are_not_there_are_told_before_anything_is_made(small, tmp_path: Path) -> None:
-    config = small("model=gpt2_small", "model.path=nobody/nothing")
+def test_weights_that_are_not_there_are_told_before_anything_is_made(settings, tmp_path: Path) -> None:
+    words = [word for word in settings() if not word.startswith("model.")]
+    config = compose([*words, "model=gpt2_small", "model.path=nobody/nothing"])
     with pytest.raises(UserError, match=r"nobody/nothing.*model.pretrained=false"):
         run(config)
     assert not Path(config.output_dir).exists()

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from ntl.config import Diverged, UserError, run_id
 from ntl.results import read_record
 from ntl.training import run, session
-from ntl.training.checkpoints import newest_whole
+from ntl.training.checkpoints import newest_whole, write_manifest
 from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -114,9 +115,15 @@ def test_a_checkpoint_beyond_the_last_step(finished: Path, small) -> None:
         run(small(f"resume={finished / 'checkpoints' / 'checkpoint-12'}", "trainer.max_steps=11"))
 
 
-def test_a_checkpoint_of_another_model(finished: Path, small) -> None:
+def test_weights_of_another_model(finished: Path, small) -> None:
+    """In the run's own folder, from before a checkpoint said of which run it is."""
+    config = small("model.n_embd=8")
+    folder = Path(config.output_dir) / run_id(config) / "checkpoints"
+    checkpoint = Path(shutil.copytree(finished / "checkpoints" / "checkpoint-6", folder / "checkpoint-6"))
+    (checkpoint / "run.json").unlink()
+    write_manifest(checkpoint)
     with pytest.raises(UserError, match="checkpoint-6: its weights are those of another model"):
-        run(small(f"resume={finished / 'checkpoints' / 'checkpoint-6'}", "model.n_embd=8"))
+        run(config)
 
 
 def _numbers(value: object) -> Iterator[float]:

@@ -159,6 +159,19 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], settings, t
 
 
 @pytest.mark.slow
+def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(settings, small, tmp_path: Path) -> None:
+    shared = ["trainer.max_steps=4", "trainer.save_steps=2", "trainer.batch_size=8"]
+    command, config = _on_two_ranks(settings, tmp_path / "two", *shared)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    (_folder(config) / "record.json").unlink()
+    with pytest.raises(UserError, match=r"checkpoint-4: taken by 2 processes, and this is a run of 1, whose batches"):
+        run(config)
+    assert not (_folder(config) / "record.json").exists()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (again.returncode, "Continuing from" in again.stdout) == (0, True), again.stderr
+
+
+@pytest.mark.slow
 def test_three_ranks_decode_what_one_does(settings, tmp_path: Path) -> None:
     """31 examples: the shares are 11, 10 and 10."""
     more = ["dataset.test_rows=31", "trainer.max_steps=4", "trainer.save_steps=4"]

@@ -1,6 +1,6 @@
 """xVal from the file to the record, interrupted or not, and decoded again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,12 @@ STEPS = ["trainer.batch_size=16", "trainer.max_steps=8", "trainer.save_steps=4",
 def xval(small: Callable[..., Config]) -> Callable[..., Config]:
     """``small`` for xVal: its settings of a decoder are not xVal's."""
 
-    def make(*overrides: str, rows: tuple[int, int, int] = (48, 8, 12)) -> Config:
+    def make(*overrides: str, rows: tuple[int, int, int] = (48, 8, 12), shape: Sequence[str] = SHAPE) -> Config:
         base = small()
         names = ("train_rows", "validation_rows", "test_rows")
         data = ["dataset=noisy_numbers", *(f"dataset.{name}={n}" for name, n in zip(names, rows, strict=True))]
         places = [f"data_dir={base.data_dir}", f"output_dir={base.output_dir}", "tracking=none", "device=cpu"]
-        return compose([*data, *SHAPE, *STEPS, *places, *overrides])
+        return compose([*data, *shape, *STEPS, *places, *overrides])
 
     return make
 
@@ -74,8 +74,11 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(xval, run_interrupted, 
 @pytest.mark.slow
 def test_a_checkpoint_is_a_start(xval) -> None:
     checkpoint = run(xval()).parent / "checkpoints" / "checkpoint-8"
-    again = xval("model.pretrained=true", f"model.path={checkpoint}", "trainer.max_steps=2", "trainer.logging_steps=1")
-    assert read_record(run(again)).steps == 2
+    weights = [f"model.path={checkpoint}", "model.pretrained=true"]
+    again = xval(*weights, "trainer.max_steps=2", "trainer.logging_steps=1", shape=["model=xval_tiny"])
+    record = read_record(run(again))
+    assert record.steps == 2
+    assert (record.model["shape"]["hidden_size"], record.model["shape"]["num_hidden_layers"]) == (16, 1)
 
 
 def test_every_position_is_counted(xval) -> None:

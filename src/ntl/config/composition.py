@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ntl.config import data, decoding, loss, model, objective, root, tokenizer, trainer
 from ntl.config.errors import UserError
-from ntl.config.legality import did_you_mean, nearest, setting_names, validate
+from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
 
 CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
 
@@ -131,12 +131,36 @@ def _reject_added_keys(node: DictConfig, path: str = "") -> None:
             _reject_added_keys(child, f"{path}{key}.")
 
 
+def _flat(values: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict):
+        return {path: values}
+    parts = {f"{path}.{name}" if path else str(name): item for name, item in values.items()}
+    return {key: value for name, item in parts.items() for key, value in _flat(item, name).items()}
+
+
+@cache
+def _model_of_file(name: str, schema: type) -> dict[str, Any]:
+    path = CONFIG_DIR / "model" / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"model.name={name}: there is no config/model/{name}.yaml; write one, or leave it out.")
+    values: Any = OmegaConf.load(path)
+    own = OmegaConf.merge(schema, OmegaConf.masked_copy(values.get("model", values), setting_names(schema)))
+    return _flat(OmegaConf.to_container(own))
+
+
+def _changed_in_model(raw: DictConfig) -> dict[str, Any]:
+    """Settings of the model that are not those of its file; names as ``lora.rank``, interpolations as they stand."""
+    own = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model))
+    return {key: value for key, value in _flat(OmegaConf.to_container(raw.model)).items() if own.get(key) != value}
+
+
 def to_config(raw: DictConfig) -> root.Config:
     """The typed, validated form of what Hydra composed."""
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
     validate(config)
+    check_effects(config, _changed_in_model(raw))
     return config
 
 

@@ -8,7 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ntl.config.legality import HUB_ID
+from ntl.config.content import digest, tokenizer_files, weight_files
+from ntl.config.model import BESIDE_WEIGHTS
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
@@ -46,15 +47,32 @@ def differing(config: Any) -> dict[str, Any]:
     }
 
 
+def _contents(config: Any) -> dict[str, str]:
+    """Group -> what stands for its path: the sha256 of what is read of a folder; a hub id is its own name."""
+    model, tokenizer = config.model.path, config.tokenizer.path
+    found = {"model": model, "tokenizer": tokenizer}
+    if model and Path(model).is_dir():
+        found["model"] = f"sha256:{digest(weight_files(Path(model)))}"
+        tokenizer = tokenizer or model
+    if tokenizer and Path(tokenizer).is_dir():
+        found["tokenizer"] = f"sha256:{digest(tokenizer_files(Path(tokenizer)))}"
+    return {group: content for group, content in found.items() if content}
+
+
+def deciding(config: Any) -> dict[str, Any]:
+    """Everything that decides the result, by groups; what is left out has its default.
+
+    UserError: a folder of weights or of a tokenizer has none.
+    """
+    values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
+    for group, content in _contents(config).items():
+        values[group]["path"] = content
+    return {**values, "seed": config.seed}
+
+
 def canonical(config: Any) -> str:
     """The text that is hashed: sorted JSON of everything that decides the result."""
-    values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
-    for group in ("model", "tokenizer"):
-        # Where a folder lies is the machine's affair; what it is called is all that can be compared.
-        if path := values[group].get("path"):
-            values[group]["path"] = path if HUB_ID.fullmatch(path) else Path(path).name
-    values["seed"] = config.seed
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return json.dumps(deciding(config), sort_keys=True, separators=(",", ":"))
 
 
 def run_id(config: Any) -> str:
@@ -68,8 +86,15 @@ def run_id(config: Any) -> str:
 
 
 def recorded(config: Any) -> dict[str, Any]:
-    """What a run's record keeps of its config. A record is small: what is switched off is left out, too."""
+    """What a run's record keeps of its config. A record is small: what is switched off is left out, too.
+
+    So are the shapes of ``config/model`` where weights are loaded, which bring their own (``RunRecord.model``).
+    """
     values = {key: value for key, value in plain(config).items() if key not in NOT_RECORDED}
+    for group, content in _contents(config).items():
+        values[group]["path"] = content
+    if config.model.pretrained:
+        values["model"] = {key: value for key, value in values["model"].items() if key in BESIDE_WEIGHTS}
     if not values["beside"]:
         del values["beside"]
     if not values["model"]["lora"]["rank"]:

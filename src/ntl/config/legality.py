@@ -2,12 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ntl.config.errors import UserError
+from ntl.config.model import BESIDE_WEIGHTS, ModelConfig
 from ntl.config.trust import check_trust
 
 
@@ -186,3 +187,34 @@ def validate(config: Any) -> None:
             f"model={config.model.name} model.pretrained=true: no published weights; "
             "give a folder by model.path=, or leave pretrained=false."
         )
+
+
+def _idle(model: ModelConfig, own_tokenizer: bool) -> Iterator[tuple[str, str]]:
+    """Names of settings that would change nothing but the run's id, with the reason; ``x.`` is all that is in x."""
+    for name in ("name", "family", "head", "requires"):
+        yield name, f"says what config/model/{model.name}.yaml is; write a file of your own in its place"
+    if not model.lora.rank:
+        yield "lora.", "has no effect with model.lora.rank=0; set the rank, or leave it out"
+    if model.path or (own_tokenizer and not model.pretrained):
+        yield "hub_id", "nothing is read from there, as model.path or tokenizer.path takes its place; leave it out"
+    if own_tokenizer or model.path or model.hub_id:
+        yield "tokenizer_hub_id", "nothing is read from there, as the tokenizer comes from elsewhere; leave it out"
+    if not model.pretrained:
+        yield (
+            "path",
+            "the weights in it are not read with model.pretrained=false; set model.pretrained=true to begin from them, "
+            "or tokenizer.path= to take the tokenizer alone",
+        )
+        return
+    for name in (item.name for item in fields(model) if item.name not in BESIDE_WEIGHTS):
+        remedy = "the weights bring their own; leave it out, or set model.pretrained=false to train from scratch"
+        yield name, remedy
+        yield f"{name}.", remedy
+
+
+def check_effects(config: Any, changed: Mapping[str, Any]) -> None:
+    """UserError for a setting of the model without an effect; ``changed``: name -> value, where its file differs."""
+    for name, reason in _idle(config.model, bool(config.tokenizer.path)):
+        for key, value in changed.items():
+            if key == name or (name.endswith(".") and key.startswith(name)):
+                raise UserError(f"model.{key}={value}: {reason}.")

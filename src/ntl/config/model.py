@@ -1,6 +1,6 @@
 """Schemas of the models: where the weights come from, and the shape when they do not."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from omegaconf import MISSING
@@ -139,3 +139,7 @@ class XValConfig(ModelConfig):
     max_positions: int = _size(512)
     vocab_size: int = field(default=0, metadata={"min": 0})
     paper_compat: bool = False
+
+
+# What a model takes of its config where weights are loaded, too; these bring everything else.
+BESIDE_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat"}

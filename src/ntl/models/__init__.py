@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ntl.config.lazy import exports
 
 if TYPE_CHECKING:
+    from ntl.models.hub import identity as identity
     from ntl.models.hub import require as require
     from ntl.models.hub import source as source
     from ntl.models.hub import tokenizer_source as tokenizer_source

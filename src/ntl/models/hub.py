@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ntl.config import ModelConfig, UserError
+from ntl.config.content import CONFIG, digest, weight_files
 from ntl.config.network import unreachable
 
 
@@ -19,8 +20,7 @@ def tokenizer_source(config: ModelConfig) -> str:
 def require(name: str) -> None:
     """Raise a one-line ``UserError`` with the remedies unless ``name`` is a folder or a hub id that can be read."""
     if Path(name).is_dir():
-        if not (Path(name) / "config.json").is_file():
-            raise UserError(f"model.path={name}: no config.json in this folder; give one written by save_pretrained.")
+        weight_files(Path(name))
         return
     problem = _unavailable(name)
     if problem:
@@ -29,6 +29,22 @@ def require(name: str) -> None:
             f"the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
             f"scratch by model.pretrained=false tokenizer.path=FOLDER (a *_tiny model needs no files at all)."
         )
+
+
+def identity(name: str) -> dict[str, str]:
+    """``sha256`` of the weights in a folder or of a hub id that was loaded, and the hub's ``commit`` of them."""
+    if Path(name).is_dir():
+        return {"sha256": digest(weight_files(Path(name)))}
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, CONFIG)
+    if not isinstance(path, str):
+        return {}
+    snapshot = Path(path).parent
+    try:
+        return {"commit": snapshot.name, "sha256": digest(weight_files(snapshot))}
+    except UserError:  # transformers also takes weights that the hub converted, from a branch of their own
+        return {"commit": snapshot.name}
 
 
 def _unavailable(name: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from ntl.config import UserError
 from ntl.config.errors import needs
 from ntl.config.model import LoraConfig
 
@@ -14,10 +15,13 @@ LORA = "lora_"
 def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
     """Freeze the model and put an adapter beside every linear layer; ``config.full`` is trained as it is.
 
-    The model stays the object that it was. UserError where peft is not installed.
+    The model stays the object that it was. UserError where peft is not installed, or ``config.full`` names no weight.
     """
     with needs("lora"):
         import peft
+    names = [name for name, _ in model.named_parameters()]
+    if absent := [each for each in config.full if not any(name.startswith(each) for name in names)]:
+        raise UserError(f"model.lora.full: no weight's name begins with {absent[0]!r}; give one as {names[0]!r}.")
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType] - peft takes any number

@@ -1,11 +1,29 @@
 """Reading a checkpoint, and growing its vocabulary without losing a row."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ntl.config import ModelConfig, UserError
 from ntl.models.hub import require, source
+
+
+@contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # transformers, safetensors and torch each raise their own kinds here
+        raise UserError(f"model {name}: {str(error).splitlines()[0]} Give another folder by model.path=.") from error
+
+
+def pretrained_config(config: ModelConfig) -> Any:
+    """transformers' config of the weights of ``config``. UserError where it cannot be read."""
+    name = source(config)
+    require(name)
+    with _one_line(name):
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
 
 
 def load_pretrained(
@@ -20,12 +38,15 @@ def load_pretrained(
     """
     name = source(config)
     require(name)
-    try:
+    with _one_line(name):
         model, info = auto_class.from_pretrained(
             name, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **overrides
         )
-    except Exception as error:  # transformers, safetensors and torch each raise their own kinds here
-        raise UserError(f"model {name}: {str(error).splitlines()[0]} Give another folder by model.path=.") from error
+    if getattr(model, "peft_config", None):
+        raise UserError(
+            f"model {name}: it is an adapter beside its base; merge the two (peft's merge_and_unload), save them by "
+            "save_pretrained, and give that folder by model.path=."
+        )
     absent = sorted(name for name in info["missing_keys"] if new_weights is None or not name.startswith(new_weights))
     if absent:
         raise UserError(

@@ -8,7 +8,8 @@ from pathlib import Path
 from ntl.config import UserError
 from ntl.config.table import load_table_spec, table_names
 from ntl.results.load import load_records
-from ntl.results.publish import publish_runs, write_index, write_tables
+from ntl.results.publish import loaded_weights, publish_runs, write_index, write_tables
+from ntl.results.record import read_record
 from ntl.results.table import Table, build_table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -78,3 +79,5 @@ def publish(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty):
         print(path)
+        if loaded := loaded_weights(read_record(path)):
+            print(f"  {loaded}")

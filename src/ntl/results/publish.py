@@ -9,7 +9,7 @@ from ntl.config.errors import one_line_errors
 from ntl.results.find import find_run
 from ntl.results.load import RECORD
 from ntl.results.markdown import escape, line
-from ntl.results.record import read_record, write_record
+from ntl.results.record import RunRecord, read_record, write_record
 from ntl.results.table import Table
 
 DETAILS = "details"
@@ -118,3 +118,14 @@ def publish_runs(
         )
     with one_line_errors("publish to", Path(target)):
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
+
+
+def loaded_weights(record: RunRecord) -> str:
+    """What a run was trained from where weights were loaded, as its model's name does not say it; else ""."""
+    weights = record.model.get("weights")
+    if weights is None:
+        return ""
+    named = [f"{name} {text}" for name, text in weights.items()]
+    shape = [f"{name} {text}" for name, text in record.model.get("shape", {}).items()]
+    parameters = f"{record.model.get('parameters', 0):,} parameters"
+    return f"from weights with {', '.join([*named, parameters, *shape])}"

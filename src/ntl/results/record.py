@@ -37,6 +37,8 @@ class RunRecord:
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
     that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
     rules: the version of every answer rule behind the metrics.
+    model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
+    ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
     Without curves and packed answers a record has at most 10 KB: multiplication 8.2 KB at scale=tiny (16 cells) and
@@ -55,6 +57,7 @@ class RunRecord:
     git: Json = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     device: str = ""
+    model: Json = field(default_factory=dict)
     num_devices: int = 1
     data: Json = field(default_factory=dict)
     steps: int = 0

@@ -6,18 +6,9 @@ from pathlib import Path
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
 from ntl.config import UserError
+from ntl.config.content import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
 
-SAVED = "tokenizer.json"
-SENTENCEPIECE = "spiece.model"
-BPE = ("vocab.json", "merges.txt")
-_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _UNIGRAM = 1
-
-
-def has_tokenizer(folder: Path) -> bool:
-    """Whether :func:`read_stock` finds something to read."""
-    names = {path.name for path in folder.iterdir()}
-    return SAVED in names or SENTENCEPIECE in names or names.issuperset(BPE)
 
 
 def read_stock(folder: Path) -> PreTrainedTokenizerFast:
@@ -26,15 +17,9 @@ def read_stock(folder: Path) -> PreTrainedTokenizerFast:
     Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt. Raises
     :class:`ntl.config.UserError`, which names the file, for one that is missing, cut short or no such file.
     """
-    if not has_tokenizer(folder):
-        half = [name for name in BPE if (folder / name).exists()]
-        found = f" ({half[0]} alone is not enough)" if half else ""
-        raise UserError(
-            f"{folder} holds no tokenizer{found}: expected {SAVED}, or {SENTENCEPIECE}, or {' and '.join(BPE)}"
-        )
-    for name in _SETTINGS:
-        if (folder / name).exists():
-            _read_json(folder / name)
+    for path in tokenizer_files(folder):
+        if path.name in TOKENIZER_SETTINGS:
+            _read_json(path)
     if (folder / SAVED).exists():
         return _read_saved(folder)
     if (folder / SENTENCEPIECE).exists():

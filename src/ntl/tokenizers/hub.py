@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.config.content import TOKENIZERS
 from ntl.config.network import unreachable
-from ntl.tokenizers.files import BPE, SAVED, SENTENCEPIECE
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
-_ALTERNATIVES = ((SAVED,), (SENTENCEPIECE,), BPE)
 
 
 def cached_or_downloaded(hub_id: str) -> Path:
@@ -32,7 +31,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
 def _cached(hub_id: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
-    for names in _ALTERNATIVES:
+    for names in TOKENIZERS:
         found = [try_to_load_from_cache(hub_id, name) for name in names]
         if all(isinstance(path, str) for path in found):
             return Path(str(found[0])).parent
@@ -40,9 +39,9 @@ def _cached(hub_id: str) -> Path | None:
 
 
 def _download(hub_id: str) -> Path:
-    folder = next((found for names in _ALTERNATIVES if (found := _fetch(hub_id, names))), None)
+    folder = next((found for names in TOKENIZERS if (found := _fetch(hub_id, names))), None)
     if folder is None:
-        expected = ", or ".join(" and ".join(names) for names in _ALTERNATIVES)
+        expected = ", or ".join(" and ".join(names) for names in TOKENIZERS)
         raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {expected}")
     for name in _SETTINGS:
         _fetch(hub_id, (name,))

@@ -7,12 +7,14 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ntl.config import UserError
 
 MANIFEST = "manifest.json"
 METERS = "meters.json"
 DATA = "data.json"
+RUN = "run.json"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 
 
@@ -135,16 +137,32 @@ def write_data(folder: Path, files: Mapping[str, str]) -> None:
 
 def check_data(folder: Path, files: Mapping[str, str]) -> None:
     """Raise ``UserError`` where a checkpoint was trained on other data than these files; an old one does not say."""
-    path = folder / DATA
-    try:
-        before = dict(json.loads(path.read_bytes())) if path.is_file() else files
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{folder}: cannot be continued from ({DATA}: not what was written); "
-            "remove this folder, and the same command takes the checkpoint before it."
-        ) from error
+    before = _read_written(folder, DATA) if (folder / DATA).is_file() else files
     if changed := [name for name in sorted({*before, *files}) if before.get(name) != files.get(name)]:
         how = ", ".join(f"{name} had sha256 {before.get(name)} and has {files.get(name)}" for name in changed)
         raise UserError(
             f"{folder}: the data is not what it was trained on: {how}; restore it, or begin anew with resume=never."
         )
+
+
+def write_run(folder: Path, run: Mapping[str, Any]) -> None:
+    """The run that the checkpoint is of, as ``ntl.training.resume.describe`` has it."""
+    _write_json(folder / RUN, dict(run))
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What ``write_run`` wrote; empty for a checkpoint from before there was such a file."""
+    return _read_written(folder, RUN, "config", "made_of") if (folder / RUN).is_file() else {}
+
+
+def _read_written(folder: Path, name: str, *parts: str) -> dict[str, Any]:
+    try:
+        written = json.loads((folder / name).read_bytes())
+        if not all(isinstance(each, dict) for each in (written, *(written[part] for part in parts))):
+            raise ValueError("no object of JSON")
+        return written
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{folder}: cannot be continued from ({name}: not what was written); "
+            "remove this folder, and the same command takes the checkpoint before it."
+        ) from error

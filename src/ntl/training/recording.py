@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from transformers import PretrainedConfig
 
-from ntl.config.identity import recorded
+from ntl.models.lora import LORA
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
@@ -51,6 +52,26 @@ def _lengths(session: "Session", split: str) -> np.ndarray:
     return encoded.lengths(np.arange(len(encoded)))
 
 
+def _model(session: "Session") -> dict[str, Any]:
+    named = session.model.named_parameters()
+    found: dict[str, Any] = {"parameters": sum(each.numel() for name, each in named if LORA not in name)}
+    if session.config.model.pretrained:
+        found |= {"weights": session.loaded, "shape": shape(session.model.config)}
+    return found
+
+
+def shape(config: Any) -> dict[str, Any]:
+    """The numbers in a model's config that are its architecture's own, and what else of that is not as by default."""
+    own = {name: value for name, value in config.to_dict().items() if isinstance(value, int | float | str)}
+    common, default = PretrainedConfig().to_dict(), type(config)().to_dict()
+    kept = {
+        name: value
+        for name, value in own.items()
+        if name not in common and not name.endswith("_token_id") and (type(value) is int or value != default.get(name))
+    }
+    return {"model_type": config.model_type, **kept}
+
+
 def build_record(
     session: "Session",
     trainer: "ObjectiveTrainer",
@@ -71,7 +92,7 @@ def build_record(
         seconds: This process' wall time.
     """
     config = session.config
-    values = recorded(config) | {"decoding": described(session, config.decoding)}
+    values = session.recorded | {"decoding": described(session, config.decoding)}
     device: torch.device = trainer.args.device
     names = [name for name in ("ce", "ntl") if f"eval_{name}" in validation]
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
@@ -84,6 +105,7 @@ def build_record(
         git=git,
         packages=packages(),
         device=device_name(device),
+        model=_model(session),
         num_devices=trainer.args.world_size,
         data={**session.fingerprint, "longer_than_train": longer_than_train(session)},
         steps=trainer.state.global_step,

@@ -15,6 +15,7 @@ from ntl.data.base import TextDataset
 from ntl.models import require, source
 from ntl.results import RunRecord, lacking_readings, read_record
 from ntl.training.disk import one_line_when_full
+from ntl.training.resume import checkpoint_for
 
 PUBLISHED_AT_TINY = (
     "{name} is a published size: scale=paper is what it is for, and a *_tiny model is what scale=tiny is for."
@@ -53,11 +54,12 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         # Asked again: another process may have had the folder until now.
         if record_path.is_file():
             return _already_finished(record_path, config)
+        checkpoint = checkpoint_for(config, folder, say)
         # Imported here: a mistake in the config must show before torch is loaded.
         from ntl.training.session import Session
 
         with one_line_when_full(folder):
-            return Session(config, folder, overrides, say).run()
+            return Session(config, folder, overrides, say, checkpoint).run()
 
 
 def _lacking(record_path: Path, config: Config) -> list[str]:

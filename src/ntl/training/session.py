@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,19 +15,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, UserError, build
-from ntl.config.identity import plain
+from ntl.config.identity import plain, recorded
 from ntl.config.secrets import redacted
 from ntl.config.target import locate
 from ntl.data.base import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.evaluation.command import PREDICTIONS
-from ntl.models import checkpoint_activations, embedding_rows
+from ntl.models import checkpoint_activations, embedding_rows, identity, source
 from ntl.models.lora import add_lora
 from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
-from ntl.tokenizers import number_vocabulary
+from ntl.tokenizers import number_vocabulary, tokenizer_fingerprint
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import check_data, digest, is_whole, keep_newest, newest_whole, steps_taken
+from ntl.training.checkpoints import check_data, digest, keep_newest
 from ntl.training.damage import check_state
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
@@ -36,6 +37,7 @@ from ntl.training.probe import Probe
 from ntl.training.progress import ProgressLines
 from ntl.training.ranks import whole_state
 from ntl.training.recording import build_record
+from ntl.training.resume import check_made_of, describe
 from ntl.training.sources import tokenizer_for
 from ntl.training.tracking import METRICS, MetricsFile, mirror
 from ntl.training.trainer import ObjectiveTrainer
@@ -49,11 +51,20 @@ Rows = Sequence[Mapping[str, str]]
 class Session:
     """One run in its folder. ``run`` does it all; the parts are there for ``scripts/predict.py`` and for tests."""
 
-    def __init__(self, config: Config, folder: Path, overrides: Sequence[str] = (), say: Say = print) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        overrides: Sequence[str] = (),
+        say: Say = print,
+        checkpoint: Path | None = None,
+    ) -> None:
         self.config = config
         self.folder = folder
         self.overrides = list(overrides)
         self.say = say
+        # What ``run`` continues from (``ntl.training.resume.checkpoint_for``).
+        self.checkpoint = checkpoint
         self.data_dir = Path(config.data_dir)
         self.device = pick_device(config.device)
         # The digest of the checkpoint that the model is, which names its weights; "" where no checkpoint is.
@@ -115,6 +126,27 @@ class Session:
         return add_lora(model, self.config.model.lora) if self.config.model.lora.rank else model
 
     @cached_property
+    def loaded(self) -> dict[str, str]:
+        """What names the weights that the model began from (``ntl.models.identity``); empty for one from scratch."""
+        _ = self.model  # a hub's weights are known once they are loaded
+        return identity(source(self.config.model)) if self.config.model.pretrained else {}
+
+    @cached_property
+    def run_description(self) -> dict[str, Any]:
+        """What each checkpoint says of the run; taken at the start, as a folder of weights may change meanwhile."""
+        roles = sorted(self.tokenizer.special_tokens_map.items())
+        tokenizer: Any = self.tokenizer
+        made_of = {"tokenizer": sha256(f"{tokenizer_fingerprint(tokenizer)} {roles}".encode()).hexdigest()}
+        if self.config.model.pretrained:
+            made_of["weights"] = self.loaded.get("sha256", "")
+        return {**describe(self.config, self.folder.name), "made_of": made_of}
+
+    @cached_property
+    def recorded(self) -> dict[str, Any]:
+        """The config as the record has it; taken at the start, too."""
+        return recorded(self.config)
+
+    @cached_property
     def collator(self) -> Any:
         """Examples to batches; ``prompts`` of it makes those without labels."""
         return locate(self.config.objective.collator)(self.model.config, self.tokenizer)
@@ -154,6 +186,7 @@ class Session:
             keep_checkpoints=self.config.trainer.keep_checkpoints,
             length_bucketing=self.config.trainer.length_bucketing,
             data_files=self.fingerprint["files"],
+            run=self.run_description,
             example_id=lambda place: self.rows("train")[place]["id"],
         )
 
@@ -171,32 +204,13 @@ class Session:
         """Where the trainer's checkpoints lie."""
         return self.folder / "checkpoints"
 
-    def _resume_from(self) -> Path | None:
-        if self.config.resume == "never":
-            return None
-        checkpoint = self._checkpoint() if self.config.resume == "auto" else self._named_checkpoint()
-        if checkpoint:
-            # The files themselves: an edited one may have the size that its manifest says.
-            dataset: TextDataset = build(self.config.dataset)
-            check_data(checkpoint, dataset.digests(self.data_dir) or self.dataset.digests(self.data_dir))
-            self.say(f"Continuing from {checkpoint}.")
-        return checkpoint
-
-    def _checkpoint(self) -> Path | None:
-        checkpoint, damaged = newest_whole(self.checkpoints)
-        for folder in damaged:
-            self.say(f"{folder}: damaged or unfinished, left aside.")
-        return checkpoint
-
-    def _named_checkpoint(self) -> Path:
-        folder = Path(self.config.resume)
-        if not is_whole(folder):
-            raise UserError(
-                f"resume={folder}: no whole checkpoint; give one like outputs/ID/checkpoints/checkpoint-500."
-            )
-        if (step := steps_taken(folder)) > self.config.trainer.max_steps:
-            raise UserError(f"resume={folder}: {step} steps are taken already; set trainer.max_steps to that or more.")
-        return folder
+    def _check(self, checkpoint: Path) -> None:
+        # The files themselves: an edited one may have the size that its manifest says.
+        dataset: TextDataset = build(self.config.dataset)
+        check_data(checkpoint, dataset.digests(self.data_dir) or self.dataset.digests(self.data_dir))
+        check_state(checkpoint)
+        check_made_of(checkpoint, self.run_description["made_of"])
+        self.say(f"Continuing from {checkpoint}.")
 
     def run(self) -> Path:
         """Train, decode, score, record. Returns the path of record.json."""
@@ -204,10 +218,11 @@ class Session:
         started, git = time.monotonic(), git_state()
         stop = StopOnSignal()
         # Before the trainer, which makes a folder: what fails here leaves nothing behind.
-        checkpoint = self._resume_from()
+        checkpoint = self.checkpoint
         if checkpoint:
-            check_state(checkpoint)
+            self._check(checkpoint)
         check_lengths(self)
+        _ = self.recorded
         trainer = self.trainer([stop])
         if trainer.is_world_process_zero():
             self._make_folder()

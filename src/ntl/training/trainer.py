@@ -13,7 +13,16 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
 from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
-from ntl.training.checkpoints import METERS, newest_whole, prune, read_meters, write_data, write_manifest, write_meters
+from ntl.training.checkpoints import (
+    METERS,
+    newest_whole,
+    prune,
+    read_meters,
+    write_data,
+    write_manifest,
+    write_meters,
+    write_run,
+)
 from ntl.training.damage import one_line_when_damaged
 from ntl.training.objectives.parts import Joint, Parts
 from ntl.training.ranks import all_finite, load_sharded, whole_state
@@ -52,7 +61,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     those of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is
     divided by its own.
 
-    example_id: what the training example at a place is called. data_files: the sha256 of each file of the data.
+    example_id: what the training example at a place is called. data_files: the sha256 of each file of the data. run:
+    what a checkpoint says of the run that it is of.
     """
 
     # Read by transformers from 5.23 on: compute_loss accounts for gradient accumulation itself.
@@ -68,6 +78,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         data_collator: Any,
         example_id: Callable[[int], str],
         data_files: Mapping[str, str],
+        run: Mapping[str, Any],
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -91,6 +102,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.length_bucketing = length_bucketing
         self.example_id = example_id
         self.data_files = data_files
+        self.run = run
         self.recent = RecentSteps()
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
@@ -253,6 +265,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
             write_meters(folder / METERS, meters, self.metered_since, seen)
             write_data(folder, self.data_files)
+            write_run(folder, self.run)
             write_manifest(folder)
             prune(folder, keep=self.keep_checkpoints)
 

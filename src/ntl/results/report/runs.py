@@ -58,6 +58,8 @@ def details(record: RunRecord) -> dict[str, Any]:
     """What the page shows of a run on demand, in JSON's types: nothing of its packed answers and its groups."""
     payload = to_json(record)
     about = {key: payload[key] for key in (*_ABOUT, *_MEASURED)}
+    if record.model:  # an older one does not say
+        about["model"] = record.model
     kept = {key: payload[key] for key in ("overrides", "metrics", "curves")}
     return {**kept, "config": leaves(payload["config"]), "about": leaves(about)}
 

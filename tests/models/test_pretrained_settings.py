@@ -1,0 +1,96 @@
+"""Every setting of a model's config changes the model that is built, or is refused: none changes a run's id alone."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from ntl.config import ModelConfig, UserError, build, compose
+from ntl.config.composition import choices
+from ntl.models.lora import add_lora
+
+# Where weights come from and what a name stands for: told apart by their own tests.
+SOURCES = {"_target_", "hub_id", "tokenizer_hub_id", "path", "pretrained"}
+FAST = {"gpt2_tiny_regression", "llama_tiny"}
+MODELS = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in choices("model")]
+# Words -> others that a model can be built with.
+WORDS = {"granite": "llama", "granitemoe": "mixtral", "llama": "mistral", "qwen2": "llama"}
+WORDS |= {
+    "t5": "decoder",
+    "decoder": "t5",
+    "t5_regression": "decoder_regression",
+    "decoder_regression": "t5_regression",
+}
+LORA = {"rank": "3", "alpha": "7", "dropout": "0.25", "full": "[ln_]"}
+
+
+def _settings(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf with its value, those of a free mapping among them."""
+    values = {item.name: getattr(config, item.name) for item in fields(config)} if is_dataclass(config) else config
+    for name, value in values.items():
+        if is_dataclass(value) or isinstance(value, dict):
+            yield from _settings(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def _other(name: str, value: Any) -> str:
+    if name.startswith("lora."):
+        return LORA[name.removeprefix("lora.")]
+    if isinstance(value, bool):
+        return str(not value).lower()
+    if isinstance(value, str):
+        return WORDS.get(value, "other")
+    if isinstance(value, float):
+        return str(value / 2 + 0.125)
+    return str(2 * value or 1024)
+
+
+def _built(words: list[str], tokenizer: PreTrainedTokenizerFast, on: str = "meta") -> str:
+    """All that tells two models apart but for the random values of their weights."""
+    config: ModelConfig = compose(words).model
+    with torch.device(on):
+        model: Any = build(config, tokenizer=tokenizer)
+        if config.lora.rank:
+            add_lora(model, config.lora)
+    trained = [(name, weight.shape, weight.requires_grad) for name, weight in model.named_parameters()]
+    scales = [getattr(module, "scaling", None) for module in model.modules()]
+    return repr((type(model), sorted(model.config.to_dict().items(), key=repr), str(model), trained, scales))
+
+
+def _without_effect(
+    words: list[str], tokenizer: PreTrainedTokenizerFast, on: str = "meta", begin: str = ""
+) -> list[str]:
+    """The settings that change nothing and are not refused by their names; of those that begin so."""
+    plain, found = _built(words, tokenizer, on), []
+    for name, value in _settings(compose(words).model):
+        if name not in SOURCES and name.startswith(begin):
+            try:
+                changed = _built([*words, f"model.{name}={_other(name, value)}"], tokenizer, on)
+            except UserError as error:
+                found += [] if name.rpartition(".")[2] in str(error) else [f"{name}: {error}"]
+            else:
+                found += [name] if changed == plain else []
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
+    assert _without_effect([f"model={name}", "model.pretrained=false"], tokenizer) == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_beside_weights(name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    # A published one's weights are stood in for by those of the smallest model of its kind.
+    family = compose([f"model={name}"]).model._target_
+    tiny = next(
+        each for each in choices("model") if "tiny" in each and compose([f"model={each}"]).model._target_ == family
+    )
+    build(compose([f"model={tiny}"]).model, tokenizer=tokenizer).save_pretrained(tmp_path)
+    words = [f"model={name}", "model.pretrained=true", f"model.path={tmp_path}"]
+    assert _without_effect(words, tokenizer, on="cpu") == []
+    assert _without_effect([*words, "model.lora.rank=2"], tokenizer, on="cpu", begin="lora.") == []

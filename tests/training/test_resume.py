@@ -1,0 +1,222 @@
+"""A checkpoint is continued from by its own run alone, or by a longer one that would have come through it."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ntl.config import Config, UserError, compose, run_id
+from ntl.config.composition import CONFIG_DIR
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.checkpoints import RUN, read_run, write_manifest
+from ntl.training.resume import checkpoint_for, describe
+from ntl.training.tracking import METRICS, read_metrics
+
+
+def _folder(config: Config) -> Path:
+    return Path(config.output_dir) / run_id(config)
+
+
+def _refused(config: Config) -> str:
+    with pytest.raises(UserError) as caught:
+        run(config)
+    assert "\n" not in str(caught.value)
+    assert not list(_folder(config).glob("*.*"))
+    return str(caught.value)
+
+
+def test_a_checkpoint_says_of_which_run_it_is(finished: Path, small) -> None:
+    said = read_run(finished / "checkpoints" / "checkpoint-6")
+    assert said["made_of"].keys() == {"tokenizer"}
+    assert {key: said[key] for key in ("id", "config", "processes")} == describe(small(), finished.name)
+    assert (said["id"], said["processes"], said["config"]["trainer"]["max_steps"]) == (finished.name, 1, 12)
+    assert RUN in json.loads((finished / "checkpoints" / "checkpoint-6" / "manifest.json").read_text())
+
+
+def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path, small) -> None:
+    checkpoint = finished / "checkpoints" / "checkpoint-6"
+    message = _refused(small(f"resume={checkpoint}", "loss=ce", "seed=2", "loss.weight=0.5"))
+    assert message.startswith(f"{checkpoint}: a checkpoint of another run, {finished.name}: ")
+    assert "loss.name is ntl_was there and ce here" in message
+    assert "loss.weight is its default there and 0.5 here" in message
+    assert "seed is 1 there and 2 here; " in message
+    assert message.endswith("; give one of this run by resume=, or begin anew with resume=never.")
+
+
+def test_one_line_has_room_for_a_few_settings(finished: Path, small) -> None:
+    names = ["batch_size", "eval_steps", "save_steps", "logging_steps", "eval_rows", "eval_batch_size", "patience"]
+    names += ["warmup_steps", "accumulation_steps", "keep_checkpoints"]
+    others = [f"trainer.{name}=7" for name in names]
+    message = _refused(small(f"resume={finished / 'checkpoints' / 'checkpoint-6'}", *others))
+    assert message.count(" there and 7 here") == 8
+    assert ", 2 more; give one of this run" in message
+
+
+def test_exit_code_2_and_one_line_before_torch(finished: Path, settings, tmp_path: Path) -> None:
+    words = settings(f"resume={finished / 'checkpoints' / 'checkpoint-12'}", "loss=ce", f"output_dir={tmp_path / 'o'}")
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(CONFIG_DIR.parent / "train.py"), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    told = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert (done.returncode, len(told)) == (2, 1), done.stderr[-2000:]
+    assert "a checkpoint of another run" in told[0]
+    assert not re.search(r"\| +(?:torch|transformers)$", done.stderr, re.MULTILINE)
+    assert list(tmp_path.glob("o/*/*")) == []
+
+
+LONGER = {
+    "plateau": ["trainer.schedule=plateau", "trainer.patience=1", "trainer.eval_steps=4", "trainer.lr=0.3"],
+    "constant": ["trainer.schedule=constant", "trainer.length_bucketing=true"],
+}
+
+
+@pytest.mark.parametrize("schedule", ["plateau", pytest.param("constant", marks=pytest.mark.slow)])
+def test_a_longer_run_from_the_end_of_a_shorter_one(schedule: str, small, without_times, tmp_path: Path) -> None:
+    """Bit for bit what it would have been at once; the shorter one ends between two log lines."""
+    shared = ["model.dropout=0.1", "trainer.batch_size=30", "trainer.logging_steps=3", *LONGER[schedule]]
+    first = _folder(small(*shared, "trainer.max_steps=8"))
+    run(small(*shared, "trainer.max_steps=8"))
+    resume = f"resume={first / 'checkpoints' / 'checkpoint-8'}"
+    longer = small(*shared, "trainer.max_steps=14", resume)
+    straight = small(*shared, "trainer.max_steps=14", f"output_dir={tmp_path / 'straight'}")
+    records = [without_times(run(config)) for config in (longer, straight)]
+    assert records[0] == records[1]
+    folders = [_folder(config) for config in (longer, straight)]
+    assert read_metrics(folders[0] / METRICS) == read_metrics(folders[1] / METRICS)
+    weights = [(folder / "checkpoints" / "checkpoint-14" / "model.safetensors").read_bytes() for folder in folders]
+    assert weights[0] == weights[1]
+
+
+def test_the_evaluation_at_the_end_of_a_shorter_run_is_none_of_a_longer_one_s(small) -> None:
+    shared = ["trainer.schedule=constant", "trainer.eval_steps=4", "trainer.logging_steps=4", "trainer.save_steps=5"]
+    checkpoints = run(small(*shared, "trainer.max_steps=6")).parent / "checkpoints"
+    message = _refused(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-6'}"))
+    assert "trainer.max_steps is 6 there and 8 here (a run of 8 steps does not come through it); " in message
+    # The one before its end is a state of both.
+    assert run(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-5'}")).is_file()
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_that_ends_with_the_steps_is_another_run(schedule: str, finished: Path, small) -> None:
+    checkpoint = finished / "checkpoints" / "checkpoint-6"
+    said = read_run(checkpoint)
+    said["config"]["trainer"]["schedule"] = schedule
+    (checkpoint / RUN).write_text(json.dumps(said))
+    write_manifest(checkpoint)
+    message = _refused(small(f"resume={checkpoint}", f"trainer.schedule={schedule}", "trainer.max_steps=20"))
+    assert "another run" in message
+    assert "trainer.max_steps is 12 there and 20 here (a run of 20 steps does not come through it); " in message
+
+
+def _older(checkpoint: Path) -> Path:
+    """As it was before a checkpoint said of which run it is."""
+    (checkpoint / RUN).unlink()
+    write_manifest(checkpoint)
+    return checkpoint
+
+
+def test_an_older_checkpoint_is_taken_from_the_run_s_own_folder_alone(finished: Path, small, tmp_path: Path) -> None:
+    checkpoint, said = _older(finished / "checkpoints" / "checkpoint-12"), []
+    for config in (small(), small(f"resume={checkpoint}")):
+        assert checkpoint_for(config, finished, said.append) == checkpoint
+    line = f"{checkpoint}: it does not say of which run it is; taken for one of this run, in whose folder it lies."
+    assert said == [line, line]
+    config = small(f"resume={checkpoint}", f"output_dir={tmp_path / 'other'}")
+    assert f"move it into {_folder(config) / 'checkpoints'}" in _refused(config)
+
+
+def test_a_checkpoint_that_was_put_into_another_run_s_folder(finished: Path, small) -> None:
+    config = small("seed=2")
+    shutil.copytree(finished / "checkpoints", _folder(config) / "checkpoints")
+    assert "seed is 1 there and 2 here" in _refused(config)
+
+
+@pytest.mark.parametrize("resume", ["auto", "PATH"])
+def test_another_number_of_processes_is_refused(resume: str, finished: Path, small) -> None:
+    (finished / "record.json").unlink()
+    checkpoint = finished / "checkpoints" / "checkpoint-12"
+    said = read_run(checkpoint)
+    (checkpoint / RUN).write_text(json.dumps({**said, "processes": 2}))
+    write_manifest(checkpoint)
+    with pytest.raises(UserError) as caught:
+        run(small(f"resume={checkpoint if resume == 'PATH' else 'auto'}"))
+    assert str(caught.value) == (
+        f"{checkpoint}: taken by 2 processes, and this is a run of 1, whose batches are others; start 2 (torchrun "
+        "--nproc-per-node), or begin anew with resume=never."
+    )
+
+
+def test_a_tokenizer_that_changed_is_refused(small, run_interrupted, tmp_path: Path) -> None:
+    config = small(f"data_dir={tmp_path / 'data'}")
+    run_interrupted(config, 5)
+    (file,) = (tmp_path / "data" / ".tokenizers").glob("*/tokenizer.json")
+    before = file.read_text()
+    tokenizer = json.loads(before)
+    pieces = tokenizer["model"]["vocab"]
+    pieces[-1], pieces[-2] = pieces[-2], pieces[-1]
+    file.write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match=r"checkpoint-5: tokenizer had sha256 \w{64} and has \w{64}; restore what"):
+        run(config)
+    file.write_text(before)
+    assert read_record(run(config)).steps == 12
+
+
+@pytest.fixture
+def adapted(finished: Path, settings, tmp_path: Path):
+    """``adapted(name, *overrides)``: LoRA on the weights in the folder of that name, a copy of a checkpoint's."""
+    base = tmp_path / "base"
+    shutil.copytree(finished / "checkpoints" / "checkpoint-12", base)
+    others = [word for word in settings() if not word.startswith("model.")]
+    lora = ["model.pretrained=true", "model.lora.rank=2", f"output_dir={tmp_path / 'adapted'}"]
+    return lambda path, *overrides: compose([*others, *lora, f"model.path={path}", *overrides])
+
+
+def _other_weights(folder: Path, finished: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    shutil.copy(finished / "checkpoints" / "checkpoint-6" / "model.safetensors", folder)
+
+
+@pytest.mark.slow
+def test_adapters_on_other_weights_of_the_same_folder_are_another_run(
+    adapted, finished: Path, run_interrupted, tmp_path: Path
+) -> None:
+    config = adapted(tmp_path / "base")
+    run_interrupted(config, 5)
+    begun = _folder(config)
+    _other_weights(tmp_path / "base", finished)
+    assert _folder(config) != begun
+    resumed = replace(config, resume=str(begun / "checkpoints" / "checkpoint-5"))
+    assert re.search(r"another run.*: model\.path is sha256:\w{64} there and sha256:\w{64} here; ", _refused(resumed))
+
+
+@pytest.mark.slow
+def test_adapters_on_a_hub_s_weights_that_changed_are_refused(
+    adapted, finished: Path, run_interrupted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new commit of the same name: the run's id stays what it was."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
+    home = tmp_path / "models--owner--name"
+    for commit in "ab":
+        shutil.copytree(tmp_path / "base", home / "snapshots" / (40 * commit))
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(40 * "a")
+    config = adapted("owner/name")
+    run_interrupted(config, 5)
+    _other_weights(home / "snapshots" / (40 * "b"), finished)
+    (home / "refs" / "main").write_text(40 * "b")
+    with pytest.raises(UserError, match=r"checkpoint-5: weights had sha256 \w{64} and has \w{64}; restore what"):
+        run(config)
+    (home / "refs" / "main").write_text(40 * "a")
+    record = read_record(run(config))
+    assert record.steps == 12
+    assert record.model["weights"]["commit"] == 40 * "a"
