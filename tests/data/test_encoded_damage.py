@@ -22,7 +22,7 @@ NAMES = ("tokens.npy", "offsets.npy", "values.npy", "about.json")
 Pairs = list[list[float]]
 
 
-@pytest.fixture(params=[1 << 24, 0], ids=["at once", "block by block"])
+@pytest.fixture(params=[1 << 22, 0], ids=["at once", "block by block"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """600 pairs in blocks of 256 bytes, compared when they are opened, or when they are read."""
     monkeypatch.setattr(encoded, "BLOCK", 256)

@@ -31,7 +31,7 @@ JOURNAL_SECONDS = 2.0
 # Bytes of a block that has a checksum: a random batch touches one for each example, and 26 million pairs have 40,000.
 BLOCK = 1 << 16
 # Up to here, in bytes, everything is compared at once: a damage is then known before a run begins.
-AT_ONCE = 1 << 24
+AT_ONCE = 1 << 22
 # Plain numbers: an array of Python objects would be pickles.
 DTYPES = ("<u2", "<i4", "<i8", "<f8")
 

@@ -47,6 +47,8 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         for opened in _watched:
             opened[os.path.join(name, "")] = ()
         return
+    if name.endswith(CODE):
+        return
     flags: int = arguments[2]
     for opened in _watched:
         # What was written meanwhile is the data set's own; what is read again is what it is now.
@@ -58,7 +60,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def watching() -> Iterator[dict[str, Stamp]]:
-    """Collects the files that are opened for reading: path as it was given -> its stamp at that time.
+    """Collects the files, code apart, that are opened for reading: path as it was given -> its stamp at that time.
 
     A folder whose entries are listed ends in a slash and has no stamp.
     """
@@ -117,14 +119,13 @@ class Files:
         self.cache = roots[0] / DIGESTS
 
     def name(self, path: Path) -> str | None:
-        """None for what is no source: code, hidden folders of a data folder, what a system reads for itself."""
+        """None for what is no source: hidden folders of a data folder, what a system reads for itself."""
         place = Path(os.path.abspath(path))
         for mark, root in [*(("{data}", root) for root in self.roots), ("{ntl}", PACKAGE)]:
             if place.is_relative_to(root):
                 below = place.relative_to(root)
-                hidden = place == root or below.suffix in CODE or below.parts[0].startswith(".")
-                return None if hidden else f"{mark}/{below.as_posix()}"
-        if place.suffix in CODE or any(place.is_relative_to(other) for other in ELSEWHERE):
+                return None if place == root or below.parts[0].startswith(".") else f"{mark}/{below.as_posix()}"
+        if any(place.is_relative_to(other) for other in ELSEWHERE):
             return None
         return str(path)
 
