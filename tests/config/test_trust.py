@@ -1,6 +1,5 @@
 """Neither a command line nor a folder of somebody else's makes foreign code run, or names a file outside its folder."""
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,14 +129,13 @@ UNFOLDS = r"config\.yaml: its aliases \(\*name\) unfold to more than 100,000 val
     ],
     ids=["lists", "merges", "itself", "deep", "nothing"],
 )
+@pytest.mark.timeout(60)  # unfolded, they would take hours
 def test_a_small_file_that_means_a_large_one_is_one_line_at_once(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
-    started = time.monotonic()
     for read in (read_config, partial(load_table_spec, "config"), partial(load_figure_spec, "config")):
         with pytest.raises(UserError, match=message) as caught:
             read(tmp_path)
         assert "\n" not in str(caught.value)
-    assert time.monotonic() - started < 5
 
 
 def test_aliases_that_mean_little_are_read(tmp_path: Path) -> None:
