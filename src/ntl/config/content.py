@@ -1,6 +1,6 @@
 """A folder of weights or of a tokenizer by what is read of it: which files, and one sha256 for them.
 
-Nothing is kept on disk between processes: a gigabyte takes a second, less than loading it does.
+A gigabyte takes a second or two, which each process pays once: a digest kept on disk could be that of older files.
 """
 
 import hashlib
