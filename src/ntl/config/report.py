@@ -48,7 +48,7 @@ def _unknown_key(error: "OmegaConfBaseException") -> str:
 def explain(error: Exception) -> str:
     """The one line for an exception of ours, of Hydra or of OmegaConf."""
     if isinstance(error, UserError):
-        return " ".join(str(error).split())
+        return _message(error)
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -71,10 +71,14 @@ def explain(error: Exception) -> str:
         override = re.search(r"override (\S+)", str(error))
         subject = override.group(1) if override else full_key
         return f"{subject}: {str(cause).splitlines()[0]}."
+    message = _message(error)
+    return next((line for start, line in MISUSES.items() if message.startswith(start)), message)
+
+
+def _message(error: Exception) -> str:
     # A data worker's error comes with its traceback as text.
     _, worker, told = str(error).rpartition(f"{type(error).__name__}: ")
-    message = " ".join((told if worker and "DataLoader worker" in str(error) else str(error)).split())
-    return next((line for start, line in MISUSES.items() if message.startswith(start)), message)
+    return " ".join((told if worker and "DataLoader worker" in str(error) else str(error)).split())
 
 
 def _of_the_user(error: Exception) -> bool:
