@@ -2,7 +2,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from fake_runs import run
+from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
 from ntl.launch.demand import demands, missing, place
@@ -107,14 +109,25 @@ def test_one_models_files_are_for_rows_of_one_model(make_table: Callable[..., Pa
     for override in (path, f"tokenizer.path={folder}"):
         with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
             demands([str(ours), str(two)], "tiny", [], overrides=[override])
+    pretrained = [path, "model.pretrained=true"]
     with pytest.raises(UserError, match=r"no config\.json in this folder"):
-        demands([str(ours)], "tiny", [], overrides=[path])
+        demands([str(ours)], "tiny", [], overrides=pretrained)
     (folder / "config.json").write_text("{}")
-    lines: list[str] = []
-    (demand,) = demands([str(ours)], "tiny", [], lines.append, [path, "model.pretrained=true"])
+    with pytest.raises(UserError, match=r"neither model\.safetensors nor model\.safetensors\.index\.json"):
+        demands([str(ours)], "tiny", [], overrides=pretrained)
+    save_file({"wte": torch.zeros(2, 3)}, folder / "model.safetensors")
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).write_text("{}")
+    (demand,) = demands([str(ours)], "tiny", [], overrides=pretrained)
     assert all(config.model.path == str(folder) and config.model.pretrained for config in demand.runs.values())
-    assert lines == []
-    # A stand-in is made from scratch: then a folder gives the tokenizer alone, which is told.
-    demands([str(ours)], "tiny", [], lines.append, [path])
-    assert len(lines) == 1
-    assert lines[0].startswith(f"{path}: its tokenizer alone is read, not its weights")
+    # A stand-in is made from scratch: its weights would not be read.
+    with pytest.raises(UserError, match=r"the weights in it are not read with model\.pretrained=false"):
+        demands([str(ours)], "tiny", [], overrides=[path])
+
+
+def test_a_hub_s_weights_that_are_not_read_are_told(make_table: Callable[..., Path]) -> None:
+    lines: list[str] = []
+    demands([str(make_table("ours", 1))], "tiny", [], lines.append, ["model.hub_id=owner/name"])
+    assert lines == [
+        "model.hub_id=owner/name: its tokenizer alone is read, not its weights: these runs have model.pretrained=false."
+    ]

@@ -9,13 +9,11 @@ from ntl.config.root import Config
 from ntl.config.table import TableSpec
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.settings import load
-from ntl.models import require
 from ntl.results import RunRecord, missing_runs, table_runs
 from ntl.results.match import RowPlan, override_key, plan_table, row_name
 
 # What is of one model, and of no other: its weights, its tokenizer.
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")
-WEIGHTS = OF_ONE_MODEL[:2]
 NAMED = 3  # so many rows at most are named in one line
 
 
@@ -53,10 +51,7 @@ def demands(
     demanded = [_demand(replace(spec, added=list(overrides)), scale, records) for spec in having]
     configs = [config for demand in demanded for config in demand.runs.values()]
     for override in overrides:
-        key, _, value = override.partition("=")
-        if key == "model.path" and Path(value).is_dir():
-            require(value)
-        if key in WEIGHTS and not any(config.model.pretrained for config in configs):
+        if override_key(override) == "model.hub_id" and not any(config.model.pretrained for config in configs):
             skip(f"{override}: its tokenizer alone is read, not its weights: these runs have model.pretrained=false.")
     return demanded
 
