@@ -1,12 +1,16 @@
 """`make notebooks`: run the notebooks and keep in them what they show, but for what differs from run to run."""
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ntl.config import UserError
 from ntl.config.report import report
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 # The tag by which nbconvert, too, leaves out what a cell shows: here that of training, which has times in it.
 LEFT_OUT = "remove_output"
 
@@ -33,10 +37,15 @@ def execute(notebook: Any) -> None:
             cell.outputs = [each for each in cell.outputs if not left_out and each.get("name") != "stderr"]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="notebooks.py", description=__doc__)
+    parser.add_argument("names", metavar="NAME", nargs="*", help="files in notebooks/ (default: all)")
+    names = parser.parse_args(argv).names
+    if absent := [name for name in names if not (FOLDER / name).is_file()]:
+        raise UserError(f"notebooks/{absent[0]}: no such notebook; choose from {', '.join(NOTEBOOKS)}.")
     import nbformat
 
-    for path in sorted(FOLDER.glob("*.ipynb")):
+    for path in (FOLDER / name for name in names or NOTEBOOKS):
         notebook = read(path)
         execute(notebook)
         nbformat.write(notebook, path)

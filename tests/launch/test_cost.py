@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,10 +30,13 @@ def test_weights_in_a_folder_are_counted_there(tmp_path: Path) -> None:
     weights = {"a": torch.zeros(30, 4), "b": torch.zeros(7)}
     save_file(weights, tmp_path / "model-00001.safetensors", metadata={"format": "pt"})
     save_file({"c": torch.zeros(3)}, tmp_path / "model-00002.safetensors")
-    folder = f"model.path={tmp_path}"
-    # 120 + 7 + 3; without loading them, those of the config.
-    assert Costs([]).parameters(compose([*SMALL[:3], folder])) == 130
-    assert Costs([]).parameters(compose([*SMALL, folder])) == T5_SMALL_PARAMETERS
+    places = {"a": "model-00001.safetensors", "b": "model-00001.safetensors", "c": "model-00002.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
+    # 120 + 7 + 3; without them those of the published config.
+    assert Costs([]).parameters(compose([*SMALL[:3], f"model.path={tmp_path}"])) == 130
+    assert Costs([]).parameters(compose(SMALL[:3])) == T5_SMALL_PARAMETERS
     (tmp_path / "model-00002.safetensors").write_bytes(b"\xff" * 20)
     assert stored_parameters(tmp_path) == 0
 

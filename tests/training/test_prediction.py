@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from ntl.config import Config, UserError
+from ntl.config import Config, UserError, compose
 from ntl.decoding.generation import Answer
 from ntl.evaluation import read_predictions
 from ntl.training import prediction
@@ -65,17 +65,19 @@ def test_every_example_with_what_is_known_of_it(small, calls, tmp_path: Path) ->
     assert len(call["examples"]) == 30
 
 
-def test_a_models_own_generation_config_acts_where_it_is_asked_to(small, finished: Path, tmp_path: Path) -> None:
+def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, finished: Path, tmp_path: Path) -> None:
     """In a folder of weights, as published ones bring it."""
     weights = shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "weights")
     model = [f"model.path={weights}", "model.pretrained=true", f"tokenizer.path={finished / 'tokenizer'}"]
+    # Shapes are those of the weights.
+    words = [word for word in settings(*model) if not word.startswith("model.n_")]
     tokenizer = AutoTokenizer.from_pretrained(finished / "tokenizer")
     others = sorted(set(range(len(tokenizer))) - {tokenizer.convert_tokens_to_ids("7")})
     own = {"suppress_tokens": others, "num_beams": 2, "eos_token_id": 9}
 
     def decode(*overrides: str) -> tuple[list[str], dict[str, Any], list[str]]:
         said: list[str] = []
-        session = _session(small(*model, *overrides), said)
+        session = _session(compose([*words, *overrides]), said)
         decode_splits(session, ["test"], path := tmp_path / "predictions.jsonl")
         header, lines = read_predictions(path)
         assert header["decoding"] == described(session, session.config.decoding)
@@ -93,7 +95,7 @@ def test_a_models_own_generation_config_acts_where_it_is_asked_to(small, finishe
         "decoding=model obeys it."
     )
     other, settings, told = decode("decoding=model")
-    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(_session(small(*model)))}, {""})
+    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(_session(compose(words)))}, {""})
     assert settings["own"] == {"num_beams": 2, "suppress_tokens": others}
     assert told[-2] == f"decoding=model: the model's own generation config says {changes}."
 
