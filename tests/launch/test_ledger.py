@@ -10,9 +10,10 @@ from ntl.config.table import load_table_spec, table_names
 from ntl.launch import ledger as module
 from ntl.launch.cost import Costs
 from ntl.launch.demand import demands, missing
-from ntl.launch.ledger import END, START, dry_run, dry_run_text, figure, hours, ledger, write_ledger
+from ntl.launch.ledger import LEDGER, dry_run, dry_run_text, figure, hours, ledger, write_ledger
 from ntl.results import RunRecord, table_runs
 
+START, END = f"<!-- {LEDGER} -->", f"<!-- end of {LEDGER} -->"
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 

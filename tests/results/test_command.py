@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -8,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ntl.config import UserError
 from ntl.config.report import report
 from ntl.results import command as module
 from ntl.results import write_record
-from ntl.results.command import make_tables, publish
+from ntl.results.command import FINDINGS, make_tables, publish
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -120,3 +122,24 @@ def test_the_scripts_hold_no_logic(
         runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="__main__")
     assert caught.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: {name}.py")
+
+
+def test_what_the_readme_says_of_the_tables_is_what_they_show(tmp_path: Path) -> None:
+    """No number of a result is typed by hand: an interval stands between marks, as `make tables` writes it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme, tables = tmp_path / "README.md", tmp_path / "results" / "tables"
+    readme.write_text(text, encoding="utf-8")
+    make_tables(["--records", str(ROOT / "results" / "runs"), "--out", str(tables), "--readme", str(readme)])
+    assert readme.read_text(encoding="utf-8") == text, "make tables"
+    interval = re.compile(r"\[[-+−]?\d+\.\d+, [-+−]?\d+\.\d+\]")
+    start, end = f"<!-- {FINDINGS} -->", f"<!-- end of {FINDINGS} -->"
+    before, _, rest = text.partition(start)
+    between, _, after = rest.partition(end)
+    assert interval.search(between)
+    assert not interval.search(before + after)
+
+    readme.write_text("no marks", encoding="utf-8")
+    with pytest.raises(UserError, match=r"README\.md: the findings go between .*, which are not there; add them\.$"):
+        make_tables(["--records", str(ROOT / "results" / "runs"), "--out", str(tables), "--readme", str(readme)])
+    with pytest.raises(UserError, match="--readme: it gets what all tables show"):
+        make_tables(["table2", "--out", str(tables), "--readme", str(readme)])

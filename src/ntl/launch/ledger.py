@@ -6,7 +6,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from ntl.config import UserError
 from ntl.config.root import Config
 from ntl.config.table import load_table_spec, table_names
 from ntl.launch.cost import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
@@ -14,9 +13,9 @@ from ntl.launch.demand import Demand, demands
 from ntl.launch.progress import duration
 from ntl.results import RunRecord
 from ntl.results.match import computing
-from ntl.results.publish import write_text
+from ntl.results.publish import write_between
 
-START, END = "<!-- cost ledger -->", "<!-- end of cost ledger -->"
+LEDGER = "cost ledger"
 WIDTH = 120
 PRESETS = (
     f"An upper preset (scale={PRESET_SCALE}) takes as many steps as the authors' command; their "
@@ -123,10 +122,5 @@ def _epochs(total: Sum) -> str:
 
 
 def write_ledger(readme: Path, records: Sequence[RunRecord]) -> None:
-    """Replace what stands between the two marks in a file. UserError where they are not there."""
-    text = readme.read_text(encoding="utf-8")
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
-    if not start or not end:
-        raise UserError(f"{readme}: the ledger goes between {START!r} and {END!r}, which are not there; add them.")
-    write_text(readme, f"{before}{start}\n{ledger(records)}\n{end}{after}")
+    """Put the ledger between its two marks in a file. UserError where they are not there."""
+    write_between(readme, LEDGER, ledger(records))

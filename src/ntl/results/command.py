@@ -2,16 +2,18 @@
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config import UserError
 from ntl.config.table import load_table_spec, table_names
 from ntl.results.load import load_records
-from ntl.results.publish import loaded_weights, publish_runs, write_index, write_tables
+from ntl.results.publish import findings, loaded_weights, publish_runs, write_between, write_index, write_tables
 from ntl.results.record import read_record
 from ntl.results.table import Table, build_table
 
+FINDINGS = "findings"
 ROOT = Path(__file__).resolve().parents[3]
 OUTPUTS, RUNS, TABLES = ROOT / "outputs", ROOT / "results" / "runs", ROOT / "results" / "tables"
 
@@ -29,12 +31,19 @@ def make_tables(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--scale", help="tiny, small or paper (default: every scale of a table)")
     parser.add_argument("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
+    parser.add_argument("--readme", type=Path, help="a page that gets what every table shows, between two marks")
     parser.add_argument("--json", action="store_true", help="print the cells as JSON instead of tables")
     arguments = parser.parse_args(argv)
+    every = not arguments.names and arguments.scale is None
+    if arguments.readme and not every:
+        raise UserError("--readme: it gets what all tables show; leave out the names and --scale.")
     tables = compute_tables(arguments.names, arguments.scale, arguments.records)
     write_tables(tables, arguments.out)
-    if not arguments.names and arguments.scale is None:
+    if every:
         write_index(tables, arguments.out)  # an index of some tables would hide the others
+    if arguments.readme:
+        folder = Path(os.path.relpath(arguments.out, arguments.readme.parent)).as_posix()
+        write_between(arguments.readme, FINDINGS, findings(tables, folder))
     if arguments.json:
         print(json.dumps([cell for table in tables for cell in table.cells()], indent=1))
     else:

@@ -34,6 +34,28 @@ def write_text(path: Path, text: str) -> None:
             part.unlink(missing_ok=True)
 
 
+def write_between(path: Path, name: str, text: str) -> None:
+    """Replace what stands between ``<!-- name -->`` and ``<!-- end of name -->`` in a page of Markdown.
+
+    UserError where the file does not have the two marks.
+    """
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    with one_line_errors("read", path):
+        before, marked, rest = path.read_text(encoding="utf-8").partition(start)
+    _, ended, after = rest.partition(end)
+    if not marked or not ended:
+        raise UserError(f"{path}: the {name} go between {start!r} and {end!r}, which are not there; add them.")
+    write_text(path, f"{before}{start}\n{text}\n{end}{after}")
+
+
+def findings(tables: Sequence[Table], folder: str) -> str:
+    """One item of a Markdown list for each table with records, which lie in ``folder``: what it shows."""
+    found = [(table, table.subject.partition(": ")[0]) for table in tables if table.num_records]
+    return "\n".join(
+        f"- [{what}]({folder}/{table.stem}.md), `scale={table.scale}`: {escape(table.finding)}" for table, what in found
+    )
+
+
 def _files(table: Table, folder: Path) -> dict[Path, Callable[[], str]]:
     """The files of a table, and what is in each; the page for people first."""
     stem = table.stem
