@@ -224,7 +224,6 @@ def test_bits_flipped_in_token_ids_change_no_run(
 ) -> None:
     config, root = data
     draw, paths = random.Random(0), sorted((root / ".encoded").glob("*/tokens.npy"))
-    assert len(paths) == 3
     for path in paths:
         content = bytearray(path.read_bytes())
         for place in draw.sample(range(8 * 128, 8 * len(content)), 20):
