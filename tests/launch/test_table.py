@@ -10,6 +10,7 @@ from ntl.config import UserError
 from ntl.config.table import load_table_spec
 from ntl.launch import Report, complete_tables
 from ntl.results import table_runs
+from ntl.training.checkpoints import write_manifest
 
 
 @pytest.mark.slow
@@ -72,6 +73,23 @@ def test_tables_share_runs_and_each_is_shown_when_it_is_complete(
     for ended, (told, log) in zip(report.failed, (lines[-4:-2], lines[-2:]), strict=True):
         assert told == f"{ended.run.label} failed: RuntimeError: no such thing"
         assert log == f"  log: {ended.run.log}"
+
+
+def test_a_run_that_is_done_keeps_no_checkpoint_that_a_kill_left(
+    small_table: Path, target: str, tmp_path: Path
+) -> None:
+    def complete() -> Report:
+        words = {"records": [tmp_path], "outputs": tmp_path, "workers": 1, "target": target}
+        return complete_tables([str(small_table)], "tiny", console=Console(file=io.StringIO()), **words)
+
+    first = complete().done[0].folder
+    for step in (100, 200, 300):
+        checkpoint = first / "checkpoints" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "weights").write_text("w")
+        write_manifest(checkpoint)
+    assert complete().done == ()
+    assert [path.name for path in (first / "checkpoints").iterdir()] == ["checkpoint-300"]
 
 
 def test_no_such_table(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """One line for a user's mistake, and the exit code that goes with it."""
 
+import errno
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.errors import Diverged, UserError
-from ntl.config.legality import nearest, setting_names
+from ntl.config.legality import nearest, setting_names, shorten
 from ntl.config.secrets import print_traceback, redact
 
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
@@ -21,6 +22,10 @@ MISUSES = {
     "Unexpected type": "a setting is given below one that is null, as loss.number is for loss=ce.",
     "Config group override must be": "a group cannot be null: leave it out, or choose one of its names.",
 }
+
+
+# A path that the system cannot follow, or may not, was typed, whoever looks at it first.
+NO_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 
 
 def _unknown_key(error: OmegaConfBaseException) -> str:
@@ -42,6 +47,8 @@ def explain(error: Exception) -> str:
         return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{nearest(name, options)}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not a setting of the form key=value."
+    if isinstance(error, OSError):
+        return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
     cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
     if isinstance(cause, OmegaConfBaseException):
         full_key = str(cause.full_key or "")
@@ -57,6 +64,8 @@ def explain(error: Exception) -> str:
 def _of_the_user(error: Exception) -> bool:
     if isinstance(error, AssertionError | ValueError) and str(error).startswith(tuple(MISUSES)):
         return True
+    if isinstance(error, OSError) and error.errno in NO_PATHS:
+        return error.filename is not None
     return isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
