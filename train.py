@@ -18,6 +18,7 @@ failures: list[Exception] = []
 def task(raw: "DictConfig") -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
 
     from ntl.config.composition import to_config
 
@@ -26,7 +27,7 @@ def task(raw: "DictConfig") -> None:
         from ntl.training import run
 
         run(config, overrides=list(HydraConfig.get().overrides.task))
-    except (UserError, Diverged) as error:
+    except (UserError, Diverged, OmegaConfBaseException) as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:
             raise
         failures.append(error)  # raised here, it would make Hydra print a second line

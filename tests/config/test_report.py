@@ -1,5 +1,6 @@
 """A wrong command line ends in one line on standard error and exit code 2, before torch is imported."""
 
+import errno
 import json
 import os
 import subprocess
@@ -34,6 +35,17 @@ MISTAKES = {
     "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
     "tracking.project=mine": ("tracking=none", "tracking=wandb"),
     "trainer.schedule=plateu": ("trainer.schedule=plateu", "plateau"),
+    "output_dir=a/${x}": ("output_dir: ", "'x' not found"),
+    "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
+    "output_dir=a/\\${x}": ("output_dir=a/${x}: ", "write the value"),
+    "data_dir=a/\\${x}": ("data_dir=a/${x}: ", "write the value"),
+    **{
+        f"{name}={'a' * 300}": (f"{name}=aaa", "aaa: File name too long; give another path.")
+        for name in ("output_dir", "data_dir", "model.path", "tokenizer.path", "resume")
+    },
+    f"output_dir={'b/' * 2500}": ("output_dir=b/b/", "File name too long; give another path."),
+    f"-m seed=1,2 output_dir={'a' * 300}": ("aaa", "File name too long; give another path."),
+    f"-m seed=1,2 output_dir={__file__}/a": ("test_report.py/a/.sweep", "Not a directory; give another path."),
 }
 
 
@@ -212,3 +224,35 @@ def test_a_broken_pipe_of_another_kind_is_a_fault(capsys: pytest.CaptureFixture[
 
     assert report(main) == 1
     assert "a worker has gone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENAMETOOLONG, 2),
+        (errno.ELOOP, 2),
+        (errno.ENOTDIR, 2),
+        (errno.EACCES, 2),
+        (errno.EROFS, 2),
+        (errno.EIO, 1),
+        (errno.ENOENT, 1),
+    ],
+)
+def test_a_path_that_cannot_be_followed(number: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise OSError(number, os.strerror(number), "x" * 300)
+
+    assert report(main) == code
+    said = capsys.readouterr().err
+    if code == 2:
+        assert said == f"error: {'x' * 40}...{'x' * 40}: {os.strerror(number)}; give another path.\n"
+    else:
+        assert "Traceback" in said
+
+
+def test_a_broken_connection_is_no_path(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise PermissionError(errno.EACCES, "refused")
+
+    assert report(main) == 1
+    assert "Traceback" in capsys.readouterr().err

@@ -75,3 +75,9 @@ def test_step_of_an_earlier_attempt_does_not_count(make_run: Callable[..., Run])
     os.utime(path, (1000.0, 1000.0))
     assert run.step(since=1001.0) == 0
     assert run.step(since=999.0) == 25
+
+
+def test_a_place_with_a_dollar_is_that_place(tmp_path: Path) -> None:
+    """Hydra would take it for an interpolation, and the runs would go where nobody looks."""
+    with pytest.raises(UserError, match=r"^output_dir=.*/\$\{seed\}: .* write the value"):
+        plan_runs([["dataset=noisy_numbers", "seed=1"]], tmp_path / "${seed}")

@@ -13,6 +13,7 @@ from ntl.config import UserError
 from ntl.config.table import load_table_spec
 from ntl.launch import Report, complete_tables
 from ntl.results import read_record, table_runs
+from ntl.training.checkpoints import write_manifest
 
 
 @pytest.mark.slow
@@ -135,6 +136,23 @@ def test_a_table_with_overrides_is_another_one_that_says_so(
     assert written(outputs) == described | both
     # One of the two alone is a third table.
     assert len(complete("trainer.bf16=true")[0].done) == 4
+
+
+def test_a_run_that_is_done_keeps_no_checkpoint_that_a_kill_left(
+    small_table: Path, target: str, tmp_path: Path
+) -> None:
+    def complete() -> Report:
+        words = {"records": [tmp_path], "outputs": tmp_path, "workers": 1, "target": target}
+        return complete_tables([str(small_table)], "tiny", console=Console(file=io.StringIO()), **words)
+
+    first = complete().done[0].folder
+    for step in (100, 200, 300):
+        checkpoint = first / "checkpoints" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "weights").write_text("w")
+        write_manifest(checkpoint)
+    assert complete().done == ()
+    assert [path.name for path in (first / "checkpoints").iterdir()] == ["checkpoint-300"]
 
 
 def test_no_such_table(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.results import load_records, write_record
+from ntl.results.load import existing
 
 
 def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> None:
@@ -69,3 +70,11 @@ def test_a_record_of_a_newer_version_is_named(tmp_path: Path, make_record) -> No
     path.write_text(path.read_text().replace('"schema":1', '"schema":2', 1))
     with pytest.raises(UserError, match=r"a\.json: written by a newer ntl \(record schema 2, here 1\): upgrade$"):
         load_records([tmp_path])
+
+
+def test_a_folder_that_is_named_exists(tmp_path: Path) -> None:
+    assert existing([tmp_path]) == [tmp_path]
+    (tmp_path / "file").touch()
+    for name in ("none", "file"):
+        with pytest.raises(UserError, match=f"--records .*{name}: no such folder"):
+            existing([tmp_path, tmp_path / name])

@@ -129,3 +129,16 @@ def test_a_broken_settings_file_is_the_one_that_is_named(bpe_folder: Path) -> No
     load_tokenizer(bpe_folder).save_pretrained(bpe_folder)
     cut(bpe_folder / "tokenizer_config.json", 0.5)
     assert f"{bpe_folder / 'tokenizer_config.json'}:" in message(bpe_folder)
+
+
+@pytest.mark.parametrize("name", ["spiece.model", "tokenizer_config.json"])
+def test_a_folder_in_the_place_of_a_file(name: str, spiece_folder: Path) -> None:
+    (spiece_folder / name).unlink(missing_ok=True)
+    (spiece_folder / name).mkdir()
+    assert message(spiece_folder) == f"{spiece_folder / name} cannot be read (Is a directory): save or fetch it again"
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000])
+def test_json_that_python_does_not_parse(text: str, spiece_folder: Path) -> None:
+    (spiece_folder / "tokenizer_config.json").write_text(text)
+    assert f"{spiece_folder / 'tokenizer_config.json'}: not valid JSON (" in message(spiece_folder)

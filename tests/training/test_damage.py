@@ -118,6 +118,40 @@ def test_a_resume_executes_nothing(name: str, crafted: bytes, unfinished: Path, 
     assert message.endswith("; remove this folder, and the same command takes the checkpoint before it.")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("global_step", "6"),
+        ("max_steps", None),
+        ("epoch", "one"),
+        ("log_history", {}),
+        ("log_history", [3]),
+        ("log_history", [{"loss": 1.0}]),
+        ("log_history", [{"step": 4, "loss": "1.0"}]),
+        ("stateful_callbacks", []),
+        ("unheard_of", 1),
+    ],
+)
+def test_a_state_of_other_kinds_of_values(
+    name: str, value: object, unfinished: Path, small: Callable[..., Config]
+) -> None:
+    path = unfinished / "trainer_state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    write_manifest(unfinished)
+    message = _one_line(lambda: run(small()))
+    assert message.startswith(f"{unfinished}: cannot be continued from (")
+
+
+@pytest.mark.parametrize("text", ['{"global_step": "six"}', "[]", "{}", "[" * 100_000, "\0"])
+def test_a_named_checkpoint_that_does_not_say_its_step(
+    text: str, unfinished: Path, small: Callable[..., Config]
+) -> None:
+    (unfinished / "trainer_state.json").write_text(text)
+    write_manifest(unfinished)
+    message = _one_line(lambda: run(small(f"resume={unfinished}", "trainer.max_steps=14")))
+    assert message.startswith(f"{unfinished / 'trainer_state.json'}: no step of a training (")
+
+
 def test_a_crafted_file_without_its_manifest_is_passed_over(
     crafted: bytes, finished: Path, small: Callable[..., Config], capsys: pytest.CaptureFixture[str]
 ) -> None:

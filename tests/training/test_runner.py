@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -190,3 +191,34 @@ def test_a_lock_that_fails_is_neither_another_process_nor_a_missing_one(tmp_path
     with refused as caught, _only_one(tmp_path / "run"):
         pass
     assert not isinstance(caught.value, Busy)
+
+
+def _leave_behind(finished: Path) -> Path:
+    """What a kill between the record and the deletion of earlier checkpoints leaves: 6 and 12 are kept, 3 is not."""
+    return Path(shutil.copytree(finished / "checkpoints" / "checkpoint-6", finished / "checkpoints" / "checkpoint-3"))
+
+
+def _checkpoints(finished: Path) -> list[str]:
+    return sorted(path.name for path in (finished / "checkpoints").iterdir())
+
+
+def test_a_finished_run_deletes_the_checkpoints_that_a_kill_left(finished: Path, small) -> None:
+    _leave_behind(finished)
+    run(small())
+    assert _checkpoints(finished) == ["checkpoint-12", "checkpoint-6"]
+
+
+def test_leftovers_stay_while_somebody_is_at_the_run_or_where_nothing_can_be_written(
+    finished: Path, small, monkeypatch: pytest.MonkeyPatch, make_read_only
+) -> None:
+    _leave_behind(finished)
+    with _only_one(finished):
+        run(small())
+        assert len(_checkpoints(finished)) == 3
+    monkeypatch.setenv("RANK", "1")
+    run(small())
+    assert len(_checkpoints(finished)) == 3
+    monkeypatch.delenv("RANK")
+    make_read_only(finished.parent)
+    run(small())
+    assert len(_checkpoints(finished)) == 3

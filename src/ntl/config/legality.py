@@ -1,6 +1,7 @@
 """What the types cannot say: ranges, and which parts fit together."""
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from ntl.config.errors import UserError
 from ntl.config.model import BESIDE_WEIGHTS, ModelConfig
-from ntl.config.trust import check_trust
+from ntl.config.trust import check_plain, check_trust
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,21 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: must be above {limits['above']}.")
         if "max" in limits and value > limits["max"]:
             raise UserError(f"{name}={value}: must be at most {limits['max']}.")
+
+
+def _check_place(name: str, path: str) -> None:
+    """UserError for the path of a file or folder that cannot be one here, or cannot be read back from a config."""
+    check_plain(path, f"{name}={path}")
+    try:
+        Path(path).stat()
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise UserError(f"{name}={shorten(path)}: {error.strerror}; give another path.") from error
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """The beginning and the end of a text that is longer than ``limit``."""
+    return text if len(text) <= limit else f"{text[: limit // 2]}...{text[-limit // 2 :]}"
 
 
 def _check_path(name: str, path: str) -> None:
@@ -156,6 +172,10 @@ def validate(config: Any) -> None:
     """Raise ``UserError`` with one line at the first thing that is out of range or does not fit."""
     check_trust(config)
     _check_ranges(config)
+    for name in ("output_dir", "data_dir", "resume"):
+        _check_place(name, getattr(config, name))
+    for name, group in (("model.path", config.model), ("tokenizer.path", config.tokenizer)):
+        _check_place(name, group.path)
     _check_path("model.path", config.model.path)
     _check_path("tokenizer.path", config.tokenizer.path)
     _check_choice("device", config.device, ("auto", "cpu", "cuda"))

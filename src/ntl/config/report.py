@@ -3,6 +3,7 @@
 Hydra and omegaconf are imported when they are asked for: one of the mistakes is that they are not installed.
 """
 
+import errno
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ntl.config.errors import Diverged, UserError, needs
-from ntl.config.legality import nearest, setting_names
+from ntl.config.legality import nearest, setting_names, shorten
 from ntl.config.secrets import print_traceback, redact
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ PLACES = {
 }
 
 
+# A path that the system cannot follow, or may not, was typed, whoever looks at it first.
+NO_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
+
+
 def _unknown_key(error: "OmegaConfBaseException") -> str:
     from ntl.config.composition import hint
 
@@ -49,6 +54,8 @@ def explain(error: Exception) -> str:
     """The one line for an exception of ours, of Hydra or of OmegaConf."""
     if isinstance(error, UserError):
         return _message(error)
+    if isinstance(error, OSError):
+        return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -84,6 +91,8 @@ def _message(error: Exception) -> str:
 def _of_the_user(error: Exception) -> bool:
     if isinstance(error, AssertionError | ValueError) and str(error).startswith(tuple(MISUSES)):
         return True
+    if isinstance(error, OSError) and error.errno in NO_PATHS:
+        return error.filename is not None
     if "hydra" not in sys.modules:
         return isinstance(error, UserError)
     from hydra.errors import HydraException

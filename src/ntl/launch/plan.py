@@ -108,5 +108,5 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
 
 def _quoted(path: Path) -> str:
     # Hydra's grammar gives meaning to spaces, commas and brackets outside quotes.
-    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    text = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
     return f"'{text}'"

@@ -13,7 +13,9 @@ from ntl.launch.progress import duration
 from ntl.launch.room import tell_room
 from ntl.launch.sweep import sweep_missing
 from ntl.results import build_table, load_records
+from ntl.results.load import RECORD
 from ntl.results.publish import write_tables
+from ntl.training.runner import remove_leftovers
 
 
 class _Tables:
@@ -82,15 +84,19 @@ def complete_tables(
     found = load_records(records)
     demanded = demands(names, scale, found, say, overrides)
     todo = missing(demanded, outputs)
+    configs = {name: config for demand in demanded for name, config in demand.runs.items()}
     tell_room(
         todo,
-        {name: config for demand in demanded for name, config in demand.runs.items()},
+        configs,
         costs=Costs(found),
         # Any number of a cluster's jobs may run together.
         at_once=len(todo) if launcher else workers or available_cores(),
         outputs=outputs,
         say=say,
     )
+    for run_id, config in configs.items():
+        if (outputs / run_id / RECORD).is_file():
+            remove_leftovers(outputs / run_id, config.trainer.keep_checkpoints_after)
     tables = _Tables(demanded, records, outputs, console)
     tables.show_complete()
     if launcher:

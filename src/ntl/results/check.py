@@ -71,8 +71,9 @@ def check(name: str, value: Any, kind: Any, depth: int = 0) -> None:
 
 def _check(value: Any, kind: Any, depth: int) -> None:
     if isinstance(kind, UnionType):
-        (other,) = (option for option in get_args(kind) if option is not NoneType)
-        kind = NoneType if value is None else other
+        if value is None:
+            return
+        (kind,) = (option for option in get_args(kind) if option is not NoneType)
     if kind is Any:
         # A whole number that is free in its form may be as large as a float.
         kind = {dict: dict[str, Any], list: list[Any], int: float}.get(type(value), type(value))

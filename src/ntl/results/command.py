@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ntl.config import UserError
 from ntl.config.table import load_table_spec, table_names
-from ntl.results.load import load_records
+from ntl.results.load import existing, load_records
 from ntl.results.publish import findings, loaded_weights, publish_runs, write_between, write_index, write_tables
 from ntl.results.record import read_record
 from ntl.results.table import Table, build_table
@@ -53,14 +53,11 @@ def make_tables(argv: Sequence[str] | None = None) -> None:
 def compute_tables(names: Sequence[str], scale: str | None, folders: Sequence[Path] | None) -> list[Table]:
     """The tables of these names (none: all) at this scale (None: each of theirs) from the records in ``folders``."""
     specs = [load_table_spec(name) for name in names or table_names()]
-    for folder in folders or ():
-        if not folder.is_dir():
-            raise UserError(f"--records {folder}: no such folder")
     pairs = [(spec, each) for spec in specs for each in spec.scales if scale in (None, each)]
     if not pairs:
         known = dict.fromkeys(each for spec in specs for each in spec.scales)
         raise UserError(f"no table has the scale {scale!r}: choose from {', '.join(known)}")
-    records = load_records(folders or [RUNS, OUTPUTS])
+    records = load_records(existing(folders) if folders else [RUNS, OUTPUTS])
     return [build_table(spec, records, each) for spec, each in pairs]
 
 

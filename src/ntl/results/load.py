@@ -1,7 +1,7 @@
 """Finding the records: published ones (results/runs/**/*.json) and those of local runs (outputs/*/record.json)."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ntl.config import UserError
@@ -39,6 +39,14 @@ def _agree(first: RunRecord, second: RunRecord) -> bool:
 def _worth(path: Path, record: RunRecord) -> tuple[int, bool]:
     # One that was read in more ways has all that the other has.
     return len(record.config.get("beside", {})), path.name == RECORD
+
+
+def existing(folders: Sequence[Path]) -> Sequence[Path]:
+    """The folders that ``--records`` names. UserError for one that is none."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"--records {folder}: no such folder")
+    return folders
 
 
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:

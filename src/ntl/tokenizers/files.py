@@ -89,7 +89,10 @@ def _is_special(token: str) -> bool:
 
 
 def _read_bytes(path: Path) -> bytes:
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): save or fetch it again") from error
     if not content:
         raise UserError(f"{path} is empty: fetch the file again")
     if content.startswith(b"version https://git-lfs"):
@@ -109,6 +112,8 @@ def _read_json(path: Path) -> object:
         return json.loads(_read_text(path))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: not valid JSON ({error.msg}): fetch the file again") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
+        raise UserError(f"{path}: not valid JSON ({_brief(error)}): fetch the file again") from error
 
 
 def _brief(error: Exception) -> str:

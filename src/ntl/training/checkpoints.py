@@ -76,8 +76,12 @@ def step_of(folder: Path) -> int:
 
 
 def steps_taken(folder: Path) -> int:
-    """The optimizer steps behind a whole checkpoint, whatever its folder is called."""
-    return int(json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["global_step"])
+    """The optimizer steps behind a whole checkpoint, whatever its folder is called. UserError where it does not say."""
+    path = folder / "trainer_state.json"
+    try:
+        return int(json.loads(path.read_bytes())["global_step"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}: no step of a training ({error}); give another checkpoint.") from error
 
 
 def by_step(folder: Path) -> list[Path]:

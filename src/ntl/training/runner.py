@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -14,6 +14,7 @@ from ntl.config.secrets import redact
 from ntl.data.base import TextDataset
 from ntl.models import require, source
 from ntl.results import RunRecord, lacking_readings, read_record
+from ntl.training.checkpoints import by_step, keep_newest
 from ntl.training.disk import one_line_when_full
 from ntl.training.resume import checkpoint_for
 
@@ -66,9 +67,22 @@ def _lacking(record_path: Path, config: Config) -> list[str]:
     return lacking_readings(read_record(record_path).config, plain(config.beside))
 
 
+def remove_leftovers(folder: Path, keep: int) -> None:
+    """Of a finished run's checkpoints delete what it was killed before it could: all but the newest ``keep``.
+
+    Nothing is done, nor said, while another process is at the run, or where it cannot be written to.
+    """
+    checkpoints = folder / "checkpoints"
+    # Counted first: which is the newest whole one takes reading it.
+    if int(os.environ.get("RANK", "0")) == 0 and len(by_step(checkpoints)) > keep:
+        with suppress(UserError), _only_one(folder):
+            keep_newest(checkpoints, keep)
+
+
 def _already_finished(record_path: Path, config: Config) -> Path:
     record = read_record(record_path)
     _check_data(record, record_path, config)
+    remove_leftovers(record_path.parent, config.trainer.keep_checkpoints_after)
     if lacking := lacking_readings(record.config, plain(config.beside)):
         say(f"{record_path}: this run is finished; decoding it by {', '.join(lacking)}, too.")
         # Imported here, as torch comes with it.

@@ -10,8 +10,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ntl.config import UserError
 from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
-from ntl.results.figures.command import RESULTS, draw_all, page
+from ntl.results.figures.command import RESULTS, draw_all, main, page
 from ntl.results.figures.runs import Source
 from ntl.results.figures.style import Drawing, style
 from ntl.results.load import load_records
@@ -76,6 +77,7 @@ def test_figures_of_the_published_records(published) -> None:
 
 @pytest.mark.slow
 def test_without_records_the_figures_of_the_losses_are_left_and_torch_is_not_needed(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
     words = ["make_figures.py", "--records", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
     code = (
         "import runpy, sys; sys.modules['torch'] = sys.modules['transformers'] = None; "
@@ -89,6 +91,12 @@ def test_without_records_the_figures_of_the_losses_are_left_and_torch_is_not_nee
     assert written == {"README.md"} | {f"{name}.{kind}" for name in without_runs for kind in ("pdf", "png")}
     # Whether the bytes are the committed ones is for .ci/run, which has the pinned matplotlib.
     assert written <= {path.name for path in (RESULTS / "figures").iterdir()}
+
+
+def test_a_folder_of_records_that_is_not_there_is_no_folder_without_records(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="none: no such folder"):
+        main(["--records", str(tmp_path / "none"), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_page_shows_each_figure_with_its_caption() -> None:

@@ -9,7 +9,7 @@ from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
 from ntl.config.target import locate
 from ntl.results.figures.runs import Source
 from ntl.results.figures.style import Drawing, style, write
-from ntl.results.load import load_records
+from ntl.results.load import existing, load_records
 from ntl.results.publish import write_text
 
 RESULTS = Path(__file__).resolve().parents[4] / "results"
@@ -43,13 +43,13 @@ def page(drawings: Sequence[Drawing], missing: Sequence[FigureSpec] = ()) -> str
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Rebuild the figures from records and committed benchmarks alone."""
+    """Rebuild the figures from records and committed benchmarks alone. UserError: a folder that does not exist."""
     parser = argparse.ArgumentParser(prog="make_figures.py", description=__doc__)
     parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
     chosen = parser.parse_args(argv)
     with style():
-        drawings, missing = draw_all(Source(load_records(chosen.records), RESULTS))
+        drawings, missing = draw_all(Source(load_records(existing(chosen.records)), RESULTS))
         with one_line_errors("draw into", chosen.out):
             for drawing in drawings:
                 print(*write(drawing, chosen.out))

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.config import UserError
-from ntl.results.load import load_records
+from ntl.results.load import existing, load_records
 from ntl.results.publish import write_text
 from ntl.results.report.figures import read_pictures
 from ntl.results.report.page import render
@@ -20,8 +19,5 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--figures", type=Path, default=RESULTS / "figures", metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "report.html", metavar="FILE")
     chosen = parser.parse_args(argv)
-    for folder in chosen.records:
-        if not folder.is_dir():
-            raise UserError(f"--records {folder}: no such folder")
-    write_text(chosen.out, render(load_records(chosen.records), read_pictures(chosen.figures)))
+    write_text(chosen.out, render(load_records(existing(chosen.records)), read_pictures(chosen.figures)))
     print(chosen.out)
