@@ -47,7 +47,7 @@ def check_state(checkpoint: Path) -> None:
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         for name, kind in STATE.items():
             check(name, getattr(state, name), kind)
-        if "TrainerControl" not in state.stateful_callbacks:  # what the next checkpoint is written from
+        if "TrainerControl" not in (state.stateful_callbacks or ()):  # what the next checkpoint is written from
             raise ValueError("stateful_callbacks without TrainerControl")
         for entry in state.log_history:
             check("log_history.step", entry.get("step"), int)
