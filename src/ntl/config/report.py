@@ -54,7 +54,7 @@ def explain(error: Exception) -> str:
     """The one line for an exception of ours, of Hydra or of OmegaConf."""
     if isinstance(error, UserError):
         return _message(error)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.filename is not None:  # not one of Hydra, which has none
         return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
