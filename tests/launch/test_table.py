@@ -126,8 +126,10 @@ def test_a_table_with_overrides_is_another_one_that_says_so(
         assert "tracking" not in text.replace("python train.py", "")
     rows = list(csv.DictReader(io.StringIO(both[f"{stem}.csv"])))
     assert {row["added"] for row in rows} == {"trainer.bf16=true;trainer.weight_decay=0.02"}
-    assert {name for row in rows for name in row["records"].split(";")} == {run.id for run in added.done}
-    assert "| CE | 2 |" in both[f"{stem}.md"]
+    cells = [row for row in rows if row["kind"] == "cell"]
+    assert {name for row in cells for name in row["records"].split(";")} == {run.id for run in added.done}
+    assert "n = 2 seeds" in both[f"{stem}.md"]
+    assert (outputs / "details" / f"{stem}.md").is_file()
 
     # The order of the words makes no other table, and neither table takes the other's runs.
     again, _ = complete("trainer.bf16=true", "trainer.weight_decay=0.02")
