@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ntl.config.errors import UserError
-from ntl.config.model import BESIDE_WEIGHTS, ModelConfig
 from ntl.config.trust import check_plain, check_trust
+
+if TYPE_CHECKING:
+    from ntl.config.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ def validate(config: Any) -> None:
         )
 
 
-def _idle(model: ModelConfig, own_tokenizer: bool) -> Iterator[tuple[str, str]]:
+def _idle(model: "ModelConfig", own_tokenizer: bool) -> Iterator[tuple[str, str]]:
     """Names of settings that would change nothing but the run's id, with the reason; ``x.`` is all that is in x."""
     for name in ("name", "family", "head", "requires"):
         yield name, f"says what config/model/{model.name}.yaml is; write a file of your own in its place"
@@ -226,6 +228,9 @@ def _idle(model: ModelConfig, own_tokenizer: bool) -> Iterator[tuple[str, str]]:
             "or tokenizer.path= to take the tokenizer alone",
         )
         return
+    # Imported here: what reports a mistake must work without omegaconf.
+    from ntl.config.model import BESIDE_WEIGHTS
+
     for name in (item.name for item in fields(model) if item.name not in BESIDE_WEIGHTS):
         remedy = "the weights bring their own; leave it out, or set model.pretrained=false to train from scratch"
         yield name, remedy

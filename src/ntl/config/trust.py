@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from ntl.config.errors import UserError
+
+if TYPE_CHECKING:
+    import yaml
 
 # Where what a setting names must be defined: what one adds oneself goes there, too (README, "Adding a loss").
 ROOMS = {
@@ -53,20 +54,28 @@ def check_plain(text: str, where: str) -> None:
     if "${" in text:
         raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
     # Reading makes a tree of what the aliases mean: a few lines can mean more than any memory holds.
-    if "*" in text and _unfolded(yaml.compose(text, yaml.SafeLoader), {}) > UNFOLDED:
+    if "*" in text and _meant(text) > UNFOLDED:
         raise UserError(
             f"{where}: its aliases (*name) unfold to more than {UNFOLDED:,} values; write out what is meant."
         )
 
 
-def _unfolded(node: yaml.Node | None, sizes: dict[int, float]) -> float:
+def _meant(text: str) -> float:
+    # Imported here: what reports a mistake must work without it.
+    import yaml
+
+    return _unfolded(yaml.compose(text, yaml.SafeLoader), {})
+
+
+def _unfolded(node: "yaml.Node | None", sizes: dict[int, float]) -> float:
     # An alias is the very node of its anchor: each is looked at once, however often it is meant.
-    if not isinstance(node, yaml.CollectionNode):
+    parts = getattr(node, "value", None)
+    if not isinstance(parts, list):  # a scalar's is its text
         return 1
     if id(node) not in sizes:
         sizes[id(node)] = math.inf  # until its parts are known: it may be one of them
-        parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-        sizes[id(node)] = 1 + sum(_unfolded(part, sizes) for part in parts)
+        nodes = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
+        sizes[id(node)] = 1 + sum(_unfolded(each, sizes) for each in nodes)
     return sizes[id(node)]
 
 
