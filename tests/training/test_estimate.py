@@ -189,7 +189,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "largest batch in 0.5 GiB: " in printed
     assert "not counted: the CUDA context" in printed
     assert report(lambda: main(["model=gpt2_smal"])) == 2
-    assert "Did you mean 'gpt2_small'?" in capsys.readouterr().err
+    assert "Did you mean one of 'gpt2_small', 'gpt2_small_regression'?" in capsys.readouterr().err
 
 
 def test_a_folder_is_not_read(tmp_path) -> None:
