@@ -56,8 +56,9 @@ def _shards(folder: Path) -> list[Path]:
 def tokenizer_files(folder: Path) -> list[Path]:
     """The files that ``ntl.tokenizers.load_tokenizer`` reads. UserError where there is no tokenizer."""
     for names in TOKENIZERS:
-        if all((folder / name).is_file() for name in names):
-            return [path for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).is_file()]
+        # Whatever is there is to be read, and told if it is no file.
+        if all((folder / name).exists() for name in names):
+            return [path for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).exists()]
     half = [name for name in BPE if (folder / name).exists()]
     found = f" ({half[0]} alone is not enough)" if half else ""
     expected = ", or ".join(" and ".join(names) for names in TOKENIZERS)
