@@ -107,7 +107,7 @@ def test_a_table_killed_five_times_ends_as_one_that_was_not(tmp_path: Path) -> N
     assert records(broken) == records(tmp_path / "straight")
     ours, theirs = (next(tmp_path.glob(f"{name}/outputs/small_tiny_with_*.md")) for name in ("broken", "straight"))
     assert (ours.name, ours.read_bytes()) == (theirs.name, theirs.read_bytes())
-    assert "| CE | 2 |" in ours.read_text()
+    assert "| CE<br>n = 2 |" in ours.read_text()
     assert ADDED in ours.read_text()
     assert all(ADDED in record["overrides"] for record in records(broken).values())
     # Nothing is run twice: what had a record kept it, and the last command made only the others.

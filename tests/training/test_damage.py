@@ -142,6 +142,19 @@ def test_a_state_of_other_kinds_of_values(
     assert message.startswith(f"{unfinished}: cannot be continued from (")
 
 
+@pytest.mark.parametrize(
+    "changes", [{"seen": [96]}, {"seen": "9"}, {"seen": [[1], [2]]}, {"meters": [1.0, 2.0]}, {"since": None}]
+)
+def test_sums_of_other_kinds_of_values(
+    changes: dict[str, object], unfinished: Path, small: Callable[..., Config]
+) -> None:
+    path = unfinished / "meters.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    write_manifest(unfinished)
+    message = _one_line(lambda: run(small()))
+    assert message.startswith(f"{unfinished}: cannot be continued from (")
+
+
 @pytest.mark.parametrize("text", ['{"global_step": "six"}', "[]", "{}", "[" * 100_000, "\0"])
 def test_a_named_checkpoint_that_does_not_say_its_step(
     text: str, unfinished: Path, small: Callable[..., Config]

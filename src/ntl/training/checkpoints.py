@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import UserError
+from ntl.results.check import check
 
 MANIFEST = "manifest.json"
 METERS = "meters.json"
@@ -129,8 +130,11 @@ def write_meters(path: Path, meters: Sequence[float], since: int, seen: Sequence
 
 
 def read_meters(path: Path) -> tuple[list[float], int, list[int]]:
-    """What ``write_meters`` wrote."""
+    """What ``write_meters`` wrote. ValueError for values of other kinds."""
     stored = json.loads(path.read_text(encoding="utf-8"))
+    check("meters", stored["meters"], list[float])
+    check("since", stored["since"], int)
+    check("seen", stored["seen"], list[int])
     return stored["meters"], stored["since"], stored["seen"]
 
 

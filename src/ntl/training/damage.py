@@ -51,6 +51,7 @@ def check_state(checkpoint: Path) -> None:
             raise ValueError("stateful_callbacks without TrainerControl")
         for entry in state.log_history:
             check("log_history.step", entry.get("step"), int)
+            check("log_history.probe", entry.get("probe"), dict[str, float] | None)
             # A norm of gradients that is not finite is logged as it is.
-            if wrong := [name for name, value in entry.items() if type(value) not in (int, float)]:
+            if wrong := [name for name, value in entry.items() if name != "probe" and type(value) not in (int, float)]:
                 raise ValueError(f"log_history: {wrong[0]} is no number")

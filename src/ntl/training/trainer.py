@@ -281,8 +281,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
                 raise UserError(f"{folder}: its weights are those of another model than this run's.") from error
             meters, self.metered_since, seen = read_meters(folder / METERS)
             if self.is_world_process_zero():  # the sums are those of all ranks
-                self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device)
-                self.seen = torch.tensor(seen, device=self.args.device)
+                self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device).view_as(self.meters)
+                self.seen = torch.tensor(seen, device=self.args.device).view_as(self.seen)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with one_line_when_damaged(Path(checkpoint or "")):
