@@ -20,7 +20,10 @@ from ntl.results import pack_bits
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
 TRUTH_METRICS = ("rmse", "mae")  # scored against the noise-free truth too
-CONSTANT_METRICS = ("accuracy", "rmse", "mae", "r2", "mape_clipped", "mape_median", "within_1_percent")
+CONSTANT_METRICS = (
+    *("accuracy", "rmse", "mae", "r2", "log_mae", "log_r2"),
+    *("mape_clipped", "mape_median", "within_1_percent"),
+)
 DEFAULT = "default"
 
 
