@@ -103,7 +103,12 @@ def test_constants(path):
     assert metrics["interpolate/mae_truth:mean"] == (0.5 + 3.5 + 7.5 + 7.5) / 4
     assert metrics["interpolate/rmse_truth:mode"] == math.sqrt((4 + 1 + 100 + 100) / 4)
     assert metrics["extrapolate/mae:mode"] == (390 + 490) / 2
-    assert sum(":" in name for name in metrics) == 3 * (2 * 7 + 2)
+    assert metrics["interpolate/log_mae:mode"] == pytest.approx((math.log10(21 / 11) + math.log10(26 / 11)) / 4)
+    # Of 400 and 500 by 10, on the scale log10(x + 1): 1 - (distance of their mean from it / half their distance)^2 - 1.
+    low, high, at = (math.log10(value) for value in (401, 501, 11))
+    expected = -((((low + high) / 2 - at) / ((high - low) / 2)) ** 2)
+    assert metrics["extrapolate/log_r2:mode"] == pytest.approx(expected)
+    assert sum(":" in name for name in metrics) == 3 * (2 * 9 + 2)
 
 
 def test_groups(path):
