@@ -23,10 +23,11 @@ def task(raw: "DictConfig") -> None:
     from ntl.config.composition import to_config
 
     try:
-        config = to_config(raw)
+        overrides = list(HydraConfig.get().overrides.task)
+        config = to_config(raw, overrides)
         from ntl.training import run
 
-        run(config, overrides=list(HydraConfig.get().overrides.task))
+        run(config, overrides=overrides)
     except (UserError, Diverged, OmegaConfBaseException) as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:
             raise

@@ -10,6 +10,7 @@ from ntl.config import Diverged, run_id
 from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.results import RunRecord, write_record
+from ntl.training.checkpoints import checkpoint_at, is_whole, write_manifest
 
 FAILS, DIVERGES, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 902, 903, 904, 905, 906, 907
 
@@ -22,6 +23,13 @@ def run(config: Any, overrides: list[str]) -> None:
     print("printed by the run")
     os.write(2, b"written to descriptor 2\n")
     BEHAVIOUR.get(config.seed, lambda folder: None)(folder)
+    if config.base:
+        run, _, step = config.base.rpartition("@")
+        assert is_whole(checkpoint_at(folder.with_name(run), int(step)))
+    for step in config.keep_steps:
+        checkpoint_at(folder, step).mkdir(parents=True)
+        (checkpoint_at(folder, step) / "keep").touch()
+        write_manifest(checkpoint_at(folder, step))
     if config.seed != NO_RECORD:
         metrics: dict[str, float | None] = {"test/rmse": float(config.seed)}
         record = RunRecord(id=folder.name, overrides=overrides, config=plain(config), seed=config.seed, metrics=metrics)

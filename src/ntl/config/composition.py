@@ -11,10 +11,12 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from ntl.config import data, decoding, loss, model, objective, root, tokenizer, trainer
 from ntl.config.errors import UserError
+from ntl.config.identity import plain, run_id
 from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
 
 CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
@@ -62,6 +64,9 @@ GROUPS = {
     "experiment": "several of these choices at once",
     "hydra/launcher": "what the runs of a sweep (-m) are handed to",
 }
+
+# What a run and its base share, where the words of ``base=`` do not say otherwise.
+SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
 
@@ -154,11 +159,55 @@ def _changed_in_model(raw: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in _flat(OmegaConf.to_container(raw.model)).items() if own.get(key) != value}
 
 
-def to_config(raw: DictConfig) -> root.Config:
-    """The typed, validated form of what Hydra composed."""
+def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
+    """The overrides of the run that ``base=WORDS@STEP`` describes, and the step; None without it, or with an id in it.
+
+    What the two runs share (``SHARED``) need not be said twice. UserError where the words are none.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    described = [str(each.value()) for each in parsed if each.key_or_group == "base" and "=" in str(each.value())]
+    if not described:
+        return None
+    text, _, step = described[-1].rpartition("@")
+    words = text.split()
+    if not step.isdecimal() or not all("=" in word for word in words):
+        raise UserError(f"base={described[-1]}: give the overrides of a run and a step, as 'loss=ce seed=1@8000'.")
+    if any(word.startswith("base=") for word in words):
+        raise UserError(f"base={described[-1]}: a run that others begin from begins from no other itself.")
+    if any(each.key_or_group == "experiment" for each in parsed):
+        raise UserError("base= experiment=: an experiment sets what both runs share; name the base by its id, ID@STEP.")
+    own = {word.partition("=")[0] for word in words}
+    shared = [word for word, each in zip(overrides, parsed, strict=True) if _is_shared(each.key_or_group)]
+    return [*(word for word in shared if word.partition("=")[0] not in own), *words], int(step)
+
+
+def _is_shared(key: str) -> bool:
+    return key.partition(".")[0] in SHARED
+
+
+def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
+    found = base_words(overrides) if "=" in config.base else None
+    if found is None:
+        return
+    words, step = found
+    base = compose(words)
+    if step > base.trainer.max_steps:
+        raise UserError(f"base={config.base}: that run ends at step {base.trainer.max_steps}; name a step up to it.")
+    for group in ("model", "tokenizer"):
+        if plain(getattr(base, group)) != plain(getattr(config, group)):
+            raise UserError(
+                f"base={config.base}: that run has another {group}, whose weights this one cannot take; leave "
+                f"{group}= out of it."
+            )
+    config.base = f"{run_id(base)}@{step}"
+
+
+def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
+    """The typed, validated form of what Hydra composed of ``overrides``, which ``base=`` takes words from."""
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
+    _resolve_base(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
     return config
@@ -180,7 +229,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "train") -> root.C
     """Compose as ``train.py`` would with these overrides."""
     seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
     if len(seeds) != 1:
-        return to_config(_composed(overrides, config_name))
+        return to_config(_composed(overrides, config_name), overrides)
     raw = _kept(tuple(override for override in overrides if override != seeds[0].string), config_name)
     raw.seed = int(seeds[0].group(1))  # what refers to it is resolved by to_config
-    return to_config(raw)
+    return to_config(raw, overrides)

@@ -14,7 +14,7 @@ from ntl.config.model import BESIDE_WEIGHTS
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
 # Where a run lies and who watches it is no part of what was computed.
-NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device", "probe_steps")
+NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device", "probe_steps", "keep_steps")
 
 
 def plain(value: Any) -> Any:
@@ -67,6 +67,8 @@ def deciding(config: Any) -> dict[str, Any]:
     values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
     for group, content in _contents(config).items():
         values[group]["path"] = content
+    if config.base:
+        values["base"] = config.base
     return {**values, "seed": config.seed}
 
 
@@ -78,8 +80,8 @@ def canonical(config: Any) -> str:
 def run_id(config: Any) -> str:
     """``<dataset>-<model>-<loss>-s<seed>-<hash>``; the hash alone decides, the words are for people.
 
-    Left out: output and data folders, resume, tracking, device, probe_steps, decoding and paper_compat (a decoding is
-    a reading of a trained model; both parse rules are in every record).
+    Left out: what says where things are (``NOT_RECORDED``), decoding and paper_compat (a decoding is a reading of a
+    trained model; both parse rules are in every record).
     """
     digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
     return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{digest}"
@@ -95,8 +97,9 @@ def recorded(config: Any) -> dict[str, Any]:
         values[group]["path"] = content
     if config.model.pretrained:
         values["model"] = {key: value for key, value in values["model"].items() if key in BESIDE_WEIGHTS}
-    if not values["beside"]:
-        del values["beside"]
+    for name in ("beside", "base"):
+        if not values[name]:
+            del values[name]
     if not values["model"]["lora"]["rank"]:
         del values["model"]["lora"]
     return values

@@ -43,6 +43,7 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
+BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -183,6 +184,10 @@ def validate(config: Any) -> None:
     _check_choice("device", config.device, ("auto", "cpu", "cuda"))
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
+    if config.base and not BASE.fullmatch(config.base):
+        raise UserError(f"base={config.base}: give the id of a run in {config.output_dir} and a step, as ID@8000.")
+    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
+        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
     if config.tracking.name == "none" and config.tracking != type(config.tracking)():
         raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
     if config.trainer.schedule.name == "plateau" and not config.trainer.eval_steps:

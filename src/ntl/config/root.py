@@ -39,6 +39,9 @@ class TrackingConfig:
 class Config:
     """One training run. Fields below ``seed`` say where things are, not what is computed (ntl.config.identity).
 
+    ``base``: the weights to begin from, ``ID@STEP``, of another run in ``output_dir``; in place of its id, overrides
+    that describe it, ``"base='loss=ce trainer.max_steps=8000@8000'"`` (``ntl.config.composition.base_words``).
+    ``keep_steps``: checkpoints of these steps are written and never deleted, for runs that begin from them.
     ``probe_steps``: so often a few test examples are decoded while it trains (``ntl.training.probe``); 0 means never.
     """
 
@@ -52,9 +55,11 @@ class Config:
     decoding: DecodingConfig = MISSING
     # Other readings of the trained model, whose scores the record keeps as "<split>/<metric>@<name>".
     beside: dict[str, DecodingConfig] = field(default_factory=dict)
+    base: str = ""
     seed: int = field(default=1, metadata={"min": 0, "max": 2**32 - 1})
     paper_compat: bool = False
     probe_steps: int = field(default=0, metadata={"min": 0})
+    keep_steps: list[int] = field(default_factory=list)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     resume: str = "auto"
     output_dir: str = "outputs"

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from ntl.config import UserError, compose, run_id
+from ntl.config.composition import base_words
 from ntl.config.root import Config
 from ntl.config.table import TableSpec
 from ntl.launch.plan import Run, plan_runs
@@ -19,7 +21,10 @@ NAMED = 3  # so many rows at most are named in one line
 
 @dataclass(frozen=True)
 class Demand:
-    """One table at one scale. ``runs``: id -> config; ``lacking``: overrides of what has no record -> id."""
+    """One table at one scale. ``runs``: id -> config; ``lacking``: overrides of what has no record -> id.
+
+    Both have the runs that others begin from, too.
+    """
 
     spec: TableSpec
     scale: str
@@ -94,9 +99,24 @@ def _rows(pinning: Sequence[RowPlan], plans: Sequence[RowPlan]) -> str:
 
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
     configs = {tuple(overrides): compose(overrides) for overrides in table_runs(spec, scale)}
+    without = {tuple(overrides): run_id(configs[tuple(overrides)]) for overrides in missing_runs(spec, scale, records)}
+    bases = {base: overrides for overrides in configs if (base := base_run(overrides))}
     runs = {run_id(config): config for config in configs.values()}
-    without = map(tuple, missing_runs(spec, scale, records))
-    return Demand(spec, scale, runs, {overrides: run_id(configs[overrides]) for overrides in without})
+    for base in bases:
+        config = compose(base)
+        runs[run_id(config)] = config
+    # A base is no row: it is made where a run that begins from it is, whatever is published of it.
+    needed = dict.fromkeys(base for overrides in without if (base := base_run(overrides)))
+    return Demand(spec, scale, runs, {**{base: run_id(compose(base)) for base in needed}, **without})
+
+
+@cache
+def base_run(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    """The overrides of the run that these describe as their base, with its checkpoint to keep; none without one."""
+    if not any(override_key(override) == "base" for override in overrides) or not (found := base_words(overrides)):
+        return ()
+    words, step = found
+    return (*words, f"keep_steps=[{step}]")
 
 
 def missing(demanded: Sequence[Demand], outputs: Path) -> list[Run]:

@@ -90,8 +90,10 @@ def _run_all(
         try:
             while waiting or busy.runs or pool.running:
                 waiting += busy.due()
-                while waiting and pool.has_room():
-                    pool.submit(waiting.pop(0))
+                unfinished = {run.id for run in (*waiting, *busy.runs, *(run for run, _ in pool.running))}
+                while pool.has_room() and (ready := [run for run in waiting if run.base not in unfinished]):
+                    waiting.remove(ready[0])
+                    pool.submit(ready[0])
                 for result in map(_checked, pool.wait(POLL_SECONDS)):
                     if result.busy:
                         busy.add(result.run)

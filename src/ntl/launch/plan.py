@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ntl.config import compose, run_id
 from ntl.config.identity import plain
 from ntl.config.root import Config
 from ntl.results import lacking_readings, read_record
+from ntl.training.checkpoints import checkpoint_at, is_whole
 
 # A log line is far shorter; only the end of the file is read.
 _TAIL_BYTES = 8192
@@ -38,13 +39,15 @@ class Run:
     kind: tuple[str, ...]
     max_steps: int
     beside: Mapping[str, Any] = field(default_factory=dict)  # settings of each reading beside the run's own
+    base: str = ""  # the id of the run that it begins from
+    keep_steps: tuple[int, ...] = ()
 
     @property
     def is_done(self) -> bool:
-        """Whether a record is there that was read in all the ways that are asked for."""
-        if not self.record.is_file() or not self.beside:
-            return self.record.is_file()
-        return not lacking_readings(read_record(self.record).config, self.beside)
+        """Whether a record is there that was read in all the ways that are asked for, and the checkpoints to keep."""
+        if not self.record.is_file() or any(not is_whole(checkpoint_at(self.folder, step)) for step in self.keep_steps):
+            return False
+        return not self.beside or not lacking_readings(read_record(self.record).config, self.beside)
 
     @property
     def record(self) -> Path:
@@ -72,25 +75,34 @@ class Run:
 
 
 def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tuple[list[Run], list[Run]]:
-    """(to do, done already), each run once; those with the most steps first, so that none is left running alone.
+    """(to do, done already), each run once; those that others begin from first, then those with the most steps.
 
     ``outputs`` replaces the configs' own ``output_dir``. UserError and Hydra's errors for what does not compose.
     """
     place = [] if outputs is None else [f"output_dir={_quoted(outputs)}"]
     composed: dict[str, tuple[Config, tuple[str, ...]]] = {}
+    keep: dict[str, set[int]] = {}
     for overrides in runs:
         config = compose([*overrides, *place])
         name = run_id(config)
+        keep.setdefault(name, set()).update(config.keep_steps)
         # Tables that share a run may ask for different readings of it: the one that asks for more is run.
         if name not in composed or len(config.beside) > len(composed[name][0].beside):
             composed[name] = (config, (*overrides, *place))
+    for name, steps in keep.items():
+        config, overrides = composed[name]
+        if steps.difference(config.keep_steps):
+            others = [override for override in overrides if not override.startswith("keep_steps=")]
+            overrides = (*others, f"keep_steps={sorted(steps)}")
+            composed[name] = (replace(config, keep_steps=sorted(steps)), overrides)
     several = len({config.model.name for config, _ in composed.values()}) > 1
     todo: list[Run] = []
     done: list[Run] = []
     for name, (config, overrides) in composed.items():
         run = _run(name, config, overrides, several)
         (done if run.is_done else todo).append(run)
-    return sorted(todo, key=lambda run: -run.max_steps), done
+    bases = {run.base for run in todo}
+    return sorted(todo, key=lambda run: (run.id not in bases, -run.max_steps)), done
 
 
 def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool) -> Run:
@@ -103,6 +115,8 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
         kind=kind_of(config),
         max_steps=config.trainer.max_steps,
         beside=plain(config.beside),
+        base=config.base.rpartition("@")[0],
+        keep_steps=tuple(config.keep_steps),
     )
 
 

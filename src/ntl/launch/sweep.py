@@ -38,8 +38,12 @@ def sweep_missing(
     """
     started = time.monotonic()
     todo, skipped = plan_runs(runs, root)
-    results = _launch(todo, launcher, settings) if todo else []
-    ended = [_ended(run, result) for run, result in zip(todo, results, strict=True)]
+    bases = {run.base for run in todo}
+    ended: list[Ended] = []
+    # What others begin from has to be there before them.
+    for wave in ([run for run in todo if run.id in bases], [run for run in todo if run.id not in bases]):
+        results = _launch(wave, launcher, settings) if wave else []
+        ended += [_ended(run, result) for run, result in zip(wave, results, strict=True)]
     return Report(
         done=tuple(result.run for result in ended if not result.error),
         failed=tuple(result for result in ended if result.error),
@@ -64,13 +68,14 @@ def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequ
 
 def train(raw: DictConfig) -> None:
     """What a launcher calls for each run, wherever it starts it."""
-    config = to_config(raw)
+    overrides = list(HydraConfig.get().overrides.task)
+    config = to_config(raw, overrides)
     folder = Path(config.output_dir) / run_id(config)
     with output_to(folder / "run.log"):
         try:
             from ntl.training import run
 
-            run(config, overrides=list(HydraConfig.get().overrides.task))
+            run(config, overrides=overrides)
         except Busy:
             raise  # the log is that of the process which is at the run
         except Exception:

@@ -163,6 +163,8 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
 
 
 def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
+    if key == "base":  # by words or by the id that follows from them: which of the two only composing tells
+        return bool(pinned) == bool(config.get("base"))
     if key == "beside":
         return pinned == "none" or pinned in config.get("beside", {})
     if key in NOT_RECORDED:
@@ -223,7 +225,7 @@ def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRec
     for record in records:
         if record.seed not in plan.seeds or not _has_values(plan.pins, record.config):
             continue
-        exactly = plan.added or unpinned(plan, record)
+        exactly = plan.added or unpinned(plan, record) or "base" in plan.pins
         if exactly and _composed_id(tuple(plan.run(record.seed))) != record.id:
             continue
         if (other := found.get(record.seed)) is not None:

@@ -16,6 +16,9 @@ MANIFEST = "manifest.json"
 METERS = "meters.json"
 DATA = "data.json"
 RUN = "run.json"
+WEIGHTS = "model.safetensors"
+# In a checkpoint that is never deleted: runs begin from it.
+KEEP = "keep"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 
 
@@ -85,6 +88,17 @@ def steps_taken(folder: Path) -> int:
         raise UserError(f"{path}: no step of a training ({error}); give another checkpoint.") from error
 
 
+def weights_digest(folder: Path) -> str:
+    """The sha256 of a whole checkpoint's weights, as its manifest has it."""
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return str(manifest[WEIGHTS])
+
+
+def checkpoint_at(run: Path, step: int) -> Path:
+    """The folder of a run's checkpoint."""
+    return run / "checkpoints" / f"checkpoint-{step}"
+
+
 def by_step(folder: Path) -> list[Path]:
     """All checkpoints, the newest first."""
     found = [path for path in folder.glob("checkpoint-*") if step_of(path) >= 0] if folder.is_dir() else []
@@ -102,13 +116,15 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
 
 
 def prune(newest: Path, keep: int) -> None:
-    """Delete all checkpoints but ``newest``, just written, and the ``keep`` - 1 before it.
+    """Delete all checkpoints but ``newest``, just written, the ``keep`` - 1 before it, and those to ``KEEP``.
 
     Those of later steps are damaged, or of an attempt that was given up: they must not be continued from.
     """
     checkpoints = by_step(newest.parent)
     kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
     for checkpoint in set(checkpoints).difference(kept):
+        if (checkpoint / KEEP).is_file():
+            continue
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 

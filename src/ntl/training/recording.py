@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ntl.training.trainer import ObjectiveTrainer
 
 # Where things are, and who watches: no part of what was computed.
-UNRECORDED = ("output_dir", "data_dir", "tracking")
+UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
 
@@ -55,6 +55,8 @@ def _lengths(session: "Session", split: str) -> np.ndarray:
 def _model(session: "Session") -> dict[str, Any]:
     named = session.model.named_parameters()
     found: dict[str, Any] = {"parameters": sum(each.numel() for name, each in named if LORA not in name)}
+    if session.config.base:
+        found["base"] = {"run": session.config.base, "sha256": session.run_description["made_of"]["base"]}
     if session.config.model.pretrained:
         found |= {"weights": session.loaded, "shape": shape(session.model.config)}
     return found

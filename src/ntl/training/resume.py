@@ -9,7 +9,7 @@ from typing import Any
 from ntl.config import Config, UserError
 from ntl.config.identity import deciding
 from ntl.config.trainer import Schedule, TrainerConfig
-from ntl.training.checkpoints import is_whole, newest_whole, read_run, steps_taken
+from ntl.training.checkpoints import checkpoint_at, is_whole, newest_whole, read_run, steps_taken
 
 # Of these the number of steps decides nothing but the end.
 ENDLESS = (Schedule.plateau, Schedule.constant)
@@ -43,6 +43,29 @@ def checkpoint_for(config: Config, folder: Path, say: Callable[[str], None]) -> 
     checkpoint = _newest(folder / "checkpoints", say) if config.resume == "auto" else _named(config)
     if checkpoint:
         _check_own(checkpoint, config, folder, say)
+    return checkpoint
+
+
+def base_for(config: Config) -> Path:
+    """The checkpoint that a run with ``base`` begins from.
+
+    UserError: it is not there whole, or its run has another model or tokenizer.
+    """
+    name, _, step = config.base.rpartition("@")
+    folder = Path(config.output_dir) / name
+    checkpoint = checkpoint_at(folder, int(step))
+    if not is_whole(checkpoint):
+        again = "remove its folder and train it again" if (folder / "record.json").is_file() else "train that run first"
+        raise UserError(
+            f"base={config.base}: there is no whole {checkpoint}; {again}, with keep_steps=[{step}]. "
+            "scripts/reproduce.py makes the bases of its tables itself."
+        )
+    before, now = read_run(checkpoint).get("config", {}), describe(config, "")["config"]
+    changed = {key: _differing(before.get(key), now.get(key), key) for key in ("model", "tokenizer")}
+    for key, settings in changed.items():
+        if settings:
+            how = ", ".join(f"{name} is {old} there and {new} here" for name, (old, new) in sorted(settings.items()))
+            raise UserError(f"base={config.base}: a run with another {key}: {how}; name one whose weights fit.")
     return checkpoint
 
 

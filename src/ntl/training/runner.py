@@ -14,9 +14,9 @@ from ntl.config.secrets import redact
 from ntl.data.base import TextDataset
 from ntl.models import require, source
 from ntl.results import RunRecord, lacking_readings, read_record
-from ntl.training.checkpoints import by_step, keep_newest
+from ntl.training.checkpoints import by_step, checkpoint_at, is_whole, keep_newest
 from ntl.training.disk import one_line_when_full
-from ntl.training.resume import checkpoint_for
+from ntl.training.resume import base_for, checkpoint_for
 
 PUBLISHED_AT_TINY = (
     "{name} is a published size: scale=paper is what it is for, and a *_tiny model is what scale=tiny is for."
@@ -56,6 +56,8 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         if record_path.is_file():
             return _already_finished(record_path, config)
         checkpoint = checkpoint_for(config, folder, say)
+        if config.base and not checkpoint:
+            base_for(config)
         # Imported here: a mistake in the config must show before torch is loaded.
         from ntl.training.session import Session
 
@@ -82,6 +84,7 @@ def remove_leftovers(folder: Path, keep: int) -> None:
 def _already_finished(record_path: Path, config: Config) -> Path:
     record = read_record(record_path)
     _check_data(record, record_path, config)
+    _check_kept(record_path, config)
     remove_leftovers(record_path.parent, config.trainer.keep_checkpoints_after)
     if lacking := lacking_readings(record.config, plain(config.beside)):
         say(f"{record_path}: this run is finished; decoding it by {', '.join(lacking)}, too.")
@@ -106,6 +109,14 @@ def _check_data(record: RunRecord, record_path: Path, config: Config) -> None:
         raise UserError(
             f"{record_path}: this run is finished, but its data is not what is there now: {changes}; restore the data, "
             "or remove the run's folder to train it on what is there."
+        )
+
+
+def _check_kept(record_path: Path, config: Config) -> None:
+    if gone := [step for step in config.keep_steps if not is_whole(checkpoint_at(record_path.parent, step))]:
+        raise UserError(
+            f"keep_steps={gone}: {record_path.parent} is finished, without a whole checkpoint of that; remove the "
+            "folder, and the same command trains it again."
         )
 
 

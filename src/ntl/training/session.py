@@ -27,8 +27,8 @@ from ntl.numbers import NumberVocabulary
 from ntl.results import write_record
 from ntl.tokenizers import number_vocabulary, tokenizer_fingerprint
 from ntl.training.arguments import training_arguments
-from ntl.training.checkpoints import check_data, digest, keep_newest
-from ntl.training.damage import check_state
+from ntl.training.checkpoints import check_data, digest, keep_newest, read_run, weights_digest
+from ntl.training.damage import check_state, one_line_when_damaged
 from ntl.training.environment import git_state, pick_device
 from ntl.training.interrupt import StopOnSignal
 from ntl.training.objectives.terms import LossTerms
@@ -37,10 +37,11 @@ from ntl.training.probe import Probe
 from ntl.training.progress import ProgressLines
 from ntl.training.ranks import whole_state
 from ntl.training.recording import build_record
-from ntl.training.resume import check_made_of, describe
+from ntl.training.resume import base_for, check_made_of, describe
 from ntl.training.sources import tokenizer_for
 from ntl.training.tracking import METRICS, MetricsFile, mirror
 from ntl.training.trainer import ObjectiveTrainer
+from ntl.training.weights import load_model
 
 # What the last lines of a run tell; the record has everything.
 SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
@@ -139,6 +140,10 @@ class Session:
         made_of = {"tokenizer": sha256(f"{tokenizer_fingerprint(tokenizer)} {roles}".encode()).hexdigest()}
         if self.config.model.pretrained:
             made_of["weights"] = self.loaded.get("sha256", "")
+        if self.config.base:
+            # Of what it did begin from, which need not be there any more when it is continued.
+            begun = read_run(self.checkpoint)["made_of"] if self.checkpoint else {}
+            made_of["base"] = begun.get("base") or weights_digest(base_for(self.config))
         return {**describe(self.config, self.folder.name), "made_of": made_of}
 
     @cached_property
@@ -184,6 +189,7 @@ class Session:
             callbacks=list(callbacks),
             normalization=self.config.trainer.normalization,
             keep_checkpoints=self.config.trainer.keep_checkpoints,
+            keep_steps=self.config.keep_steps,
             length_bucketing=self.config.trainer.length_bucketing,
             data_files=self.fingerprint["files"],
             run=self.run_description,
@@ -212,6 +218,16 @@ class Session:
         check_made_of(checkpoint, self.run_description["made_of"])
         self.say(f"Continuing from {checkpoint}.")
 
+    def _begin_from(self, base: Path) -> None:
+        before = read_run(base)["made_of"].get("tokenizer")
+        if before != self.run_description["made_of"]["tokenizer"]:
+            raise UserError(
+                f"base={self.config.base}: trained with another tokenizer, sha256 {before}; name one whose weights fit."
+            )
+        with one_line_when_damaged(base):
+            load_model(self.model, base)
+        self.say(f"Beginning from the weights of {base}.")
+
     def run(self) -> Path:
         """Train, decode, score, record. Returns the path of record.json."""
         # The source is that of the start: a checkout may move on while a run trains.
@@ -221,6 +237,8 @@ class Session:
         checkpoint = self.checkpoint
         if checkpoint:
             self._check(checkpoint)
+        elif self.config.base:
+            self._begin_from(base_for(self.config))
         check_lengths(self)
         _ = self.recorded
         trainer = self.trainer([stop])

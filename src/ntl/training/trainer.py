@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer
+from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, TrainerCallback
 
 from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.training.checkpoints import (
+    KEEP,
     METERS,
     newest_whole,
     prune,
@@ -54,6 +55,18 @@ def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
     return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
 
 
+class SaveAt(TrainerCallback):
+    """A checkpoint at each of these steps, beside those of ``save_steps``."""
+
+    def __init__(self, steps: Sequence[int]) -> None:
+        self.steps = frozenset(steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for it."""
+        if state.global_step in self.steps:
+            control.should_save = True
+
+
 class ObjectiveTrainer(Seq2SeqTrainer):
     """Trains an objective (``ntl.training.objectives``), whose forward returns ``Parts``.
 
@@ -73,6 +86,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         *args: Any,
         normalization: Normalization,
         keep_checkpoints: int,
+        keep_steps: Sequence[int] = (),
         length_bucketing: bool = False,
         train_dataset: Any,
         data_collator: Any,
@@ -99,6 +113,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.remove_callback(PrinterCallback)
         self.normalization = normalization
         self.keep_checkpoints = keep_checkpoints
+        self.keep_steps = keep_steps
+        self.add_callback(SaveAt(keep_steps))
         self.length_bucketing = length_bucketing
         self.example_id = example_id
         self.data_files = data_files
@@ -266,6 +282,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             write_meters(folder / METERS, meters, self.metered_since, seen)
             write_data(folder, self.data_files)
             write_run(folder, self.run)
+            if self.state.global_step in self.keep_steps:
+                (folder / KEEP).touch()
             write_manifest(folder)
             prune(folder, keep=self.keep_checkpoints)
 

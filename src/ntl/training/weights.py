@@ -9,9 +9,9 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 
 from ntl.models.lora import LORA, load_trained, merged_state, trained_state
+from ntl.training.checkpoints import WEIGHTS
 
 ADAPTERS = "trained.safetensors"
-WEIGHTS = "model.safetensors"
 
 
 def has_adapters(model: Any) -> bool:
