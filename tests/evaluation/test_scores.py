@@ -221,3 +221,14 @@ def test_fifty_thousand_rows_take_seconds(tmp_path):
     assert time.perf_counter() - start < 15
     assert len(scores.groups["test"]) == 36
     assert len(json.dumps(scores.errors)) < 20_000
+
+
+def test_a_rule_that_is_wrong_in_a_known_way(tmp_path):
+    answers = [("10", "10", "10"), ("20", "25", "25"), ("30", "33", "35"), ("40", "44", "44")]
+    rows = [row("test", n, answer, said, shortcut=rule) for n, (answer, said, rule) in enumerate(answers)]
+    rows += [row("validation", 0, "1", "2", shortcut="2"), row("validation", 1, "1", "1")]
+    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
+    found = score_predictions(tmp_path / "p.jsonl").metrics
+    assert (found["test/accuracy:shortcut"], found["test/mae:shortcut"]) == (0.25, (0 + 5 + 5 + 4) / 4)
+    assert found["test/wrong_as_shortcut"] == pytest.approx(2 / 3)
+    assert not [name for name in found if name.startswith("validation/") and "shortcut" in name]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from slurm_cluster import cluster, missing_programs
 
+from ntl.config import compose
 from ntl.launch.plan import Run
 from ntl.results import RunRecord
 
@@ -74,7 +75,9 @@ def timed_record() -> Callable[..., RunRecord]:
     def make(
         seconds: float, dataset: str = "arithmetic", model: str = "gpt2_tiny", scale: str = "tiny", **rest: Any
     ) -> RunRecord:
+        steps = compose([f"dataset={dataset}", f"model={model}", f"scale={scale}"]).trainer.max_steps
         config = {"dataset": {"name": dataset}, "model": {"name": model}, "scale": {"name": scale}}
+        config["trainer"] = {"max_steps": rest.pop("max_steps", steps)}
         known = {"device": "cpu x86_64, 1 of 2 threads", "examples_seen": 100, "tokens_seen": 2000, **rest}
         return RunRecord(id="r", overrides=[], config=config, seed=1, metrics={}, wall_time_s=seconds, **known)
 

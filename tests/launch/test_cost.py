@@ -21,7 +21,7 @@ def test_measured_is_the_median_of_the_kind(timed_record: MakeRecord) -> None:
     records = [timed_record(seconds) for seconds in (10.0, 90.0, 20.0)] + [timed_record(1.0, dataset="rjokes")]
     cost = Costs(records).of(compose(TINY))
     assert (cost.seconds, cost.device, cost.measured) == (20.0, "CPU", True)
-    assert Costs(records).measured[("arithmetic", "gpt2_tiny", "tiny")] == 20.0
+    assert Costs(records).measured[("arithmetic", "gpt2_tiny", "tiny", "500")] == 20.0
 
 
 def test_weights_in_a_folder_are_counted_there(tmp_path: Path) -> None:
@@ -54,6 +54,20 @@ def test_a_tiny_run_without_records_costs_what_others_on_its_data_cost(timed_rec
     assert (cost.seconds, cost.device, cost.measured) == (20.0, "CPU", False)
     cost = Costs(records[2:]).of(compose(TINY))  # what others on other data cost
     assert (cost.seconds, cost.device, cost.measured) == (9.0, "CPU", False)
+
+
+def test_runs_of_an_hour_by_a_step_of_those_of_another_length_else_by_the_work_of_a_core(
+    timed_record: MakeRecord,
+) -> None:
+    hour = ["dataset=arithmetic", "model=llama_mini", "scale=hour"]
+    long, short = compose(hour), compose([*hour, "trainer.max_steps=5000"])
+    records = [timed_record(3000.0, model="llama_mini", scale="hour")]  # 20,000 steps
+    assert (Costs(records).of(long).seconds, Costs(records).of(long).measured) == (3000.0, True)
+    cost = Costs(records).of(short)
+    assert (cost.seconds, cost.device, cost.measured) == (750.0, "CPU", False)
+    # 6 x parameters x 64 examples of 20 tokens a step, at 50 GFLOP/s.
+    costs = Costs([timed_record(1.0)])
+    assert costs.of(short).seconds == pytest.approx(5000 * 6 * costs.parameters(short) * 64 * 20 / 5e10)
 
 
 def test_a_larger_run_without_records_is_estimated_by_its_arithmetic(timed_record: MakeRecord) -> None:
@@ -95,7 +109,7 @@ def test_sums(timed_record: MakeRecord) -> None:
 
 
 def test_kinds_are_those_of_planned_runs() -> None:
-    assert kind_of(compose(TINY)) == ("arithmetic", "gpt2_tiny", "tiny")
+    assert kind_of(compose(TINY)) == ("arithmetic", "gpt2_tiny", "tiny", "500")
     assert isinstance(Costs([]).of(compose(TINY)), Cost)
     assert "990 TFLOP/s" in ASSUMPTIONS
 

@@ -14,6 +14,8 @@ from ntl.config.typed import read_typed
 # Settings that decide no cell: where files lie, and what a run goes on from. Rows that differ in them are one run.
 PLACES = ("data_dir", "output_dir", "resume")
 TABLE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "table"
+# No constant, and printed beside them: the answers of a rule that is wrong in a known way (``TextDataset.shortcut``).
+SHORTCUT = "shortcut"
 MOST_COLUMNS = 6  # of numbers, on the page for people
 
 
@@ -56,7 +58,7 @@ class ColumnSpec:
 
 @dataclass
 class RowSpec:
-    """``constant``: mode, median or mean.
+    """``constant``: mode, median or mean; or ``SHORTCUT``, which a row need not beat to have learnt something.
 
     ``paper``: metric -> [value] or [mean, standard deviation], which ``load_table_spec`` takes from ``results/paper``.
     """
@@ -119,6 +121,7 @@ class PrimarySpec:
 class TableSpec:
     """One file of ``config/table``; its name is the table's. The title is ``what: subject``, without the model.
 
+    ``primary_at``: scale -> the comparison of that scale, where it is another than ``primary``.
     ``added`` are the overrides of all its runs that a command line gave, and that no file has: with any it is not the
     table as described.
     """
@@ -126,6 +129,7 @@ class TableSpec:
     title: str = MISSING
     blocks: list[BlockSpec] = MISSING
     primary: PrimarySpec = MISSING
+    primary_at: dict[str, PrimarySpec] = field(default_factory=dict)
     note: str = ""
     name: str = ""
     added: list[str] = field(default_factory=list)
@@ -134,6 +138,10 @@ class TableSpec:
     def scales(self) -> list[str]:
         """The scales that any block has, in the order in which the file names them."""
         return list(dict.fromkeys(scale for block in self.blocks for scale in block.scales))
+
+    def primary_of(self, scale: str) -> PrimarySpec:
+        """The one comparison at a scale."""
+        return self.primary_at.get(scale, self.primary)
 
 
 def table_names(folder: Path = TABLE_FOLDER) -> list[str]:
@@ -197,11 +205,15 @@ def _check(spec: TableSpec, path: Path) -> None:
             for key, named in (("groups", part.groups), ("labels", part.labels)):
                 if lost := sorted(set(named) - groups):
                     raise UserError(f"{where}.scales.{scale}.{key}: no row has the group {lost[0]!r}")
-    _check_primary(spec, f"{path}: primary")
+    if lost := sorted(set(spec.primary_at) - set(spec.scales)):
+        raise UserError(f"{path}: primary_at: no block has the scale {lost[0]!r}")
+    others = [scale for scale in spec.scales if scale not in spec.primary_at]
+    _check_primary(spec, spec.primary, others, f"{path}: primary")
+    for scale, primary in spec.primary_at.items():
+        _check_primary(spec, primary, [scale], f"{path}: primary_at.{scale}")
 
 
-def _check_primary(spec: TableSpec, where: str) -> None:
-    primary = spec.primary
+def _check_primary(spec: TableSpec, primary: PrimarySpec, scales: list[str], where: str) -> None:
     if not 0 <= primary.block < len(spec.blocks):
         raise UserError(f"{where}.block: there is no block {primary.block}")
     block = spec.blocks[primary.block]
@@ -215,7 +227,7 @@ def _check_primary(spec: TableSpec, where: str) -> None:
     ends = [c.metric for c in block.columns if not c.details and c.better is not Better.neither]
     if primary.metric not in ends:
         raise UserError(f"{where}.metric: {primary.metric!r} is no shown column with a good end: {', '.join(ends)}")
-    for scale in spec.scales:
+    for scale in scales:
         part = block.scales.get(scale)
         if part is None or (part.groups and primary.group not in part.groups):
             raise UserError(f"{where}: its rows are not run at scale {scale!r}")

@@ -15,7 +15,7 @@ import numpy as np
 from ntl.config.data import ArithmeticConfig
 from ntl.data.base import Log, Material, TextDataset, numbered
 from ntl.data.deepmind import ORIGIN, find_texts
-from ntl.data.expressions import answer_of
+from ntl.data.expressions import answer_of, answer_without_parentheses
 from ntl.data.files import Pair
 
 MODULE = "arithmetic__add_sub_multiple"
@@ -59,6 +59,10 @@ class Arithmetic(TextDataset):
         """A wrong sum."""
         found = wrong_line(question, answer)
         return found[1] if found else None
+
+    def shortcut(self, question: str) -> str:
+        """Of one who ignores the parentheses."""
+        return answer_without_parentheses(question)
 
 
 def wrong_line(question: str, answer: str) -> tuple[int, str] | None:

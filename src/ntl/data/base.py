@@ -84,6 +84,10 @@ class TextDataset(ABC):
         """The noise-free target as a decimal string, where it is known."""
         return None
 
+    def shortcut(self, question: str) -> str | None:
+        """The answer of a rule that gets the question wrong in a known way, where the data set has one."""
+        return None
+
     @property
     def values(self) -> dict[str, Any]:
         """The config's values, without the class that reads them."""

@@ -8,10 +8,19 @@ TOKEN = re.compile(r" *([0-9]+|[-+()])")
 
 def answer_of(question: str) -> str:
     """The answer to a question of arithmetic__add_sub_multiple (or ..._longer); ValueError if it is none."""
+    return str(value_of(_expression(question)))
+
+
+def answer_without_parentheses(question: str) -> str:
+    """What the answer would be if there were no parentheses in it; ValueError as for ``answer_of``."""
+    return str(value_of(_expression(question).replace("(", "").replace(")", "")))
+
+
+def _expression(question: str) -> str:
     match = TEMPLATE.fullmatch(question)
     if match is None:
         raise ValueError("not a sum")
-    return str(value_of(match["asked"] or match["told"] or match["bare"]))
+    return match["asked"] or match["told"] or match["bare"]
 
 
 def value_of(expression: str) -> int:

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.config.table import SHORTCUT
 from ntl.evaluation.baselines import CONSTANTS
 from ntl.evaluation.scores import score_predictions
 from ntl.results.find import find_run
 
 PREDICTIONS = "predictions.jsonl"
-_SUFFIXES = ("", "@paper", *(f":{name}" for name in CONSTANTS))
+_SUFFIXES = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, SHORTCUT)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

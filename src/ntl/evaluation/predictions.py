@@ -1,7 +1,8 @@
 """predictions.jsonl: a header line, then one line for every decoded example.
 
 {"header": {"schema": 1, "dataset": "...", "metrics": "number" or "text", "decoding": {...}, "baselines": {...}}}
-{"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth"
+{"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth",
+                                                                             "shortcut"
 
 A row of a text data set may carry the integers "tokens_correct", "tokens_total" and "tokens_generated", see
 `textual.TokenCounts`; older files lack the last. Where a tokenizer writes numbers in
@@ -22,7 +23,7 @@ from ntl.config import UserError
 SCHEMA = 1
 _HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "baselines": dict}
 _REQUIRED = ("split", "id", "answer", "prediction")
-_OPTIONAL = ("group", "truth")
+_OPTIONAL = ("group", "truth", "shortcut")
 TOKENS = ("tokens_correct", "tokens_total", "tokens_generated")
 _MALFORMED = "malformed"
 _COVERED, _SPREAD, _QUANTILES = "covered", "sd", "quantiles"

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ntl.config import UserError
+from ntl.config.table import SHORTCUT
 from ntl.evaluation.baselines import CONSTANTS
 from ntl.evaluation.digests import ERROR_SAMPLE, count_digits, hash_ids, sample_errors
 from ntl.evaluation.numeric import summarize
@@ -34,6 +35,8 @@ class Scores:
     metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
         "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
+        "<split>/rmse:shortcut" and so on where every row has the answer of such a rule, and
+        "<split>/wrong_as_shortcut", the share of the wrong predictions that are it;
         "<split>/marked", the share of predictions read off behind "####", where the answers have that mark; for texts
         "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of predictions with a
         malformed number, where every row counts these; "<split>/covered", the mean probability that a decoding over
@@ -137,12 +140,28 @@ def _score_numbers(split: _Split, header: Mapping[str, Any], scores: Scores) -> 
     if members:
         scores.groups[split.name] = {group: _score_group(pairs.take(members[group])) for group in sorted(members)}
     _score_constants(split, header, scores, answers)
+    _score_shortcut(split, scores, predictions, answers, pairs)
     _score_truth(split, header, scores)
 
 
 def _score_group(pairs: Pairs) -> dict[str, float]:
     values = summarize(pairs, RULES[DEFAULT])
     return {metric: values[metric] for metric in GROUP_METRICS}
+
+
+def _score_shortcut(
+    split: _Split, scores: Scores, predictions: Sequence[Decimal | None], answers: Sequence[Decimal], pairs: Pairs
+) -> None:
+    if not all("shortcut" in row for row in split.rows):
+        return
+    rule = RULES[DEFAULT]
+    taken = split.numbers("shortcut", rule)
+    values = summarize(rule.compare(taken, answers), rule, split.groups)
+    for metric in CONSTANT_METRICS:
+        scores.metrics[f"{split.name}/{metric}:{SHORTCUT}"] = values[metric]
+    wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
+    if wrong:
+        scores.metrics[f"{split.name}/wrong_as_shortcut"] = fmean(wrong)
 
 
 def _score_truth(split: _Split, header: Mapping[str, Any], scores: Scores) -> None:

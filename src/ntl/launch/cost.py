@@ -26,12 +26,14 @@ BYTES_PER_PARAMETER = 4 * (1 + 2)
 PRESET_SCALE = "paper"
 # What runs at scale=tiny is bound by a step's fixed costs, whatever the model; a larger one by its arithmetic.
 FIXED_COST_SCALE = "tiny"
+# A run of this scale has one CPU core; what such a core trains in a second, assumed where no run of it was measured.
+CORE_SCALE, CORE_FLOPS = "hour", 5e10
 
 ASSUMPTIONS = (
     f"Estimated: 6 x parameters x tokens on one {GPU} at {UTILISATION:.0%} of {BF16_FLOPS / 1e12:.0f} TFLOP/s (bf16) "
     f"or {FLOAT32_FLOPS / 1e12:.0f} (float32), at least {STEP_SECONDS * 1000:.0f} ms a step, decoding not counted; at "
-    "scale=tiny the mean of other models on the same data set, or of all runs. Tokens are those of records on the data "
-    "set, or on others."
+    "scale=tiny the mean of other models on the same data set, or of all runs; at scale=hour by a step of measured runs, "
+    f"or {CORE_FLOPS / 1e9:.0f} GFLOP/s on one core. Tokens are those of records on the data set, or on others."
 )
 
 Kind = tuple[str, ...]
@@ -79,7 +81,8 @@ class Costs:
         self._parameters: dict[str, int] = {}
         self._train_rows: dict[str, int] = {}
         for record in records:
-            kind = tuple(str(record.config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale"))
+            names = [str(record.config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale")]
+            kind = (*names, str(record.config.get("trainer", {}).get("max_steps", "")))
             by_device = self._seconds.setdefault(kind, {})
             by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
             if rows := record.data.get("rows", {}).get("train"):
@@ -98,6 +101,8 @@ class Costs:
         if kind in self._seconds:
             device, seconds = self._measured(kind)
             return Cost(seconds, device, True, *disk, epochs)
+        if config.scale.name == CORE_SCALE:
+            return Cost(self._on_a_core(config), CPU, False, *disk, epochs)
         if config.scale.name == FIXED_COST_SCALE and (akin := self._akin(kind)):
             seconds = mean(self._measured(each)[1] for each in akin)
             return Cost(seconds, self._measured(akin[0])[0], False, *disk, epochs)
@@ -152,13 +157,30 @@ class Costs:
         same_scale = [each for each in self._seconds if each[2] == kind[2]]
         return [each for each in same_scale if each[0] == kind[0]] or same_scale
 
+    def _on_a_core(self, config: Config) -> float:
+        # Of runs of another length a step is known.
+        name = kind_of(config)
+        steps = [
+            seconds / int(each[3])
+            for each in self._seconds
+            if each[:3] == name[:3]
+            for seconds in self._seconds[each].get(CPU, [])
+        ]
+        if steps:
+            return config.trainer.max_steps * median(steps)
+        return config.trainer.max_steps * self._flops(config) / CORE_FLOPS
+
     def _by_flops(self, config: Config) -> float:
+        trainer = config.trainer
+        rate = UTILISATION * (BF16_FLOPS if trainer.bf16 else FLOAT32_FLOPS)
+        return trainer.max_steps * max(self._flops(config) / rate, STEP_SECONDS)
+
+    def _flops(self, config: Config) -> float:
+        """Of a step."""
         # Kaplan et al., 2020: 6 FLOPs a parameter and token, forward and backward together. Decoding is not counted.
         trainer = config.trainer
         examples = trainer.batch_size * trainer.accumulation_steps
-        flops = 6 * self.parameters(config) * examples * self._tokens_per_example(config)
-        rate = UTILISATION * (BF16_FLOPS if trainer.bf16 else FLOAT32_FLOPS)
-        return trainer.max_steps * max(flops / rate, STEP_SECONDS)
+        return 6 * self.parameters(config) * examples * self._tokens_per_example(config)
 
     def _tokens_per_example(self, config: Config) -> float:
         typical = {name: median(known) for name, known in self._tokens.items()}

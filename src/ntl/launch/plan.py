@@ -25,7 +25,7 @@ def last_lines(path: Path) -> list[bytes]:
 
 def kind_of(config: Config) -> tuple[str, ...]:
     """Runs of one kind are expected to take, and to cost, the same."""
-    return (config.dataset.name, config.model.name, config.scale.name)
+    return (config.dataset.name, config.model.name, config.scale.name, str(config.trainer.max_steps))
 
 
 @dataclass(frozen=True)

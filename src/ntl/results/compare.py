@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ntl.config.table import Better, ColumnSpec, Role, RowSpec
+from ntl.config.table import SHORTCUT, Better, ColumnSpec, Role, RowSpec
 from ntl.results.examples import example_difference
 from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
@@ -66,7 +66,7 @@ def best_constant(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> f
     means = [
         summarize(list(line[column.metric].values())).mean
         for plan, line in zip(plans, grid, strict=True)
-        if plan.row.role is Role.constant
+        if plan.row.role is Role.constant and plan.row.constant != SHORTCUT
     ]
     known = [mean for mean in means if mean is not None]
     return max(known, key=lambda mean: column.better.value * mean) if known and column.better.value else None

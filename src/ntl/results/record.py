@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -20,6 +21,7 @@ SIZE_LIMIT = 10 * 1024  # bytes, less what size_of_summary leaves out
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
 # Records have sacreBLEU's 0 to 100; whatever is printed has a fraction, as the paper.
 UNITS = {"bleu": 0.01}
+STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
 Json = dict[str, Any]
 
 # Schema n -> the function that turns a record of schema n into one of schema n + 1.
@@ -84,8 +86,19 @@ class RunRecord:
                 rest = {key: points for key, points in self.curves.items() if key != series}
                 self.curves = {**rest, series: kept} if kept else rest
 
+    def has(self, metric: str) -> bool:
+        """Whether ``value`` knows it."""
+        return metric in self.metrics or bool(STEPS_UNTIL.fullmatch(metric) and self.curves.get("eval_ce"))
+
     def value(self, metric: str) -> float | None:
-        """A metric in the unit in which it is printed. KeyError: the record does not have it."""
+        """A metric in the unit in which it is printed. KeyError: the record does not have it.
+
+        "validation/steps_until_ce_1.0" is the step of the first evaluation whose CE is below 1.0, and the last step of
+        the run where none is.
+        """
+        if (below := STEPS_UNTIL.fullmatch(metric)) and self.has(metric):
+            reached = [step for step, ce in self.curves["eval_ce"] if ce < float(below[1])]
+            return float(reached[0] if reached else self.steps)
         value = self.metrics[metric]
         name = metric.partition("/")[2].partition("@")[0]
         return value if value is None else value * UNITS.get(name, 1.0)

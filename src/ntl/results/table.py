@@ -158,7 +158,7 @@ def command(plan: RowPlan, seeds: Sequence[int]) -> str:
 
 
 def _by_seed(metric: str, have: dict[int, RunRecord]) -> dict[int, float | None]:
-    return {seed: record.value(metric) for seed, record in sorted(have.items()) if metric in record.metrics}
+    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
 
 def _read_as_its_own(metric: str, records: Sequence[RunRecord]) -> str:
@@ -182,17 +182,18 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     blocks: list[Block] = []
     parts = plan_table(spec, scale)
     primary: Primary | None = None
+    wanted = spec.primary_of(scale)
     for block, plans in parts:
         by_row = [row_records(plan, records) for plan in plans]
         columns = tuple(block.columns)
         grid = _grid(columns, plans, by_row)
-        named = block is spec.blocks[spec.primary.block]
-        endpoint = next(c for c in columns if not named or c.metric == spec.primary.metric)
+        named = block is spec.blocks[wanted.block]
+        endpoint = next(c for c in columns if not named or c.metric == wanted.metric)
         learnt = beats_constants(endpoint, plans, grid)
-        place = primary_place(spec.primary, block, scale, plans) if named else None
+        place = primary_place(wanted, block, scale, plans) if named else None
         compared = differences(columns, plans, grid, by_row, place)
         if place:
-            primary = find_primary(spec.primary, block, place, plans, compared, learnt, by_row, grid)
+            primary = find_primary(wanted, block, place, plans, compared, learnt, by_row, grid)
         stand_ins = [stands_in(block, scale, plan) for plan in plans]
         rows = _rows(columns, plans, by_row, grid, learnt, stand_ins)
         told = [

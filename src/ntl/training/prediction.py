@@ -180,6 +180,11 @@ def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
 
 
 def _line(session: "Session", split: str, row: Any, prediction: str) -> dict[str, str]:
-    known = {"group": session.dataset.group(row["id"]), "truth": session.dataset.truth(row["question"])}
+    dataset, question = session.dataset, row["question"]
+    known = {
+        "group": dataset.group(row["id"]),
+        "truth": dataset.truth(question),
+        "shortcut": dataset.shortcut(question),
+    }
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": prediction}
     return line | {name: value for name, value in known.items() if value is not None}
