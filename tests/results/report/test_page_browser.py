@@ -150,9 +150,11 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Opener) -> None:
 def test_the_findings_are_one_screen_and_the_runs_begin_within_eight(open_page: Opener) -> None:
     page = open_page("all", width=1400)
     page.set_viewport_size({"width": 1400, "height": 900})
-    top = "document.getElementById({!r}).getBoundingClientRect().top + scrollY"
-    assert page.evaluate(top.format("tables")) <= 900
-    assert page.evaluate(top.format("runs")) <= 8 * 900
+    findings, runs = (page.locator(name).bounding_box() for name in ("#findings", "#runs"))
+    assert findings is not None
+    assert findings["height"] <= 900
+    assert runs is not None
+    assert runs["y"] <= 8 * 900
 
 
 def test_a_link_unfolds_its_table(open_page: Opener) -> None:

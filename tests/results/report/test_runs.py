@@ -107,16 +107,16 @@ def test_no_folder_of_a_machine(arithmetic_record: Callable[..., RunRecord]) -> 
         "ce",
         1,
         {"test/mae": 1.0},
-        overrides=["model.path=/home/me/weights/t5", "seed=1"],
+        overrides=["model.path=/data/weights/t5", "seed=1"],
         data={"files": ["C:\\Users\\me\\train.csv", "google/t5"]},
     )
-    record.config["model"]["path"] = "/home/me/weights/t5"
+    record.config["model"]["path"] = "/data/weights/t5"
     found = details(record)
     assert found["overrides"] == ["model.path=…/t5", "seed=1"]
     assert found["config"]["model.path"] == "…/t5"
     assert found["about"]["data.files"] == ["…/train.csv", "google/t5"]
     assert found["metrics"] == {"test/mae": 1.0}
-    assert "/home" not in section([record])
+    assert "/data" not in section([record])
 
 
 def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., RunRecord]) -> None:

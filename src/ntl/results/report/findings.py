@@ -51,16 +51,15 @@ def grouped(tables: Iterable[Table]) -> dict[str, list[Table]]:
 
 
 def claims_section(claims: Sequence[Claim]) -> Html:
-    """A row a claim: the statement, its verdict, its evidence. Nothing at all without claims."""
+    """A row a claim: the statement, its verdict, its evidence unfolds. Nothing at all without claims."""
     if not claims:
         return Html()
-    heads = [element("th", name, scope="col") for name in ("claim", "verdict", "evidence")]
+    heads = [element("th", name, scope="col") for name in ("claim", "verdict")]
     rows = [
         element(
             "tr",
-            element("th", claim.statement, scope="row"),
+            element("th", claim.statement, _evidence(claim.evidence), scope="row"),
             element("td", element("strong", claim.verdict)),
-            element("td", *(element("div", line) for line in claim.evidence)),
         )
         for claim in claims
     ]
@@ -74,6 +73,14 @@ def claims_section(claims: Sequence[Claim]) -> Html:
     )
 
 
+def _evidence(lines: Sequence[str]) -> Html:
+    """Folded, so that all claims are seen at once."""
+    if not lines:
+        return Html()
+    summary = element("summary", f"evidence: {len(lines)} result{'s' * (len(lines) > 1)}")
+    return element("details", summary, element("ul", *(element("li", line) for line in lines)))
+
+
 def section(tables: Sequence[Table]) -> Html:
     """One sentence a table, under what kind of finding it is; of the groups only the first may be empty."""
     by_group = grouped(tables)
@@ -84,8 +91,8 @@ def section(tables: Sequence[Table]) -> Html:
         element("h2", "Findings", id="findings-title"),
         element(
             "p",
-            f"The primary comparison of each of {len(tables)} tables: {counts}. Intervals are 95% t, over paired "
-            "seeds; p is that of the exact sign-flip test.",
+            f"The primary comparisons of {len(tables)} tables, paired by seed, with 95% t intervals and the exact p of "
+            f"the sign-flip test: {counts}.",
         ),
         *(_group(title, found, scales) for title, found in by_group.items() if found or title == _SHOWN),
         id="findings",
