@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 
 from ntl.results import RunRecord, Table, Verdict, build_table
-from ntl.results.report.findings import Claim, claims_section, group_of, link, section
+from ntl.results.report.findings import ClaimRow, claims_section, group_of, link, section
 from ntl.results.report.page import render
 
 
@@ -71,7 +71,7 @@ def test_claims_stand_first_where_there_are_any(some_records: list[RunRecord], t
     without = render(some_records, [], ["table2"])
     assert 'id="claims"' not in without
     assert 'href="#claims"' not in without
-    claim = Claim("NTL costs < nothing", "untested", [link(table), "Table 2 & more"])
+    claim = ClaimRow("NTL costs < nothing", "untested", [link(table), "Table 2 & more"])
     text = render(some_records, [], ["table2"], [claim])
     assert re.findall(r'<section id="(\w+)"', text) == ["claims", "findings", "tables", "figures", "explorer", "runs"]
     assert '<a href="#claims">Claims</a>' in text
@@ -79,7 +79,7 @@ def test_claims_stand_first_where_there_are_any(some_records: list[RunRecord], t
         ("NTL costs &lt; nothing", "untested")
     ]
     assert '<li><a href="#table2-tiny">Table 2</a></li><li>Table 2 &amp; more</li>' in text
-    assert "<details" not in claims_section([Claim("Another", "untested", [])])
+    assert "<details" not in claims_section([ClaimRow("Another", "untested", [])])
 
 
 def test_the_page_opens_with_the_findings(arithmetic_record: Callable[..., RunRecord]) -> None:

@@ -19,7 +19,7 @@ _PLACES = {Verdict.better: _BY_INTERVAL, Verdict.worse: _BY_INTERVAL, Verdict.no
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimRow:
     """A row of the page's first table. ``evidence`` are lines of text, or of markup such as ``link`` gives."""
 
     statement: str
@@ -50,7 +50,7 @@ def grouped(tables: Iterable[Table]) -> dict[str, list[Table]]:
     return found
 
 
-def claims_section(claims: Sequence[Claim]) -> Html:
+def claims_section(claims: Sequence[ClaimRow]) -> Html:
     """A row a claim: the statement, its verdict, its evidence unfolds. Nothing at all without claims."""
     if not claims:
         return Html()

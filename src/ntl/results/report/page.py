@@ -8,7 +8,7 @@ from importlib.resources import files
 from ntl.results.record import RunRecord
 from ntl.results.report import explorer, figures, findings, runs, tables
 from ntl.results.report.figures import Picture
-from ntl.results.report.findings import Claim
+from ntl.results.report.findings import ClaimRow
 from ntl.results.report.markup import Html, data, element, join
 
 # One module: each script sees what those before it define.
@@ -43,7 +43,7 @@ def render(
     records: Sequence[RunRecord],
     pictures: Sequence[Picture],
     names: Sequence[str] = (),
-    claims: Sequence[Claim] = (),
+    claims: Sequence[ClaimRow] = (),
 ) -> str:
     """The page for these records and pictures; ``names`` chooses tables, none means all. Same input, same bytes.
 
