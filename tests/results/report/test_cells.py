@@ -1,6 +1,7 @@
 """The texts of a cell, and a table under another rule."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -35,23 +36,45 @@ def texts(values: list[float | None], make: Callable[..., RunRecord], loss: str 
 
 def test_three_seeds_have_a_spread_and_an_interval(arithmetic_record: Callable[..., RunRecord]) -> None:
     # mean 0.4, sd 0.1, t(2) = 4.3027: 0.4 ± 4.3027 · 0.1 / √3; the paper has 0.34.
-    expected = CellText("0.400 ± 0.100", "[0.152, 0.648]", "n=3", "+0.060", False)
+    expected = CellText("0.400 ± 0.100", "[0.152, 0.648]", "0.34 ± 0.01", "+0.060", best=False, beside=False)
     assert texts([0.3, 0.4, 0.5], arithmetic_record) == expected
 
 
 def test_fewer_seeds_have_their_values(arithmetic_record: Callable[..., RunRecord]) -> None:
-    assert texts([0.3, 0.4], arithmetic_record) == CellText("0.300, 0.400", "", "n=2", "+0.010", False)
-    assert texts([0.24], arithmetic_record) == CellText("0.240", "", "n=1", "-0.100", False)
+    two, one = texts([0.3, 0.4], arithmetic_record), texts([0.24], arithmetic_record)
+    assert (two.ours, two.interval, two.difference) == ("0.300, 0.400", "", "+0.010")
+    assert (one.ours, one.interval, one.difference) == ("0.240", "", "-0.100")
 
 
 def test_what_is_undefined_is_said(arithmetic_record: Callable[..., RunRecord]) -> None:
-    assert texts([None], arithmetic_record) == CellText("undefined", "", "n=1", "-", False)
+    undefined = texts([None], arithmetic_record)
+    assert (undefined.ours, undefined.interval, undefined.difference) == ("undefined", "", "-")
     partly = texts([0.3, None], arithmetic_record)
-    assert partly == CellText("undefined in 1 of 2, else 0.300", "", "n=2", "-", False)
+    assert (partly.ours, partly.interval, partly.difference) == ("undefined in 1 of 2, else 0.300", "", "-")
+
+
+def test_n_stands_in_a_cell_only_where_it_is_not_that_of_the_row(arithmetic_record: Callable[..., RunRecord]) -> None:
+    records = [arithmetic_record("ce", seed, {METRIC: seed / 10, "interpolate/mae": 1.0}) for seed in (1, 2)]
+    records.append(arithmetic_record("ce", 3, {METRIC: 0.3}))
+    row = build_table("table2", records).blocks[0].rows[0]
+    assert cell_text(row.cells[0], row).interval == "[-0.048, 0.448]"  # 0.2 ± 4.3027 · 0.1 / √3
+    assert cell_text(row.cells[1], row).interval == "(n=2)"
+
+
+def test_the_papers_number_belongs_beside_that_of_its_own_model(arithmetic_record: Callable[..., RunRecord]) -> None:
+    stand_in = arithmetic_record("ce", 1, {METRIC: 0.1})
+    own = arithmetic_record("ce", 1, {METRIC: 0.1})
+    own.config |= {"model": {"name": "t5_small", "pretrained": False}, "scale": {"name": "small"}}
+    found = {}
+    for scale, record in (("tiny", stand_in), ("small", own)):
+        row = build_table("table2", [record], scale).blocks[0].rows[0]
+        found[scale] = cell_text(row.cells[0], row)
+    assert {scale: text.beside for scale, text in found.items()} == {"tiny": False, "small": True}
+    assert {text.paper for text in found.values()} == {"0.34 ± 0.01"}
 
 
 def test_a_cell_without_record(arithmetic_record: Callable[..., RunRecord]) -> None:
-    assert texts([], arithmetic_record) == NOTHING
+    assert texts([], arithmetic_record) == replace(NOTHING, paper="0.34 ± 0.01")
 
 
 def test_under_another_rule_every_column_and_paper_number_has_its_suffix(
@@ -62,8 +85,9 @@ def test_under_another_rule_every_column_and_paper_number_has_its_suffix(
     assert suffixes == ["paper"] * 6 + ["expectation"] * 4  # a column that names its decoding keeps it
     record = arithmetic_record("ce", 1, {METRIC: 0.1, f"{METRIC}@paper": 0.44})
     row = build_table(spec, [record]).blocks[0].rows[0]
-    assert cell_text(row.cells[0], row) == CellText("0.440", "", "n=1", "+0.100", False)
-    assert cell_text(row.cells[1], row) == NOTHING
+    expected = CellText("0.440", "", "0.34 ± 0.01", "+0.100", best=False, beside=False)
+    assert cell_text(row.cells[0], row) == expected
+    assert cell_text(row.cells[1], row).ours == "-"
 
 
 def test_the_default_rule_is_the_table_itself() -> None:

@@ -66,10 +66,24 @@ def test_examples_have_pythons_values_and_gradients(open_page: Opener) -> None:
         compare(page, example.weights, example.label)
 
 
+def test_it_starts_where_ce_and_ntl_differ(open_page: Opener) -> None:
+    page = open_page()
+    compare(page, EXAMPLES[0].weights, 4)
+    shown = page.evaluate(READ)
+    # p = 0.02 at the label: CE -ln 0.02, its gradient p - 1; of |v - y| the mean 0.98 * 4, the gradient p (0 - 3.92).
+    assert [round(shown["ce"][i], 3) for i in (0, 5)] == [3.912, -0.98]
+    assert [round(shown["ntl_was"][i], 4) for i in (0, 5)] == [3.92, -0.0784]
+    assert "Gradient at the label: CE −0.98, NTL-MSE 0, NTL-WAS −0.0784." in page.inner_text("#explorer-says")
+    heights = page.evaluate("""() => Object.fromEntries([...document.querySelectorAll("#loss-charts .card")].map(
+        (card) => [card.querySelector("h3").firstChild.textContent.trim(),
+                   Number(card.querySelectorAll("rect")[4].getAttribute("height"))]))""")
+    assert heights["CE"] > 10 * heights["NTL-WAS"] > 10 * heights["NTL-MSE"] == 0
+
+
 def test_the_papers_example(open_page: Opener) -> None:
     page = open_page()
     page.click('[data-example="2"]')
-    page.click('[data-example="0"]')
+    page.click('[data-example="1"]')
     shown = page.evaluate(READ)
     assert shown["ntl_mse"][0] == 0
     assert shown["ntl_was"][0] == 4
@@ -110,22 +124,22 @@ def test_charts_show_the_gradients(open_page: Opener) -> None:
     largest = max(abs(number) for gradient in wanted.values() for number in gradient)
     assert page.evaluate(HEIGHTS, 0) == pytest.approx([76 * weight / 40 for weight in weights])
     for card, gradient in enumerate(wanted.values(), start=1):
+        assert page.evaluate(HEIGHTS, card) == pytest.approx([38 * number / largest for number in gradient], abs=1e-4)
+    page.uncheck("#one-scale")
+    for card, gradient in enumerate(wanted.values(), start=1):
         top = max(map(abs, gradient))
         assert page.evaluate(HEIGHTS, card) == pytest.approx([38 * number / top for number in gradient], abs=1e-4)
-    page.check("#one-scale")
-    for card, gradient in enumerate(wanted.values(), start=1):
-        assert page.evaluate(HEIGHTS, card) == pytest.approx([38 * number / largest for number in gradient], abs=1e-4)
 
 
 def test_the_keyboard_moves_a_slider(open_page: Opener) -> None:
     page = open_page()
-    for _ in range(30):
+    for _ in range(100):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == "weight-0":
             break
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("ArrowRight")
-    weights = (51.0, *(0.0,) * 7, 50.0, 0.0)
-    assert page.locator("#weight-0 + output").inner_text() == "50.5 %"
-    assert page.locator("#weight-0").get_attribute("aria-valuetext") == "weight 51, probability 50.5 %"
+    weights = (50.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 49.0, 0.0)
+    assert page.locator("#weight-0 + output").inner_text() == "49.5 %"
+    assert page.locator("#weight-0").get_attribute("aria-valuetext") == "weight 50, probability 49.5 %"
     compare(page, weights, 4)

@@ -19,11 +19,12 @@ def test_same_records_give_the_same_bytes(some_records: list[RunRecord]) -> None
 
 def test_every_chapter_is_there(some_records: list[RunRecord]) -> None:
     text = render(some_records, PICTURES, ["table2"])
-    for name in ("explorer", "tables", "figures", "runs"):
+    for name in ("findings", "tables", "figures", "explorer", "runs"):
         assert f'<a href="#{name}">' in text
         assert f'<section id="{name}"' in text
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
+    assert set(re.findall(r' href="#([^"]+)"', text)) <= set(ids)
 
 
 def test_nothing_is_loaded_from_anywhere(some_records: list[RunRecord]) -> None:

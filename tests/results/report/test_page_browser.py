@@ -1,8 +1,10 @@
 """The page in a real Chromium: switches, runs, phone and keyboard, and no complaint of the browser."""
 
 from collections.abc import Callable
+from io import BytesIO
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Page
 
 from ntl.results.report.command import RESULTS
@@ -41,11 +43,11 @@ def test_switches_change_the_cells(open_page: Opener) -> None:
     }
     page.check("input[name=view][value=all]")
     # The style's words stand in no text: ours with its interval, the paper's, the difference.
-    assert cell(page, row).split("\n") == ["0.720 ± 0.010", "[0.695, 0.745] n=3", "0.43 ± 0.05", "+0.290"]
+    assert cell(page, row).split("\n") == ["0.720 ± 0.010", "[0.695, 0.745]", "0.43 ± 0.05", "+0.290"]
     assert page.locator("#table2-tiny tbody tr").nth(0).locator("td").first.inner_text().split("\n")[0] == "-"
 
 
-def press_until(page: Page, key: str, reached: str, most: int = 60) -> None:
+def press_until(page: Page, key: str, reached: str, most: int = 100) -> None:
     for _ in range(most):
         if page.evaluate(f"document.activeElement.matches({reached!r})"):
             return
@@ -55,21 +57,21 @@ def press_until(page: Page, key: str, reached: str, most: int = 60) -> None:
 
 def test_the_keyboard_turns_the_switches(open_page: Opener) -> None:
     page = open_page()
-    press_until(page, "Tab", "input[name=label]")
-    page.keyboard.press("ArrowRight")
-    assert "label 5" in page.inner_text("#explorer-says")
     press_until(page, "Tab", "input[name=view]")
     page.keyboard.press("ArrowRight")
     assert cell(page, "NTL-WAS, λ = 0.3") == "0.43 ± 0.05"
     press_until(page, "Tab", "input[name=rule]")
     page.keyboard.press("ArrowRight")
     assert page.locator("#tables").get_attribute("data-rule") == "paper"
+    press_until(page, "Tab", "input[name=label]")
+    page.keyboard.press("ArrowRight")
+    assert "label 5" in page.inner_text("#explorer-says")
 
 
 def order(page: Page) -> list[str]:
     return [
         row.split("\t")[0]
-        for row in page.locator("#run-list .run > tr:first-child > td:nth-child(10)").all_inner_texts()
+        for row in page.locator("#run-list .run > tr:first-child > td:nth-child(11)").all_inner_texts()
     ]
 
 
@@ -85,11 +87,11 @@ def test_the_keyboard_sorts_and_opens_runs(open_page: Opener) -> None:
     page.keyboard.press("Space")
     assert head.get_attribute("aria-sort") == "descending"
     assert order(page) == rising[::-1]
-    page.locator("#run-list th button", has_text="weight").click()
+    page.locator("#run-list th button", has_text="λ").click()
     assert head.get_attribute("aria-sort") == "none"
     weights = page.locator("#run-list .run > tr:first-child > td:nth-child(5)").all_inner_texts()
     assert weights == ["0.3"] * 3 + ["-"] * 4  # what has no value stands last
-    page.locator("#run-list th button", has_text="weight").click()
+    page.locator("#run-list th button", has_text="λ").click()
     assert page.locator("#run-list .run > tr:first-child > td:nth-child(5)").last.inner_text() == "-"
     page.locator("#run-list summary").first.focus()
     page.keyboard.press("Enter")
@@ -143,6 +145,67 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Opener) -> None:
     # The wide ones scroll within their box.
     boxes = "[...document.querySelectorAll('.scroll')].some((box) => box.scrollWidth > box.clientWidth)"
     assert page.evaluate(boxes)
+
+
+def test_the_findings_are_one_screen_and_the_runs_begin_within_eight(open_page: Opener) -> None:
+    page = open_page("all", width=1400)
+    page.set_viewport_size({"width": 1400, "height": 900})
+    findings, runs = (page.locator(name).bounding_box() for name in ("#findings", "#runs"))
+    assert findings is not None
+    assert findings["height"] <= 900
+    assert runs is not None
+    assert runs["y"] <= 8 * 900
+
+
+def test_a_link_unfolds_its_table(open_page: Opener) -> None:
+    page = open_page("all")
+    links = page.locator("#findings li a")
+    places = [str(link.get_attribute("href")) for link in links.all()]
+    place = next(place for place in places if not page.locator(f"{place} table").first.is_visible())
+    page.click(f'#findings a[href="{place}"]')
+    page.locator(f"{place} table").first.wait_for()
+    box = page.locator(place).bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] < 300
+
+
+def test_paper_has_what_is_folded(open_page: Opener) -> None:
+    page = open_page("all")
+    folded = "[...document.querySelectorAll('#tables article > details:not([open]) > div')]"
+    seen = f"{folded}.filter((part) => part.checkVisibility({{contentVisibilityAuto: true}})).length"
+    assert page.evaluate(seen) == 0
+    page.emulate_media(media="print")
+    assert page.evaluate(seen) == page.evaluate(f"{folded}.length") > 5
+
+
+def edge(page: Page) -> list[int]:
+    """How dark the middle of a box is at its left and at its right edge, 255 being its ground."""
+    box = page.locator("#table2-tiny .scroll").first
+    image = Image.open(BytesIO(box.screenshot())).convert("L")
+    return [
+        min(int(image.getpixel((x + inner, image.height // 2 + y))) for inner in (0, 1) for y in range(-9, 10, 3))
+        for x in (0, image.width - 2)
+    ]
+
+
+def test_a_wide_table_shows_that_it_scrolls(open_page: Opener) -> None:
+    page = open_page(width=400)
+    scroll = "(x) => (document.querySelector('#table2-tiny .scroll').scrollLeft = x)"
+    assert page.evaluate("document.querySelector('#table2-tiny .scroll').scrollWidth") > 500
+    beginning = edge(page)
+    assert beginning[1] < 230  # a shadow: more to the right
+    first = page.locator("#table2-tiny tbody tr:first-child > th").first
+    at = first.bounding_box()
+    page.evaluate(scroll, 10_000)
+    assert first.bounding_box() == at  # what a row is called stays
+    assert edge(page)[1] > 240
+
+
+def test_tables_need_no_script(open_page: Opener) -> None:
+    page = open_page(java_script_enabled=False)
+    assert cell(page, "NTL-WAS, λ = 0.3").split("\n") == ["0.520 ± 0.010", "[0.495, 0.545]"]
+    page.locator("#table2-tiny summary", has_text="Rows against each other").first.click()
+    assert page.locator("#table2-tiny details[open] table").count() == 1
 
 
 def test_every_figure_is_shown_and_every_input_named(open_page: Opener) -> None:

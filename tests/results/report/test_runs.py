@@ -3,20 +3,24 @@
 import re
 from collections.abc import Callable
 
-from ntl.results import RunRecord
-from ntl.results.report.runs import COLUMNS, details, section, values
+import pytest
+
+from ntl.results import RunRecord, load_records
+from ntl.results.report.command import RESULTS
+from ntl.results.report.runs import COLUMNS, details, other_settings, section, values
 
 
 def test_the_values_of_a_run(arithmetic_record: Callable[..., RunRecord]) -> None:
     metrics = {"validation/accuracy": 0.9, "interpolate/accuracy": 0.5, "interpolate/mae": None, "extrapolate/mae": 2.0}
     record = arithmetic_record("ntl_was", 3, metrics, steps=900, wall_time_s=12.5)
-    shown = dict(zip(COLUMNS, values(record), strict=True))
+    shown = dict(zip(COLUMNS, values(record, "σ = 2"), strict=True))
     assert shown == {
         "dataset": "arithmetic",
         "model": "gpt2_tiny",
         "tokenizer": "digit",
         "loss": "ntl_was",
-        "weight": 0.3,
+        "λ": 0.3,
+        "other settings": "σ = 2",
         "scale": "tiny",
         "seed": 3,
         "steps": 900,
@@ -28,6 +32,91 @@ def test_the_values_of_a_run(arithmetic_record: Callable[..., RunRecord]) -> Non
 
 def test_a_loss_without_number_term_has_no_weight(arithmetic_record: Callable[..., RunRecord]) -> None:
     assert values(arithmetic_record("ce", 1, {}))[4] is None
+
+
+def configured(make: Callable[..., RunRecord], loss: str, seed: int, name: str, **settings: object) -> RunRecord:
+    """A run whose resolved config has these settings, ``__`` for a dot."""
+    record = make(loss, seed, {}, id=name)
+    for key, value in settings.items():
+        node = record.config
+        *groups, last = key.split("__")
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[last] = value
+    return record
+
+
+def test_settings_that_differ_are_told(arithmetic_record: Callable[..., RunRecord]) -> None:
+    records = [
+        configured(
+            arithmetic_record,
+            "gce_ntl_was",
+            seed,
+            f"{sigma}-{seed}",
+            loss__weight=0.3 if seed == 1 else 0.8,
+            loss__base__options__sigma=sigma,
+            loss__number__options__sigma=sigma,
+            trainer__lr=1e-4,
+            dataset__seed=seed,
+        )
+        for sigma in (1.0, 0.5)
+        for seed in (1, 2)
+    ]
+    # λ has its column, a data set that the run's seed draws is no setting, what all share is none either.
+    expected = {"1.0-1": "σ = 1", "1.0-2": "σ = 1", "0.5-1": "σ = 0.5", "0.5-2": "σ = 0.5"}
+    assert other_settings(records) == expected
+    apart = configured(
+        arithmetic_record, "gce_ntl_was", 3, "apart", loss__base__options__sigma=1.0, loss__number__options__sigma=2.0
+    )
+    found = other_settings([*records, apart])
+    assert found["apart"] == "loss.base.options.sigma = 1, loss.number.options.sigma = 2"
+    assert 'data-text="1.0-1 loss=gce_ntl_was seed=1 σ = 1"' in section(records)
+
+
+def test_runs_of_other_losses_or_scales_are_not_compared(arithmetic_record: Callable[..., RunRecord]) -> None:
+    records = [
+        configured(arithmetic_record, "ce", 1, "a", trainer__lr=1e-4),
+        configured(arithmetic_record, "ntl_was", 1, "b", trainer__lr=2e-4),
+        configured(arithmetic_record, "ce", 1, "c", trainer__lr=2e-4, scale__name="small"),
+    ]
+    assert other_settings(records) == {"a": "", "b": "", "c": ""}
+
+
+def test_two_lines_never_look_the_same(arithmetic_record: Callable[..., RunRecord]) -> None:
+    old = configured(arithmetic_record, "ce", 1, "old")
+    new = configured(arithmetic_record, "ce", 1, "new", trainer__smoothing=0.1)
+    other = configured(arithmetic_record, "ce", 2, "other", trainer__smoothing=0.1)
+    # A setting that a record lacks is younger than it; it is told only where seeds do not tell the runs apart.
+    assert other_settings([old, other]) == {"old": "", "other": ""}
+    assert other_settings([old, new]) == {"old": "", "new": "smoothing = 0.1"}
+    unused = [configured(arithmetic_record, "ce", 1, f"{weight}", loss__weight=weight) for weight in (0.3, 0.8)]
+    assert other_settings(unused) == {"0.3": "weight = 0.3", "0.8": "weight = 0.8"}
+
+
+@pytest.mark.slow
+def test_no_two_published_runs_look_the_same() -> None:
+    records = load_records([RESULTS / "runs"])
+    settings = other_settings(records)
+    about = len(COLUMNS) - 3  # without what was measured: time, accuracy, MAE
+    lines = [tuple(values(record, settings[record.id])[:about]) for record in records]
+    assert len(set(lines)) == len(records)
+
+
+def test_no_folder_of_a_machine(arithmetic_record: Callable[..., RunRecord]) -> None:
+    record = arithmetic_record(
+        "ce",
+        1,
+        {"test/mae": 1.0},
+        overrides=["model.path=/data/weights/t5", "seed=1"],
+        data={"files": ["C:\\Users\\me\\train.csv", "google/t5"]},
+    )
+    record.config["model"]["path"] = "/data/weights/t5"
+    found = details(record)
+    assert found["overrides"] == ["model.path=…/t5", "seed=1"]
+    assert found["config"]["model.path"] == "…/t5"
+    assert found["about"]["data.files"] == ["…/train.csv", "google/t5"]
+    assert found["metrics"] == {"test/mae": 1.0}
+    assert "/data" not in section([record])
 
 
 def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., RunRecord]) -> None:

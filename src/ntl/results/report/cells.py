@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ntl.config.table import BlockSpec, ColumnSpec, RowSpec, TableSpec
 from ntl.results.table import Cell, TableRow
-from ntl.results.text import mean_and_interval, number, paper_difference
+from ntl.results.text import number, paper_difference, paper_text, value_parts
 
 # Name of the rule -> the suffix of its metrics.
 RULES = {"default": "", "paper": "@paper", "expectation": "@expectation"}
@@ -13,27 +13,32 @@ ABSENT = "-"
 
 @dataclass(frozen=True)
 class CellText:
-    """``interval`` and ``n`` are empty where there is none; ``difference`` is our mean minus the paper's."""
+    """``interval`` is empty where there is none; ``paper`` is not, and ``difference`` is our mean minus it.
+
+    ``beside`` says that the model is the paper's own, so that its number belongs beside ours.
+    """
 
     ours: str
     interval: str
-    n: str
+    paper: str
     difference: str
     best: bool
+    beside: bool
 
 
-NOTHING = CellText(ABSENT, "", "", ABSENT, False)
+NOTHING = CellText(ABSENT, "", ABSENT, ABSENT, best=False, beside=False)
 
 
 def cell_text(cell: Cell, row: TableRow) -> CellText:
-    """As the Markdown has it: ``-`` without a record, ``undefined`` for a metric that has no value."""
-    if cell.summary is None:
-        return NOTHING
-    ours, interval = mean_and_interval(cell)
-    n = "" if row.spec.constant else f"n={len(cell.seeds)}"
-    away = None if cell.summary.undefined else paper_difference(cell)
+    """As the Markdown has it: ``-`` without a record, ``undefined`` for a metric that has no value.
+
+    How many seeds a number is of stands behind the interval only where it is not of all of its row's.
+    """
+    ours, interval = value_parts(cell, row)
+    away = None if cell.summary is None or cell.summary.undefined else paper_difference(cell)
     difference = ABSENT if away is None else number(away, cell.column.format, "+")
-    return CellText(ours, interval, n, difference, cell.best)
+    paper = paper_text(cell)
+    return CellText(ours, interval, paper or ABSENT, difference, cell.best, bool(paper) and not row.stand_in)
 
 
 def under(rule: str, spec: TableSpec) -> TableSpec:

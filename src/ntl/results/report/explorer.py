@@ -25,8 +25,9 @@ def _masses(**weights: float) -> tuple[float, ...]:
 _FIGURE_1B = tuple(100.0 if digit == 8 else 100.0 * math.exp(0.01 - 5.0) for digit in range(DIGITS))
 
 EXAMPLES = (
+    # The page begins with it: every loss is finite there, and their gradients at the label differ.
+    Example("2 % on 4, the rest half on 0, half on 8", 4, _masses(d0=49, d4=2, d8=49)),
     Example("The paper's: half on 0, half on 8", 4, _masses(d0=50, d8=50)),
-    Example("The same with 2 % on 4", 4, _masses(d0=49, d4=2, d8=49)),
     Example("Half on 3, half on 5", 4, _masses(d3=50, d5=50)),
     Example("All on the neighbour 5", 4, _masses(d5=100)),
     Example("All on 9", 4, _masses(d9=100)),
@@ -42,11 +43,13 @@ def examples() -> list[dict[str, object]]:
 
 
 def _slider(digit: int) -> Html:
+    weights = EXAMPLES[0].weights
+    percent = f"{100 * weights[digit] / sum(weights):.1f} %"
     return element(
         "li",
         element("label", str(digit), for_=f"weight-{digit}"),
-        element("input", type="range", id=f"weight-{digit}", min=0, max=100, step=1, value=50),
-        element("output", "10.0 %", for_=f"weight-{digit}", aria_live="off"),  # the slider itself says it
+        element("input", type="range", id=f"weight-{digit}", min=0, max=100, step=1, value=f"{weights[digit]:g}"),
+        element("output", percent, for_=f"weight-{digit}", aria_live="off"),  # the slider itself says it
     )
 
 
@@ -97,7 +100,11 @@ def section() -> Html:
                 element("p", element("output", id="explorer-says")),
                 element(
                     "p",
-                    element("label", element("input", type="checkbox", id="one-scale"), " one scale for all gradients"),
+                    element(
+                        "label",
+                        element("input", type="checkbox", id="one-scale", checked=True),
+                        " one scale for all gradients",
+                    ),
                 ),
                 element("div", id="loss-charts"),
                 class_="results",

@@ -14,6 +14,7 @@ from ntl.results.report.markup import Html, element
 _FIGURE = re.compile(
     r"^!\[(?P<title>[^\]]*)\]\((?P<name>[\w-]+)\.png\)\n\n(?P<caption>.*?)(?: \[\w+\]\([^)]*\))+$", re.M
 )
+HEADLINE = "tiny_losses"  # stands open; the others unfold
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,16 @@ def _figure(picture: Picture) -> Html:
     source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
     image = element("img", src=source, alt=picture.title, width=width, height=height)
     box = element("div", image, class_="scroll", tabindex=0, role="region", aria_label=picture.title)
-    return element("figure", element("h3", picture.title), box, element("figcaption", picture.caption), id=picture.name)
+    figure = element("figure", box, element("figcaption", picture.caption), id=picture.name)
+    return element("details", element("summary", element("h3", picture.title)), figure, open=picture.name == HEADLINE)
 
 
 def section(pictures: Sequence[Picture]) -> Html:
-    """Each picture in the page itself, with its caption."""
+    """Each picture in the page itself, with its caption; the headline first."""
     return element(
         "section",
         element("h2", "Figures", id="figures-title"),
-        *map(_figure, pictures),
+        *map(_figure, sorted(pictures, key=lambda picture: picture.name != HEADLINE)),
         id="figures",
         aria_labelledby="figures-title",
     )

@@ -6,8 +6,9 @@ from hashlib import sha256
 from importlib.resources import files
 
 from ntl.results.record import RunRecord
-from ntl.results.report import explorer, figures, runs, tables
+from ntl.results.report import explorer, figures, findings, runs, tables
 from ntl.results.report.figures import Picture
+from ntl.results.report.findings import ClaimRow
 from ntl.results.report.markup import Html, data, element, join
 
 # One module: each script sees what those before it define.
@@ -38,16 +39,27 @@ def _head(style: str, script: str) -> Html:
     )
 
 
-def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Sequence[str] = ()) -> str:
-    """The page for these records and pictures; ``names`` chooses tables, none means all. Same input, same bytes."""
+def render(
+    records: Sequence[RunRecord],
+    pictures: Sequence[Picture],
+    names: Sequence[str] = (),
+    claims: Sequence[ClaimRow] = (),
+) -> str:
+    """The page for these records and pictures; ``names`` chooses tables, none means all. Same input, same bytes.
+
+    ``claims`` stand first, where there are any.
+    """
     style, script = _static("style.css"), "\n".join(map(_static, SCRIPTS))
     filled, empty = tables.compute(records, names)
     chapters = {
-        "explorer": ("Loss explorer", explorer.section()),
+        "claims": ("Claims", findings.claims_section(claims)),
+        "findings": ("Findings", findings.section([ruled.default for ruled in filled])),
         "tables": ("Tables", tables.section(filled, empty)),
         "figures": ("Figures", figures.section(pictures)),
-        "runs": ("Runs", runs.section(records)),
+        "explorer": ("Loss explorer", explorer.section()),
+        "runs": ("All runs", runs.section(records)),
     }
+    chapters = {name: chapter for name, chapter in chapters.items() if chapter[1]}
     links = [element("a", title, href=f"#{name}") for name, (title, _) in chapters.items()]
     body = element(
         "body",

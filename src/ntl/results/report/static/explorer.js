@@ -56,11 +56,13 @@ function showNumbers(results) {
 }
 
 function say(p, label, results) {
-  const values = Object.fromEntries(results.map(({ key, value }) => [key, brief(value)]));
+  const named = results.map((result, i) => [LOSSES[i].name, result]);
+  const told = named.filter(([name]) => ["CE", "NTL-MSE", "NTL-WAS"].includes(name));
+  const each = (number) => told.map(([name, result]) => `${name} ${brief(number(result))}`).join(", ");
   const uniform = sum(weights) === 0 ? "No weight at all counts as uniform, without a gradient. " : "";
   document.getElementById("explorer-says").textContent =
-    `${uniform}Expected value ${brief(dot(p, VALUES))}, label ${label}: ` +
-    `CE ${values.ce}, NTL-MSE ${values.ntl_mse}, NTL-WAS ${values.ntl_was}.`;
+    `${uniform}Expected value ${brief(dot(p, VALUES))}, label ${label}: ${each(({ value }) => value)}. ` +
+    `Gradient at the label: ${each(({ gradient }) => gradient[label])}.`;
 }
 
 function showExplorer() {

@@ -7,3 +7,13 @@ for (const input of tableSection.querySelectorAll(".switches input")) {
   if (input.checked) tableSection.dataset[input.name] = input.value;
   input.addEventListener("change", () => (tableSection.dataset[input.name] = input.value));
 }
+
+// What a link leads to may be folded; most browsers open it themselves.
+function unfold() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+  target?.scrollIntoView();
+}
+
+addEventListener("hashchange", unfold);
+unfold();
