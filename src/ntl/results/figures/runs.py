@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ntl.config import UserError
 from ntl.config.figure import FigureSpec, PanelSpec
-from ntl.config.table import BlockSpec, ColumnSpec, load_table_spec
+from ntl.config.table import BlockSpec, ColumnSpec, TableSpec, load_table_spec
 from ntl.results.compare import constant_values
 from ntl.results.heading import MODELS
 from ntl.results.match import RowPlan, plan_block, row_records
@@ -29,9 +30,15 @@ class Source:
         return self.results / spec.files[name]
 
 
+@cache
+def _table(name: str) -> TableSpec:
+    # Figures share few tables, and one takes a tenth of a second.
+    return load_table_spec(name)
+
+
 def panel_block(spec: FigureSpec, panel: PanelSpec) -> BlockSpec:
     """The part of a table that a panel is of. UserError: no such table, block or scale."""
-    table = load_table_spec(panel.table)
+    table = _table(panel.table)
     if not 0 <= panel.block < len(table.blocks) or panel.scale not in table.blocks[panel.block].scales:
         where = f"config/figure/{spec.name}.yaml: table {panel.table!r}"
         raise UserError(f"{where} has no block {panel.block} at scale {panel.scale!r}")
