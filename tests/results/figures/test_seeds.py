@@ -10,7 +10,7 @@ from ntl.config.figure import load_figure_spec
 from ntl.config.table import Better, ColumnSpec
 from ntl.results.figures.command import RESULTS
 from ntl.results.figures.runs import Source
-from ntl.results.figures.seeds import gaps, values_by_seed
+from ntl.results.figures.seeds import HELD, gaps, values_by_seed
 
 SPEC = load_figure_spec("tiny_losses")
 DATASETS = ("noisy_numbers", "multiplication")
@@ -60,8 +60,8 @@ def test_what_the_intervals_tell_apart_by_hand() -> None:
     assert found.text("ntl_was") == "-1.000 [-1.248, -0.752]"
     assert [found.separated(sign) for sign in (1, -1, 0)] == [["ntl_was"], ["ntl_number_level"], ["ntl_crps"]]
     assert found.sentence() == (
-        "Better than CE: NTL-WAS -1.000 [-1.248, -0.752] (exact p = 0.25). "
-        "Worse than CE: NTL, number level +1.000 [+0.752, +1.248] (exact p = 0.25). "
+        "By the interval better than CE: NTL-WAS -1.000 [-1.248, -0.752] (exact p = 0.25). "
+        "By the interval worse than CE: NTL, number level +1.000 [+0.752, +1.248] (exact p = 0.25). "
         "Not separated from CE: NTL-CRPS -2.000 [-4.484, +0.484]."
     )
     assert gaps(values, "ce", replace(lower, better=Better.higher)).separated(1) == ["ntl_number_level"]
@@ -81,16 +81,15 @@ def test_the_figure_says_what_is_separated_from_ce_and_what_not_from_the_control
     drawing = draw(SPEC, records)
     assert drawing is not None
     left = drawing.figure.axes[0]
-    weights = {text.get_text(): text.get_fontweight() for text in left.texts}
-    assert weights == {
-        "minus CE [95 % interval]": "normal",
-        "+0.000 [+0.000, +0.000]": "normal",
-        "-1.000 [-1.248, -0.752]": "bold",
-        "+1.000 [+0.752, +1.248]": "bold",
+    assert {text.get_text(): text.get_color() for text in left.texts} == {
+        "minus CE [95 % interval]": "#000000",
+        "+0.000 [+0.000, +0.000]": HELD,
+        "-1.000 [-1.248, -0.752]": "#000000",
+        "+1.000 [+0.752, +1.248]": "#000000",
     }
     assert "not separated" not in left.get_xlabel()
     assert "a tiny GPT-2" in drawing.caption
-    assert "Worse than CE: NTL, number level +1.000 [+0.752, +1.248]" in drawing.caption
+    assert "By the interval worse than CE: NTL, number level +1.000 [+0.752, +1.248]" in drawing.caption
     same = [record for record in records if record.config["loss"]["name"] != "ntl_was"]
     same += [replace(r, config={**r.config, "loss": {"name": "ntl_was", "weight": 0.3}}) for r in same[:3] + same[9:12]]
     drawing = draw(SPEC, same)

@@ -14,6 +14,7 @@ from ntl.results.statistics import Paired, paired, sign_flip_p
 from ntl.results.text import interval_text
 
 CONTROL = "ce_digits"
+HELD = "#767676"  # of an interval that holds 0: as pale as text may be on white
 
 
 def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, dict[int, float]]:
@@ -48,7 +49,7 @@ class Gaps:
 
     def sentence(self) -> str:
         """All of them in words: better, worse, not separated."""
-        words = {1: "better than {}", -1: "worse than {}", 0: "not separated from {}"}
+        words = {1: "by the interval better than {}", -1: "by the interval worse than {}", 0: "not separated from {}"}
         parts = []
         for sign, lead in words.items():
             if losses := self.separated(sign):
@@ -92,7 +93,7 @@ def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence
         at = [place for place, loss in enumerate(shown) if seed in values.get(loss, {})]
         axes.plot([values[shown[place]][seed] for place in at], at, color="#BBBBBB", linewidth=0.8, zorder=1)
     beside = {"transform": axes.get_yaxis_transform(), "va": "center"}
-    axes.text(1.03, -0.6, f"minus {name_of(first.base)} [95 % interval]", color="#555555", **beside)
+    axes.text(1.03, -0.6, f"minus {name_of(first.base)} [95 % interval]", color="#000000", **beside)
     for place, loss in enumerate(shown):
         if loss not in values:
             continue
@@ -101,8 +102,8 @@ def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence
         mean = sum(seeds) / len(seeds)
         axes.vlines(mean, place - 0.28, place + 0.28, color=COLOURS[loss], linewidth=2.5, zorder=3)
         if loss in first.by_loss:
-            weight = "bold" if loss not in first.separated(0) else "normal"
-            axes.text(1.03, place, first.text(loss), fontweight=weight, **beside)
+            colour = HELD if loss in first.separated(0) else "#000000"
+            axes.text(1.03, place, first.text(loss), color=colour, **beside)
     axes.margins(x=0.08)
     axes.grid(axis="x")
 
@@ -112,4 +113,5 @@ def _note(control: Gaps) -> list[str]:
     losses = control.separated(0)
     if not losses:
         return []
-    return fill(f"not separated from the control: {'; '.join(map(name_of, losses))}", 60).splitlines()
+    names = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in losses)  # no line ends within a name
+    return fill(f"not separated from the control: {names}", 60, break_on_hyphens=False).splitlines()
