@@ -85,6 +85,12 @@ def test_it_is_drawn_of_any_table(tiny_record, draw) -> None:
     assert drawing.figure.axes[0].get_xticks().tolist() == [0, 0.1, 1, 10]
 
 
+def test_huge_errors_do_not_hide_the_small_ones(record, draw) -> None:
+    drawing = draw("closeness", [record("ce", 1, [0, 2, 1e18])])
+    assert drawing is not None
+    assert drawing.figure.axes[0].get_xticks().tolist() == [0, 1, 1e3, 1e6, 1e9, 1e12, 1e15, 1e18]
+
+
 def test_without_errors_nothing_is_drawn(record, tiny_record, draw) -> None:
     assert draw("closeness", []) is None
     assert draw("closeness", [tiny_record("ce", 1, "multiplication", metrics={"interpolate/r2": 1.0})]) is None

@@ -25,7 +25,7 @@ from ntl.results.figures.style import (
 from ntl.results.packing import unpack_errors
 from ntl.results.record import RunRecord
 
-MOST_DECADES = 10  # of the axis of errors; smaller ones stand between it and 0
+SMALLEST = 0.01  # the share of the errors that are not 0 which may stand on the linear part of the axis
 LEFT, LOWEST = -0.03, -0.2  # left end of the axis of scores, without and with negative ones; lower ones are written
 
 
@@ -100,7 +100,7 @@ def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[int, np.ndarray]]) -> 
     every = np.concatenate([one for kept in errors.values() for one in kept.values()])
     positive = every[np.isfinite(every) & (every > 0)]
     high = math.ceil(math.log10(positive.max())) if positive.size else 1
-    low = max(math.floor(math.log10(positive.min())), high - MOST_DECADES) if positive.size else 0
+    low = math.floor(math.log10(np.quantile(positive, SMALLEST, method="lower"))) if positive.size else 0
     end = 10.0**high
     for loss, kept in errors.items():
         options: dict[str, Any] = {"color": COLOURS[loss], "drawstyle": "steps-post"}
@@ -110,8 +110,8 @@ def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[int, np.ndarray]]) -> 
         axes.plot(values, shares, LINES[loss], linewidth=1.6, **options)
         axes.plot([0], shares[:1], MARKERS[loss], color=COLOURS[loss], markersize=5, **ON_AXIS)
         axes.plot([], [], LINES[loss], marker=MARKERS[loss], color=COLOURS[loss], markersize=5, label=name_of(loss))
-    # Linear from 0 to the smallest decade, which has the width of half a decade.
-    axes.set_xscale("symlog", linthresh=10.0**low, linscale=0.5)
+    # Linear from 0 to the smallest decade, a part of the axis that has room for the two numbers.
+    axes.set_xscale("symlog", linthresh=10.0**low, linscale=max(0.5, (high - low) / 12))
     axes.axvline(10.0**low, color="#555555", linewidth=1, linestyle=":", zorder=0)
     ticks = [0.0, *(10.0**power for power in range(low, high + 1, 1 + (high - low) // 8))]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
