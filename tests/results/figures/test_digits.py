@@ -74,6 +74,9 @@ def test_figure_a4_is_of_the_runs_that_were_calibrated(tiny_record, draw, tmp_pa
     (image,) = drawing.figure.axes[0].images
     np.testing.assert_allclose(image.get_array()[4], [25, 0, 0, 0, 75, 0, 0, 0, 0, 0])
     assert "1 seed a loss" in drawing.caption
+    # A quarter of the probability lies four digits off; the rows of digits that are never right are left out.
+    assert drawing.caption.endswith("noisy numbers: CE 75.0% and 1.00.")
+    assert image.get_clim() == (0, 80)
     file.write_text("{}")
     assert draw("figureA4", records, tmp_path) is None
     file.write_text("no json")

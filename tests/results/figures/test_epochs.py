@@ -43,3 +43,21 @@ def test_never_is_an_open_marker_at_the_end(probed, tiny_record, draw) -> None:
     assert (list(first.get_xdata()), first.get_markerfacecolor()) == ([2.25], "#000000")  # type: ignore[arg-type]
     assert (list(second.get_xdata()), second.get_markerfacecolor()) == ([3.0], "none")  # type: ignore[arg-type]
     assert "2 seeds a loss" in drawing.caption
+
+
+def test_the_caption_says_where_nothing_is_shown_and_what_is_not_separated(probed, draw) -> None:
+    def at(step: int):
+        return {"probe_mape/1x1": [[step, 9.0], [40, 8.0]]}
+
+    records = [probed("ce", seed, at(20)) for seed in (1, 2, 3)]
+    records += [probed("ntl_was", seed, at(step)) for seed, step in ((1, 30), (2, 30), (3, 20))]
+    drawing = draw("figure4", records)
+    assert drawing is not None
+    assert "(paper): CE at 0 of 1 pairs, NTL-WAS at 0 of 1 pairs, so nothing is shown there." in drawing.caption
+    # 40 steps are 3 epochs: +0.75, +0.75 and 0.
+    assert "Not separated from CE: NTL-WAS +0.500 [-0.576, +1.576]." in drawing.caption
+    assert "The paper's figure is of GPT-2 Small, this one of a tiny GPT-2." in drawing.caption
+    left, right = drawing.figure.axes
+    words = ["none of the lengths\nwithin the training,\nwhatever the loss", "not reached"]
+    assert [text.get_text() for text in left.texts] == words
+    assert list(right.texts) == []

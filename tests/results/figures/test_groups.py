@@ -8,6 +8,10 @@ from ntl.config.figure import load_figure_spec
 from ntl.results.figures.groups import group_values, pair_grid
 
 
+def pinned(record, **config):
+    return replace(record, config={**record.config, **config})
+
+
 def test_values_of_groups_a_seed(tiny_record) -> None:
     records = {
         1: tiny_record("ce", 1, groups={"test": {"a": {"mape": 1.0}, "b": {"mape": None}}}),
@@ -66,3 +70,25 @@ def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw) -> None:
     assert [outside.get_title("left"), inside.get_title("left")] == ["extrapolation", "interpolation"]
     assert "1 to 2 seeds a loss" in drawing.caption
     assert draw("figureA1", []) is None
+
+
+def test_figure_a1_names_the_models_and_the_best_constant_answer(tiny_record, draw) -> None:
+    groups = {"interpolate": {"numbers__round": {"accuracy": 0.5}}}
+    known = {"interpolate/accuracy": 0.5, "interpolate/accuracy:mode": 0.6, "interpolate/accuracy:mean": 0.1}
+    record = tiny_record("ce", 1, "mathematics", model="t5_tiny", groups=groups, metrics=known)
+    drawing = draw("figureA1", [pinned(record, trainer={"max_steps": 400})])
+    assert drawing is not None
+    assert "answers of a tiny T5 from scratch in place of T5-Base, 1 seed a loss" in drawing.caption
+    assert drawing.caption.endswith("All of interpolation: CE 50.0%, the best constant answer 60.0%.")
+
+
+def test_figure_a2_is_of_the_mixture_of_experts_that_the_paper_cites(tiny_record, draw) -> None:
+    groups = {"interpolate": {"1x1": {"mape": 8.2}}}
+    dense, experts = (
+        pinned(tiny_record("ce", 1, "multiplication", model=model, groups=groups), beside={"expectation": {}})
+        for model in ("granite_tiny", "granite_moe_tiny")
+    )
+    assert draw("figureA2", [dense]) is None
+    drawing = draw("figureA2", [experts])
+    assert drawing is not None
+    assert "a tiny Granite MoE from scratch, which stands in for Granite 3.1 1B (MoE)" in drawing.caption

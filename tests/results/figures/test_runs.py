@@ -8,7 +8,7 @@ import pytest
 from ntl.config import UserError
 from ntl.config.figure import load_figure_spec
 from ntl.results.figures.command import RESULTS
-from ntl.results.figures.runs import Source, panel_plans, runs_by_loss
+from ntl.results.figures.runs import Source, constants, models, panel_plans, runs_by_loss
 
 SPEC = load_figure_spec("tiny_losses")
 NOISY = SPEC.panels[0]
@@ -64,6 +64,20 @@ def test_a_group_s_rows_in_the_panel_s_order() -> None:
     panel = replace(NOISY, table="table5", group="Granite 3.1 1B (MoE)", rows=["NTL-WAS, λ = 0.3", "CE"])
     assert [plan.pins["model"] for plan in panel_plans(SPEC, panel)] == ["granite_moe_tiny"] * 2
     assert [plan.pins["loss"] for plan in panel_plans(SPEC, panel)] == ["ntl_was", "ce"]
+
+
+def test_constant_answers_of_the_table_once_for_the_same_data(tiny_record) -> None:
+    metric = "test/rmse_truth"
+    scored = [{f"{metric}:mean": 16.0, f"{metric}:mode": None}, {f"{metric}:mean": 16.0}, {f"{metric}:mean": 17.0}]
+    found = runs([tiny_record("ce", seed, metrics=metrics) for seed, metrics in enumerate(scored, 1)])
+    assert constants(SPEC, NOISY, found) == {"constant: mean": [16.0, 17.0]}
+    assert constants(SPEC, NOISY, {}) == {}
+
+
+def test_a_stand_in_and_the_model_whose_place_it_takes() -> None:
+    panel = replace(NOISY, table="table5", group="Granite 3.1 1B (MoE)", rows=["CE"])
+    assert models(SPEC, panel) == ("a tiny Granite MoE", "Granite 3.1 1B (MoE)")
+    assert models(SPEC, NOISY) == ("a tiny GPT-2", "a tiny GPT-2")
 
 
 def test_files_are_those_of_the_spec() -> None:

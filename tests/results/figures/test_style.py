@@ -5,7 +5,9 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, panels, seeds_text, style, write
+from ntl.config.figure import FIGURE_FOLDER, figure_names, load_figure_spec
+from ntl.results.figures.runs import panel_plans
+from ntl.results.figures.style import COLOURS, LINES, LOSSES, MARKERS, Drawing, panels, seeds_text, style, write
 
 
 def drawing(value: float = 1.0) -> Drawing:
@@ -45,9 +47,20 @@ def test_the_user_keeps_their_settings() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_every_loss_has_a_colour_and_a_marker_of_its_own() -> None:
-    assert COLOURS.keys() == MARKERS.keys() > LOSSES.keys()
-    assert len(set(COLOURS.values())) == len(set(MARKERS.values())) == len(COLOURS)
+def test_every_loss_has_a_name_and_a_marker_of_its_own() -> None:
+    there = {path.stem for path in (FIGURE_FOLDER.parent / "loss").glob("*.yaml")}
+    assert there == LOSSES.keys() == COLOURS.keys() == MARKERS.keys() == LINES.keys()
+    assert len(set(LOSSES.values())) == len(set(MARKERS.values())) == len(there)
+    # There are fewer colours that the colour-blind tell apart than losses: those that share one differ in the line.
+    assert len({(COLOURS[loss], LINES[loss]) for loss in there}) == len(there)
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_no_figure_shows_two_losses_in_one_colour(name: str) -> None:
+    spec = load_figure_spec(name)
+    for panel in spec.panels:
+        losses = [str(plan.pins["loss"]) for plan in panel_plans(spec, panel)]
+        assert len({COLOURS[loss] for loss in losses}) == len(losses)
 
 
 @pytest.mark.parametrize(("counts", "text"), [([1], "1 seed"), ([4, 4], "4 seeds"), ([6, 4, 5], "4 to 6 seeds")])

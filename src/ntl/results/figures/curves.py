@@ -7,11 +7,10 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source, runs_by_loss
-from ntl.results.figures.style import COLOURS, LOSSES, PAGE, Drawing, finish, panels, seeds_text
+from ntl.results.figures.style import COLOURS, LINES, PAGE, Drawing, finish, name_of, panels, seeds_text
 from ntl.results.record import RunRecord
 
 TICKS = [0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6]
-LINES = {"ce": "-", "ce_digits": "--", "ntl_was": "-", "ntl_crps": "-."}
 
 
 def curve(records: Mapping[int, RunRecord], series: str) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +37,7 @@ def draw_curves(spec: FigureSpec, source: Source) -> Drawing | None:
             if not steps.size:
                 continue
             counts.append(len(values))
-            name = LOSSES[loss].replace("\n", " ")
+            name = name_of(loss)
             each.fill_between(
                 steps, values.min(axis=0), values.max(axis=0), color=COLOURS[loss], alpha=0.2, linewidth=0
             )

@@ -1,6 +1,7 @@
 """Figure A4, and how often each digit stands first and last in the answers and in what the models answer."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,19 @@ from matplotlib.axes import Axes
 from ntl.config import UserError
 from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source, runs_by_loss
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, PAGE, RASTER, Drawing, finish, panels, seeds_text
+from ntl.results.figures.style import (
+    COLOURS,
+    LOSSES,
+    MARKERS,
+    ON_AXIS,
+    PAGE,
+    RASTER,
+    Drawing,
+    finish,
+    name_of,
+    panels,
+    seeds_text,
+)
 from ntl.results.record import RunRecord
 
 PLACES = {"leading": "first digit", "last": "last digit"}
@@ -56,9 +69,7 @@ def _points(axes: Axes, offset: float, loss: str, found: np.ndarray) -> None:
     mean, low, high = 100 * found.mean(axis=0), 100 * found.min(axis=0), 100 * found.max(axis=0)
     at = np.arange(10) + offset
     axes.vlines(at, low, high, color=COLOURS[loss], linewidth=1)
-    name = LOSSES[loss].replace("\n", " ")
-    marks = {"color": COLOURS[loss], "markersize": 3, "linestyle": "none", "clip_on": False}  # 0 lies on the axis
-    axes.plot(at, mean, MARKERS[loss], label=name, **marks)
+    axes.plot(at, mean, MARKERS[loss], label=name_of(loss), color=COLOURS[loss], markersize=3, **ON_AXIS)
 
 
 def mean_probabilities(found: Mapping[str, Any], runs: Sequence[str], split: str) -> np.ndarray | None:
@@ -83,11 +94,13 @@ def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
         return None
     titles = list(dict.fromkeys(title for title, _, _ in grid))
     losses = list(dict.fromkeys(loss for _, loss, _ in grid))
-    figure, axes = panels(PAGE, 0.5 + 1.7 * len(titles), len(losses), len(titles), sharex=True, sharey=True)
+    figure, axes = panels(PAGE, 0.5 + 1.3 * len(titles), len(losses), len(titles), sharex=True, sharey=True)
+    # The colours end at the next ten percent.
+    options = {"vmin": 0, "vmax": 10 * math.ceil(10 * max(np.nanmax(mean) for _, _, mean in grid)), **RASTER}
     for title, loss, mean in grid:
         row, column = titles.index(title), losses.index(loss)
         each = axes[row * len(losses) + column]
-        each.imshow(100 * mean, vmin=0, vmax=100, **RASTER)
+        each.imshow(100 * mean, **options)
         each.set_xticks(range(0, 10, 3))
         each.set_yticks(range(0, 10, 3))
         if row == 0:
@@ -95,10 +108,19 @@ def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
         if column == 0:
             each.set_ylabel(f"{title}\nright digit")
     for each in axes[-len(losses) :]:
-        each.set_xlabel("digit")
+        each.set_xlabel("predicted digit")
     first = next(image for each in axes for image in each.images)
     figure.colorbar(first, ax=axes, label="mean probability (%)", shrink=0.8)
-    return finish(spec, figure, seeds=seeds_text(counts))
+    told = [f"{title}: {'; '.join(_mass(loss, mean) for t, loss, mean in grid if t == title)}" for title in titles]
+    return finish(spec, figure, seeds=seeds_text(counts), findings=". ".join([*told, ""]).strip())
+
+
+def _mass(loss: str, mean: np.ndarray) -> str:
+    """Over the right digits that are known: the mean probability of the right one, and the distance from it."""
+    rows = [row for row in range(10) if not np.isnan(mean[row]).any()]
+    on = np.mean([mean[row, row] for row in rows])
+    away = np.mean([mean[row] @ np.abs(np.arange(10) - row) for row in rows])
+    return f"{name_of(loss)} {on:.1%} and {away:.2f}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 
-from ntl.config.figure import FigureSpec
-from ntl.results.figures.runs import Source, runs_by_loss
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, PAGE, Drawing, finish, panels, seeds_text
+from ntl.config.figure import FigureSpec, PanelSpec
+from ntl.config.table import Better, ColumnSpec
+from ntl.results.figures.runs import ByLoss, Source, models, runs_by_loss
+from ntl.results.figures.seeds import CONTROL, gaps
+from ntl.results.figures.style import COLOURS, MARKERS, ON_AXIS, PAGE, Drawing, finish, name_of, panels, seeds_text
 from ntl.results.record import PROBE, RunRecord
 
 
@@ -27,43 +30,79 @@ def _groups(records: list[RunRecord]) -> list[str]:
 
 
 def draw_epochs(spec: FigureSpec, source: Source) -> Drawing | None:
-    """None where no run was probed. A median over seeds; an open marker at the right end where that is never."""
+    """None where no run was probed. A median over seeds; an open marker at the right end where that is never.
+
+    The ``findings`` of the caption say how many groups each loss reaches, and the differences over seeds.
+    """
     by_panel = [runs_by_loss(spec, panel, source) for panel in spec.panels]
     probed = [record for runs in by_panel for have in runs.values() for record in have.values() if _groups([record])]
     if not probed:
         return None
     groups, end = _groups(probed), max(map(_epochs, probed))
-    figure, axes = panels(PAGE, 1.0 + 0.22 * len(groups), len(spec.panels), sharey=True)
-    counts = []
+    figure, axes = panels(PAGE, 1.1 + 0.3 * len(groups), len(spec.panels), sharey=True)
+    counts, findings = [], []
     for each, panel, runs in zip(axes, spec.panels, by_panel, strict=True):
+        reached = {}
         for at, (loss, have) in enumerate(runs.items()):
-            offset = 0.16 * (at - (len(runs) - 1) / 2)
-            colour, name = COLOURS[loss], LOSSES[loss].replace("\n", " ")
-            for place, group in enumerate(groups):
-                found = [epochs_until(record, group, panel.threshold) for record in have.values()]
-                values = [value for value in found if value is not None]
-                if not values:
-                    continue
-                counts.append(len(values))
-                # Of two seeds the later one: half of a number and never is neither.
-                middle = statistics.median_high(values)
-                fill = colour if math.isfinite(middle) else "none"
-                each.plot(
-                    min(middle, end),
-                    place + offset,
-                    MARKERS[loss],
-                    color=colour,
-                    markerfacecolor=fill,
-                    markersize=4,
-                    clip_on=False,
-                )
-            each.plot([], [], MARKERS[loss], color=colour, markersize=4, label=name)
+            offset = 0.24 * (at - (len(runs) - 1) / 2)
+            places = _middles(list(have.values()), groups, panel.threshold)
+            counts.append(sum(bool(_groups([record])) for record in have.values()))
+            reached[loss] = sum(map(math.isfinite, places.values()))
+            for group, middle in places.items():
+                fill = COLOURS[loss] if math.isfinite(middle) else "none"
+                marks = {"color": COLOURS[loss], "markerfacecolor": fill, "markersize": 4, **ON_AXIS}
+                each.plot(min(middle, end), groups.index(group) + offset, MARKERS[loss], **marks)
+            each.plot([], [], MARKERS[loss], color=COLOURS[loss], markersize=4, label=name_of(loss))
+        if not any(reached.values()):
+            words = "none of the lengths\nwithin the training,\nwhatever the loss"
+            each.text(
+                end / 2,
+                (len(groups) - 1) / 2,
+                words,
+                ha="center",
+                va="center",
+                color="#555555",
+                backgroundcolor="white",
+            )
+        if min(reached.values(), default=0) < len(groups):
+            each.text(end, -0.62, "not reached", ha="right", va="center", color="#555555")
         each.set_yticks(range(len(groups)), [group.replace("x", " × ") for group in groups])
-        each.set_ylim(len(groups) - 0.5, -0.5)
+        each.set_ylim(len(groups) - 0.5, -0.95)
         each.set_xlim(0, end)
         each.set_title(panel.title)
         each.set_xlabel(panel.axis)
         each.grid(axis="x")
+        findings.append(_finding(panel, runs, groups, reached))
     axes[0].set_ylabel("digits of the two factors")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return finish(spec, figure, seeds=seeds_text(counts))
+    ran, stood = models(spec, spec.panels[0])
+    return finish(spec, figure, seeds=seeds_text(counts), findings=" ".join(findings), model=ran, place=stood)
+
+
+def _middles(records: Sequence[RunRecord], groups: Sequence[str], threshold: float) -> dict[str, float]:
+    """Group -> the median over seeds, of two the later one: half of a number and never is neither."""
+    found = {group: [epochs_until(record, group, threshold) for record in records] for group in groups}
+    known = {group: [value for value in values if value is not None] for group, values in found.items()}
+    return {group: statistics.median_high(values) for group, values in known.items() if values}
+
+
+def _finding(panel: PanelSpec, runs: ByLoss, groups: Sequence[str], reached: Mapping[str, int]) -> str:
+    count = len(groups)
+    told = ", ".join(f"{name_of(loss)} at {of} of {count} pairs" for loss, of in reached.items())
+    if not any(reached.values()):
+        return f"{panel.title}: {told}, so nothing is shown there."
+    column = ColumnSpec(metric="epochs", header="epochs", better=Better.lower, format=".3f")
+    means = {loss: _means(have, groups, panel.threshold) for loss, have in runs.items()}
+    compared = [gaps(means, base, column).sentence() for base in (next(iter(means)), CONTROL)]
+    lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
+    return f"{panel.title}: {told}. {' '.join([lead, *filter(None, compared)])}"
+
+
+def _means(records: Mapping[int, RunRecord], groups: Sequence[str], threshold: float) -> dict[int, float]:
+    found = {}
+    for seed, record in records.items():
+        values = [epochs_until(record, group, threshold) for group in groups]
+        known = [min(value, _epochs(record)) for value in values if value is not None]
+        if len(known) == len(groups):
+            found[seed] = statistics.fmean(known)
+    return found

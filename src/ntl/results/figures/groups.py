@@ -3,15 +3,27 @@
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from ntl.config.figure import FigureSpec
-from ntl.results.figures.runs import ByLoss, Source, runs_by_loss
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, PAGE, RASTER, Drawing, finish, panels, seeds_text
+from ntl.config.figure import FigureSpec, PanelSpec
+from ntl.results.figures.runs import ByLoss, Source, constants, models, runs_by_loss
+from ntl.results.figures.style import (
+    COLOURS,
+    LOSSES,
+    MARKERS,
+    PAGE,
+    RASTER,
+    Drawing,
+    finish,
+    name_of,
+    panels,
+    seeds_text,
+)
 from ntl.results.record import RunRecord
 
 SPLITS = ("interpolate", "extrapolate")
@@ -43,16 +55,18 @@ def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
     if not drawn:
         return None
     ratios = [len(names) for _, _, names in drawn]
-    figure, axes = panels(PAGE, 1.0 + 0.19 * sum(ratios), 1, len(drawn), sharex=True, height_ratios=ratios)
+    figure, axes = panels(PAGE, 1.0 + 0.25 * sum(ratios), 1, len(drawn), sharex=True, height_ratios=ratios)
     for each, (panel, runs, names) in zip(axes, drawn, strict=True):
         for at, (loss, have) in enumerate(runs.items()):
             values = group_values(have, panel.split, panel.metric)
-            offset = 0.26 * (at - (len(runs) - 1) / 2)  # equal values lie beside one another
+            offset = 0.27 * (at - (len(runs) - 1) / 2)  # equal values lie beside one another
             places = [place + offset for place, name in enumerate(names) if name in values]
             found = [100 * np.array(values[name]) for name in names if name in values]
             each.hlines(places, [v.min() for v in found], [v.max() for v in found], color=COLOURS[loss], linewidth=1)
-            label = f"{_name(loss)} ({seeds_text([len(have)])})"
-            each.plot([v.mean() for v in found], places, MARKERS[loss], color=COLOURS[loss], markersize=4, label=label)
+            label = f"{name_of(loss)} ({seeds_text([len(have)])})"
+            each.plot(
+                [v.mean() for v in found], places, MARKERS[loss], color=COLOURS[loss], markersize=3.5, label=label
+            )
         each.set_yticks(range(len(names)), [name.replace("__", ": ").replace("_", " ") for name in names])
         each.set_ylim(len(names) - 0.5, -0.5)
         each.set_title(panel.title, loc="left")
@@ -60,8 +74,32 @@ def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
     # Shared by the panels, and it ends their scaling to what is drawn: after the last of them.
     axes[0].set_xlim(left=-1)
     axes[-1].set_xlabel(drawn[-1][0].axis)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return finish(spec, figure, seeds=seeds_text([len(have) for _, runs, _ in drawn for have in runs.values()]))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return finish(
+        spec,
+        figure,
+        seeds=seeds_text([len(have) for _, runs, _ in drawn for have in runs.values()]),
+        findings=" ".join(_overall(spec, panel, runs) for panel, runs, _ in drawn),
+        **_models(spec),
+    )
+
+
+def _overall(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> str:
+    """What each loss has over all modules, and the best constant answer."""
+    whole = replace(panel, metric=f"{panel.split}/{panel.metric}")
+    scores = {
+        name_of(loss): [score for run in have.values() if (score := run.metrics.get(whole.metric)) is not None]
+        for loss, have in runs.items()
+    }
+    told = [f"{name} {np.mean(found):.1%}" for name, found in scores.items() if found]
+    best = max((np.mean(found) for found in constants(spec, whole, runs).values()), default=None)
+    told += [] if best is None else [f"the best constant answer {best:.1%}"]
+    return f"All of {panel.title}: {', '.join(told)}." if told else ""
+
+
+def _models(spec: FigureSpec) -> dict[str, str]:
+    ran, stood = models(spec, spec.panels[0])
+    return {"model": ran, "place": stood}
 
 
 def pair_grid(records: Mapping[int, RunRecord], metric: str) -> np.ndarray:
@@ -105,7 +143,7 @@ def draw_pairs(spec: FigureSpec, source: Source) -> Drawing | None:
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both", label=panel.axis)  # pyright: ignore[reportArgumentType]
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
     bar.minorticks_off()
-    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]))
+    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]), **_models(spec))
 
 
 def _inside(records: Mapping[int, RunRecord]) -> list[str]:
@@ -118,7 +156,3 @@ def _cells(axes: Axes, grid: np.ndarray, norm: LogNorm) -> None:
             # viridis reversed: dark where the value is large.
             colour = "#FFFFFF" if norm(value) > 0.5 else "#000000"
             axes.text(column, row, f"{value:.0f}" if value < 1000 else ">999", ha="center", va="center", color=colour)
-
-
-def _name(loss: str) -> str:
-    return LOSSES[loss].replace("\n", " ")

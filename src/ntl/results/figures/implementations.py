@@ -2,7 +2,7 @@
 
 from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source
-from ntl.results.figures.style import PAGE, Drawing, finish, panels
+from ntl.results.figures.style import ON_AXIS, PAGE, Drawing, finish, panels
 from ntl.results.figures.tables import read_rows
 
 SHARE = 0.8
@@ -44,8 +44,7 @@ def draw_implementations(spec: FigureSpec, source: Source) -> Drawing:
                 each.hlines(places, low, high, color=COLOURS[k], linewidth=1.5)
             else:
                 values = [float(r["peak_mib"]) / float(r["logits_mib"]) for r in here]
-            marks = {"color": COLOURS[k], "markersize": 4, "linestyle": "none", "clip_on": False}  # 0 lies on the axis
-            each.plot(values, places, MARKERS[k], label=shape, **marks)
+            each.plot(values, places, MARKERS[k], label=shape, color=COLOURS[k], markersize=4, **ON_AXIS)
         if what == "ratio":
             each.axvline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
         each.set(title=dtype, xlabel=axis, xlim=(0, None), ylim=(len(order) - 0.5, -0.5))

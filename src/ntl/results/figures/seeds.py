@@ -1,12 +1,20 @@
-"""The README's figure: one dot a run, the same seeds joined, so that a paired difference can be seen."""
+"""The README's figure: one dot a run, the same seeds joined, and beside each loss its difference from the first one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import fill
 
 from matplotlib.axes import Axes
 
 from ntl.config.figure import FigureSpec, PanelSpec
-from ntl.results.figures.runs import Source, runs_by_loss
-from ntl.results.figures.style import COLOURS, LOSSES, Drawing, finish, panels, seeds_text
+from ntl.config.table import ColumnSpec
+from ntl.results.figures.runs import Source, models, panel_column, runs_by_loss
+from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels, seeds_text
+from ntl.results.statistics import Paired, paired, sign_flip_p
+from ntl.results.text import interval_text
+
+CONTROL = "ce_digits"
+HELD = "#767676"  # of an interval that holds 0: as pale as text may be on white
 
 
 def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, dict[int, float]]:
@@ -19,30 +27,91 @@ def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[s
     return {loss: by_seed for loss, by_seed in values.items() if by_seed}
 
 
+@dataclass(frozen=True)
+class Gaps:
+    """Differences of the losses of a panel from ``base``, paired by seed, and in what they are."""
+
+    base: str
+    column: ColumnSpec
+    by_loss: Mapping[str, Paired]
+
+    def text(self, loss: str) -> str:
+        """``-0.196 [-0.387, -0.005]``; the values themselves for one or two seeds."""
+        return interval_text(self.by_loss[loss].differences, self.column)
+
+    def separated(self, sign: int) -> list[str]:
+        """The losses whose interval excludes 0 on the good side (1) or the bad one (-1), or on neither (0)."""
+        return [loss for loss, each in self.by_loss.items() if self._side(each) == sign]
+
+    def _side(self, each: Paired) -> int:
+        good = (each.differences.mean or 0.0) * self.column.better.value > 0
+        return (1 if good else -1) if each.excludes_zero else 0
+
+    def sentence(self) -> str:
+        """All of them in words: better, worse, not separated."""
+        words = {1: "by the interval better than {}", -1: "by the interval worse than {}", 0: "not separated from {}"}
+        parts = []
+        for sign, lead in words.items():
+            if losses := self.separated(sign):
+                told = "; ".join(f"{name_of(loss)} {self.text(loss)}{self._p(loss) if sign else ''}" for loss in losses)
+                parts.append(f"{lead.format(name_of(self.base))}: {told}")
+        return f"{'. '.join(part[0].upper() + part[1:] for part in parts)}." if parts else ""
+
+    def _p(self, loss: str) -> str:
+        return f" (exact p = {sign_flip_p(self.by_loss[loss].differences.values):.3g})"
+
+
+def gaps(values: Mapping[str, Mapping[int, float]], base: str, column: ColumnSpec) -> Gaps:
+    """Every loss behind ``base`` minus it, over the seeds of both; none where ``base`` has no run."""
+    behind = list(values)[list(values).index(base) + 1 :] if base in values else []
+    found = {loss: difference for loss in behind if (difference := paired(values[base], values[loss])) is not None}
+    return Gaps(base, column, found)
+
+
 def draw_seeds(spec: FigureSpec, source: Source) -> Drawing | None:
     """None where a panel has no run."""
     by_panel = [values_by_seed(spec, panel, source) for panel in spec.panels]
     if not all(by_panel):
         return None
-    figure, axes = panels(8.0, 3.2, len(spec.panels))
+    shown = list(dict.fromkeys(loss for values in by_panel for loss in values))
+    figure, axes = panels(8.6, 1.2 + 0.42 * len(shown), len(spec.panels), sharey=True)
+    findings = []
     for each, panel, values in zip(axes, spec.panels, by_panel, strict=True):
-        _draw(each, panel, values)
-    left, right = (seeds_text([len(seeds) for seeds in values.values()]) for values in by_panel)
-    return finish(spec, figure, left=left, right=right)
+        column, count = panel_column(spec, panel), seeds_text([len(seeds) for seeds in values.values()])
+        first, control = (gaps(values, base, column) for base in (shown[0], CONTROL))
+        _draw(each, values, shown, first)
+        each.set_title(f"{panel.title}, {count}", loc="left")
+        each.set_xlabel("\n".join([panel.axis, *_note(control)]), loc="left")
+        findings.append(f"{panel.title}, {column.header} ({count}): {first.sentence()} {control.sentence()}".strip())
+    axes[0].set_yticks(range(len(shown)), [LOSSES[loss] for loss in shown])
+    axes[0].set_ylim(len(shown) - 0.4, -0.75)
+    return finish(spec, figure, findings=" ".join(findings), model=models(spec, spec.panels[0])[0])
 
 
-def _draw(axes: Axes, panel: PanelSpec, values: Mapping[str, Mapping[int, float]]) -> None:
-    shown = list(values)
+def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence[str], first: Gaps) -> None:
     for seed in sorted(set().union(*values.values())):
-        at = [place for place, loss in enumerate(shown) if seed in values[loss]]
-        axes.plot(at, [values[shown[place]][seed] for place in at], color="#BBBBBB", linewidth=0.8, zorder=1)
+        at = [place for place, loss in enumerate(shown) if seed in values.get(loss, {})]
+        axes.plot([values[shown[place]][seed] for place in at], at, color="#BBBBBB", linewidth=0.8, zorder=1)
+    beside = {"transform": axes.get_yaxis_transform(), "va": "center"}
+    axes.text(1.03, -0.6, f"minus {name_of(first.base)} [95 % interval]", color="#000000", **beside)
     for place, loss in enumerate(shown):
+        if loss not in values:
+            continue
         seeds = list(values[loss].values())
-        axes.scatter([place] * len(seeds), seeds, s=22, color=COLOURS[loss], zorder=2)
+        axes.scatter(seeds, [place] * len(seeds), s=24, color=COLOURS[loss], marker=MARKERS[loss], zorder=2)
         mean = sum(seeds) / len(seeds)
-        axes.hlines(mean, place - 0.25, place + 0.25, color=COLOURS[loss], linewidth=2.5, zorder=3)
-    axes.set_xticks(range(len(shown)), [LOSSES[loss] for loss in shown])
-    axes.set_xlim(-0.5, len(shown) - 0.5)
-    axes.set_ylabel(panel.axis)
-    axes.set_title(panel.title)
-    axes.grid(axis="y")
+        axes.vlines(mean, place - 0.28, place + 0.28, color=COLOURS[loss], linewidth=2.5, zorder=3)
+        if loss in first.by_loss:
+            colour = HELD if loss in first.separated(0) else "#000000"
+            axes.text(1.03, place, first.text(loss), color=colour, **beside)
+    axes.margins(x=0.08)
+    axes.grid(axis="x")
+
+
+def _note(control: Gaps) -> list[str]:
+    """What no interval tells from the control, in lines that fit below a panel."""
+    losses = control.separated(0)
+    if not losses:
+        return []
+    names = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in losses)  # no line ends within a name
+    return fill(f"not separated from the control: {names}", 60, break_on_hyphens=False).splitlines()

@@ -14,9 +14,23 @@ from ntl.config.figure import FigureSpec
 
 COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
 # Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
-LOSSES = {"ce": "CE", "ce_digits": "CE + digit CE\n(control)", "ntl_was": "NTL-WAS", "ntl_crps": "NTL-CRPS"}
-COLOURS = {"ce": "#000000", "ce_digits": "#56B4E9", "ntl_was": "#D55E00", "ntl_crps": "#009E73", "ntl_mse": "#0072B2"}
-MARKERS = {"ce": "o", "ce_digits": "s", "ntl_was": "D", "ntl_crps": "^", "ntl_mse": "v"}
+LOOKS = {  # loss -> name, colour, marker, line
+    "ce": ("CE", "#000000", "o", "-"),
+    "ce_digits": ("CE + digit CE\n(control)", "#56B4E9", "s", "--"),
+    "ntl_was": ("NTL-WAS", "#D55E00", "D", "-"),
+    "ntl_crps": ("NTL-CRPS", "#009E73", "^", "-."),
+    "ntl_number_level": ("NTL,\nnumber level", "#CC79A7", "P", ":"),
+    "ntl_mse": ("NTL-MSE", "#0072B2", "v", "--"),
+    "ntl_mae": ("NTL-MAE", "#E69F00", "<", "-."),
+    "ntl_huber": ("NTL-Huber", "#999999", ">", ":"),
+    "ntl_was_cdf": ("NTL-WAS-CDF", "#D55E00", "d", ":"),
+    "ntl_was_squashed": ("NTL-WAS,\nsquashed", "#E69F00", "h", "--"),
+    "ntl_was_vocab": ("NTL-WAS,\nall tokens", "#999999", "8", "--"),
+    "gce": ("GCE", "#0072B2", "X", "-"),
+    "gce_ntl_was": ("GCE +\nNTL-WAS-CDF", "#009E73", "p", "--"),
+    "mse": ("MSE", "#E69F00", "*", "-"),
+}
+LOSSES, COLOURS, MARKERS, LINES = ({loss: look[k] for loss, look in LOOKS.items()} for k in range(4))
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",  # DejaVu Sans, which matplotlib brings: the same letters on every machine
@@ -37,6 +51,8 @@ _SETTINGS: dict[Any, Any] = {
     "pdf.fonttype": 42,  # publishers refuse matplotlib's default, Type 3
     "pdf.compression": 0,  # compressed bytes differ between versions of zlib
 }
+# A marker at the end of an axis is drawn whole, above it.
+ON_AXIS: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 4}
 # For imshow: first row below, and cells as they are; resampled ones would be megabytes of a PDF.
 RASTER: dict[str, Any] = {"origin": "lower", "interpolation": "none", "cmap": "viridis_r"}
 
@@ -86,6 +102,11 @@ def write(drawing: Drawing, folder: Path) -> list[Path]:
     for path in paths:
         drawing.figure.savefig(path, metadata=_METADATA[path.suffix[1:]])
     return paths
+
+
+def name_of(loss: str) -> str:
+    """What a loss is called in a line of text."""
+    return LOSSES[loss].replace("\n", " ")
 
 
 def seeds_text(counts: list[int]) -> str:

@@ -1,0 +1,180 @@
+"""How large the errors are, beside how many answers are exact and how much of the variance they explain."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from ntl.config.figure import FigureSpec, PanelSpec
+from ntl.results.figures.runs import ByLoss, Source, constants, models, runs_by_loss
+from ntl.results.figures.style import (
+    COLOURS,
+    LINES,
+    LOSSES,
+    MARKERS,
+    ON_AXIS,
+    Drawing,
+    finish,
+    name_of,
+    panels,
+    seeds_text,
+)
+from ntl.results.packing import unpack_errors
+from ntl.results.record import RunRecord
+
+SMALLEST = 0.01  # the share of the errors that are not 0 which may stand on the linear part of the axis
+LEFT, LOWEST = -0.03, -0.2  # left end of the axis of scores, without and with negative ones; lower ones are written
+
+
+def distribution(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct errors, ascending, and the share of all answers whose error is at most that.
+
+    An answer that is no number (NaN) is one of all answers, and beyond every error.
+    """
+    values, counts = np.unique(errors[~np.isnan(errors)], return_counts=True)
+    return values, np.cumsum(counts) / errors.size
+
+
+def kept_errors(records: Mapping[int, RunRecord], split: str) -> dict[int, np.ndarray]:
+    """Seed -> the errors (N,) that its record keeps of a split, where it keeps any."""
+    found = {seed: unpack_errors(run.errors[split]) for seed, run in records.items() if split in run.errors}
+    return {seed: errors for seed, errors in found.items() if errors.size}
+
+
+def draw_closeness(spec: FigureSpec, source: Source) -> Drawing | None:
+    """The first panel is of the errors, by its ``split``, the others of a metric each. None where no run kept errors.
+
+    The ``findings`` of the caption have the range over seeds of each metric, and the median of the pooled errors.
+    """
+    first, *others = spec.panels
+    runs = runs_by_loss(spec, first, source)
+    errors = {loss: kept for loss, have in runs.items() if (kept := kept_errors(have, first.split))}
+    if not errors:
+        return None
+    scores = [_scores(spec, panel, source) for panel in others]
+    labels = list(dict.fromkeys(label for each in scores for label in each))
+    ratios = [1.7, *(1.0 for _ in others)]
+    figure, axes = panels(9.0, 1.5 + 0.32 * len(labels), len(spec.panels), width_ratios=ratios)
+    _draw_errors(axes[0], errors)
+    axes[0].set_title(first.title, loc="left")
+    axes[0].set_xlabel(first.axis)
+    axes[0].set_ylabel("share of the answers (%)")
+    for each, panel, found in zip(axes[1:], others, scores, strict=True):
+        _draw_scores(each, found, labels)
+        each.set_title(panel.title, loc="left")
+        each.set_xlabel(panel.axis)
+        if each is not axes[1]:
+            each.set_yticklabels([])
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    pooled = {loss: np.concatenate(list(kept.values())) for loss, kept in errors.items()}
+    middle = [_middle(each, panel) for each, panel in zip(scores, others, strict=True)]
+    told = []
+    for label in labels:
+        parts = [_range(each[label], panel) for each, panel in zip(scores, others, strict=True) if label in each]
+        told.append(f"{_named(label)}: {', '.join([*parts, *_median(pooled.get(label))])}")
+    ran, _ = models(spec, first)
+    return finish(
+        spec,
+        figure,
+        seeds=seeds_text([len(kept) for kept in errors.values()]),
+        model=ran,
+        sample=_sample(runs, first.split, errors),
+        findings=f"The median over all runs: {', '.join(middle)}. {'; '.join(told)}.",
+    )
+
+
+def _scores(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, list[float]]:
+    """Loss -> one score a seed, then the table's constant answers by their label."""
+    runs = runs_by_loss(spec, panel, source)
+    found = {
+        loss: [score for run in have.values() if (score := run.metrics.get(panel.metric)) is not None]
+        for loss, have in runs.items()
+    }
+    return {label: scores for label, scores in {**found, **constants(spec, panel, runs)}.items() if scores}
+
+
+def _draw_errors(axes: Axes, errors: Mapping[str, Mapping[int, np.ndarray]]) -> None:
+    every = np.concatenate([one for kept in errors.values() for one in kept.values()])
+    positive = every[np.isfinite(every) & (every > 0)]
+    high = math.ceil(math.log10(positive.max())) if positive.size else 1
+    low = math.floor(math.log10(np.quantile(positive, SMALLEST, method="lower"))) if positive.size else 0
+    end = 10.0**high
+    for loss, kept in errors.items():
+        options: dict[str, Any] = {"color": COLOURS[loss], "drawstyle": "steps-post"}
+        for one in kept.values():
+            axes.plot(*_until(end, *distribution(one)), "-", linewidth=0.5, alpha=0.35, **options)
+        values, shares = _until(end, *distribution(np.concatenate(list(kept.values()))))
+        axes.plot(values, shares, LINES[loss], linewidth=1.6, **options)
+        axes.plot([0], shares[:1], MARKERS[loss], color=COLOURS[loss], markersize=5, **ON_AXIS)
+        axes.plot([], [], LINES[loss], marker=MARKERS[loss], color=COLOURS[loss], markersize=5, label=name_of(loss))
+    # Linear from 0 to the smallest decade, a part of the axis that has room for the two numbers.
+    axes.set_xscale("symlog", linthresh=10.0**low, linscale=max(0.5, (high - low) / 12))
+    axes.axvline(10.0**low, color="#555555", linewidth=1, linestyle=":", zorder=0)
+    ticks = [0.0, *(10.0**power for power in range(low, high + 1, 1 + (high - low) // 8))]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(0, end)
+    axes.set_ylim(0, 100)
+    axes.grid(axis="both")
+
+
+def _until(end: float, values: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The steps in percent from 0, where the share of exact answers stands even if there are none, to the end."""
+    if not values.size or values[0] > 0:
+        values, shares = np.append(0.0, values), np.append(0.0, shares)
+    inside = values <= end
+    return np.append(values[inside], end), 100 * np.append(shares[inside], shares[inside][-1])
+
+
+def _tick(value: float) -> str:
+    return f"{value:,g}" if value == 0 or 1e-3 <= value < 1e5 else f"$10^{{{round(math.log10(value))}}}$"
+
+
+def _draw_scores(axes: Axes, scores: Mapping[str, Sequence[float]], labels: Sequence[str]) -> None:
+    left = LOWEST if any(score < 0 for found in scores.values() for score in found) else LEFT
+    for place, label in enumerate(labels):
+        found = np.array(scores.get(label, []))
+        colour, marker, size = (COLOURS[label], MARKERS[label], 5) if label in LOSSES else ("#555555", "|", 11)
+        shown = found[found >= left]
+        if len(shown):  # nothing, unclipped, lies at the corner of the page
+            axes.plot(shown, [place] * len(shown), marker, color=colour, markersize=size, alpha=0.8, **ON_AXIS)
+        for score in found[found < left]:
+            axes.plot([left], [place], marker=4, color=colour, markersize=6, **ON_AXIS)  # a caret to the left
+            axes.text(left + 0.05, place, f"{score:.3g}", color=colour, va="center")
+    axes.set_yticks(range(len(labels)), [LOSSES.get(label, label) for label in labels])
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_xlim(left, 1.03)
+    axes.grid(axis="both")
+
+
+def _named(label: str) -> str:
+    return name_of(label) if label in LOSSES else label
+
+
+def _middle(scores: Mapping[str, Sequence[float]], panel: PanelSpec) -> str:
+    every = [score for label, found in scores.items() if label in LOSSES for score in found]
+    return f"{panel.title} {np.median(every):.3f}"
+
+
+def _range(scores: Sequence[float], panel: PanelSpec) -> str:
+    low, high = (f"{end:.3f}" for end in (min(scores), max(scores)))
+    return f"{panel.title} {low if low == high else f'{low} to {high}'}"
+
+
+def _median(errors: np.ndarray | None) -> list[str]:
+    # Of all answers: one that is no number is beyond every error.
+    return [] if errors is None else [f"median error {np.median(np.where(np.isnan(errors), np.inf, errors)):.3g}"]
+
+
+def _sample(runs: ByLoss, split: str, errors: Mapping[str, Mapping[int, np.ndarray]]) -> str:
+    counts = {int(runs[loss][seed].metrics.get(f"{split}/count") or 0) for loss in errors for seed in errors[loss]}
+    kept = {one.size for each in errors.values() for one in each.values()}
+    lost = sum(int(np.isnan(one).sum()) for each in errors.values() for one in each.values())
+    total = sum(one.size for each in errors.values() for one in each.values())
+    many = " to ".join(f"{size:,}" for size in sorted({min(kept), max(kept)}))
+    whole = " to ".join(f"{size:,}" for size in sorted({min(counts), max(counts)}))
+    return f"{many} of a run's {whole} test answers; {lost} of all {total:,} are no number"
