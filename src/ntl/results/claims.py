@@ -149,8 +149,20 @@ class Claim:
         if self.verdict is Verdict.untested:
             reasons = Counter(each.reason or "for the claim" for each in ran)
             return ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common()) or "no run"
-        alike = [each for each in ran if each.side is (self.verdict is Verdict.confirmed)]
+        alike = self._deciding
         return f"{alike[0].text} ({len(alike)} of {len(ran)})"
+
+    @property
+    def _deciding(self) -> list[Comparison]:
+        if self.verdict is Verdict.untested:
+            return []
+        return [each for each in self.comparisons if each.ran and each.side is (self.verdict is Verdict.confirmed)]
+
+    @property
+    def sentence(self) -> str:
+        """The claim, what decides it, and ``why``."""
+        name = "".join(f"{each.name}: " for each in self._deciding[:1])
+        return f"{self.spec.text} {_cap(f'{name}{self.why}')}."
 
 
 def _side(low: float, high: float, bound: float) -> bool | None:
@@ -252,7 +264,7 @@ def short_list(claims: Sequence[Claim], page: str) -> str:
     lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
     for whose, members in _by_owner(claims).items():
         lines += [f"{whose.value}:", ""]
-        lines += [f"- **{each.verdict.value}**: {escape(each.spec.text)} {escape(_cap(each.why))}." for each in members]
+        lines += [f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members]
         lines.append("")
     return "\n".join(lines).strip()
 
