@@ -67,8 +67,8 @@ reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCAL
 costs: install ## write what every table costs into README.md, from the published records
 	@$(RUN_PY) scripts/reproduce.py --ledger
 
-tables: install ## rebuild results/tables and README's findings from the published records
-	@$(RUN_PY) scripts/make_tables.py --records results/runs --readme README.md
+tables: install ## rebuild results/tables, results/claims.md and the results in the texts from the published records
+	@$(RUN_PY) scripts/make_tables.py --records results/runs --readme README.md results/LOG.md docs/*.md
 
 figures: install ## rebuild results/figures from the published records
 	@$(RUN_PY) scripts/make_figures.py

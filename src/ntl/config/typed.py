@@ -20,6 +20,11 @@ def read_typed(schema: Any, path: Path) -> Any:
     return _typed(schema, read_yaml(path), f"{path}: ")
 
 
+def read_typed_text(schema: Any, text: str, where: str) -> Any:
+    """As ``read_typed`` of a text that stands at ``where``, which the UserError names."""
+    return _typed(schema, _read(text, where), f"{where}: ")
+
+
 def read_yaml(path: Path) -> Any:
     """What stands in a file that may be somebody else's (``check_plain``), as lists, mappings and values.
 
@@ -27,12 +32,19 @@ def read_yaml(path: Path) -> Any:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        check_plain(text, str(path))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+    return _read(text, str(path))
+
+
+def _read(text: str, where: str) -> Any:
+    try:
+        check_plain(text, where)
         return OmegaConf.to_container(OmegaConf.create(text))
     except RecursionError as error:
-        raise UserError(f"{path}: lists or mappings are nested too deeply to be read; write it flatter") from error
-    except (YAMLError, OSError, ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+        raise UserError(f"{where}: lists or mappings are nested too deeply to be read; write it flatter") from error
+    except (YAMLError, ValueError, OmegaConfBaseException) as error:
+        raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
 
 
 def _typed(schema: Any, raw: Any, where: str) -> Any:

@@ -32,7 +32,7 @@ CORE_SCALE, CORE_FLOPS = "hour", 5e10
 ASSUMPTIONS = (
     f"Estimated: 6 x parameters x tokens on one {GPU} at {UTILISATION:.0%} of {BF16_FLOPS / 1e12:.0f} TFLOP/s (bf16) "
     f"or {FLOAT32_FLOPS / 1e12:.0f} (float32), at least {STEP_SECONDS * 1000:.0f} ms a step, decoding not counted; at "
-    "scale=tiny the mean of other models on the same data set, or of all runs; at scale=hour by a step of measured runs "
+    "scale=tiny the mean of other models on the same data set, or of all runs; at scale=hour a step of measured runs "
     f"or {CORE_FLOPS / 1e9:.0f} GFLOP/s on one core. Tokens are those of records on the data set, or on others."
 )
 

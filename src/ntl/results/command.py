@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config import UserError
+from ntl.config.claims import load_claims
+from ntl.config.errors import one_line_errors
 from ntl.config.table import load_table_spec, table_names
+from ntl.results.claims import judge_claims, short_list
+from ntl.results.claims import page as claims_text
 from ntl.results.load import existing, load_records
-from ntl.results.publish import findings, loaded_weights, publish_runs, write_between, write_index, write_tables
+from ntl.results.marks import fill
+from ntl.results.publish import loaded_weights, publish_runs, replace_between, write_index, write_tables, write_text
 from ntl.results.record import read_record
 from ntl.results.table import Table, build_table
 
@@ -30,24 +35,55 @@ def make_tables(argv: Sequence[str] | None = None) -> None:
         help="folders of records (default: results/runs outputs)",
     )
     parser.add_argument("--scale", help="tiny, small or paper (default: every scale of a table)")
-    parser.add_argument("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
-    parser.add_argument("--readme", type=Path, help="a page that gets what every table shows, between two marks")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=TABLES,
+        metavar="DIR",
+        help="default: results/tables; claims.md goes beside the folder",
+    )
+    parser.add_argument(
+        "--readme",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PAGE",
+        help="pages whose results stand between marks; the first gets the verdict on every claim",
+    )
     parser.add_argument("--json", action="store_true", help="print the cells as JSON instead of tables")
     arguments = parser.parse_args(argv)
     every = not arguments.names and arguments.scale is None
     if arguments.readme and not every:
         raise UserError("--readme: it gets what all tables show; leave out the names and --scale.")
     tables = compute_tables(arguments.names, arguments.scale, arguments.records)
+    texts = _pages(tables, arguments.out, arguments.readme) if every else {}  # before anything is written
     write_tables(tables, arguments.out)
     if every:
         write_index(tables, arguments.out)  # an index of some tables would hide the others
-    if arguments.readme:
-        folder = Path(os.path.relpath(arguments.out, arguments.readme.parent)).as_posix()
-        write_between(arguments.readme, FINDINGS, findings(tables, folder))
+    for path, text in texts.items():
+        write_text(path, text)
     if arguments.json:
         print(json.dumps([cell for table in tables for cell in table.cells()], indent=1))
     else:
         _show(tables, arguments.out)
+
+
+def _pages(tables: Sequence[Table], out: Path, readme: Sequence[Path]) -> dict[Path, str]:
+    """The page of claims, and every page of ``readme`` with its results."""
+
+    def seen(path: Path, page: Path) -> str:
+        return Path(os.path.relpath(path, page.parent)).as_posix()
+
+    claims_page = out.parent / "claims.md"
+    claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables, out.name)
+    texts = {claims_page: claims_text(claims)}
+    for number, path in enumerate(readme):
+        with one_line_errors("read", path):
+            text = path.read_text(encoding="utf-8")
+        if number == 0:
+            text = replace_between(text, FINDINGS, short_list(claims, seen(claims_page, path)), path)
+        texts[path] = fill(text, path, tables, seen(out, path))
+    return texts
 
 
 def compute_tables(names: Sequence[str], scale: str | None, folders: Sequence[Path] | None) -> list[Table]:

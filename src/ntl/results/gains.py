@@ -15,6 +15,14 @@ from ntl.results.text import number
 def control_note(
     columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, learnt: Sequence[bool | None] = ()
 ) -> str:
+    """``control_parts`` as one note, empty without any."""
+    parts = control_parts(columns, plans, grid, learnt)
+    return f"What the control, which has no distance, gives alone: {'. '.join(parts)}." if parts else ""
+
+
+def control_parts(
+    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, learnt: Sequence[bool | None] = ()
+) -> list[str]:
     """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
 
     Gains are over the row without a number loss that differs from the control in the loss alone, and of rows that do,
@@ -36,7 +44,7 @@ def control_note(
             parts.append(f"{name}of the largest gain over {over}, {'; '.join(found)}")
         if none:
             parts.append(f"{name}no NTL row gains more over {over} than its seeds vary in {', '.join(none)}")
-    return f"What the control, which has no distance, gives alone: {'. '.join(parts)}." if parts else ""
+    return parts
 
 
 def _shares(

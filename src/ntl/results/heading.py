@@ -48,9 +48,9 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
         places = {new: old for old, new in block.scales[scale].replace.items()}
         for plan in (plan for plan in plans if plan.overrides and "model" in plan.pins):
             scratch = " from scratch" if plan.pins.get("model.pretrained") is False else ""
-            name = f"{_name(plan.pins['model'])}{scratch}"
+            name = f"{model_name(plan.pins['model'])}{scratch}"
             if stands_in(block, scale, plan):
-                ran[name] = took[_name(places[f"model={plan.pins['model']}"].removeprefix("model="))] = None
+                ran[name] = took[model_name(places[f"model={plan.pins['model']}"].removeprefix("model="))] = None
             else:
                 own[name] = None
     what, colon, subject = spec.title.partition(": ")
@@ -59,7 +59,8 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
     return f"{spec.title}, {_listed(own)}" if own else spec.title
 
 
-def _name(model: str) -> str:
+def model_name(model: str) -> str:
+    """What a model of ``config/model`` is called in a text."""
     return MODELS.get(model, model)
 
 

@@ -39,21 +39,19 @@ def write_between(path: Path, name: str, text: str) -> None:
 
     UserError where the file does not have the two marks.
     """
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     with one_line_errors("read", path):
-        before, marked, rest = path.read_text(encoding="utf-8").partition(start)
+        page = path.read_text(encoding="utf-8")
+    write_text(path, replace_between(page, name, text, path))
+
+
+def replace_between(page: str, name: str, text: str, path: Path) -> str:
+    """``page``, which stands in ``path``, as ``write_between`` writes it."""
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, marked, rest = page.partition(start)
     _, ended, after = rest.partition(end)
     if not marked or not ended:
         raise UserError(f"{path}: the {name} go between {start!r} and {end!r}, which are not there; add them.")
-    write_text(path, f"{before}{start}\n{text}\n{end}{after}")
-
-
-def findings(tables: Sequence[Table], folder: str) -> str:
-    """One item of a Markdown list for each table with records, which lie in ``folder``: what it shows."""
-    found = [(table, table.subject.partition(": ")[0]) for table in tables if table.num_records]
-    return "\n".join(
-        f"- [{what}]({folder}/{table.stem}.md), `scale={table.scale}`: {escape(table.finding)}" for table, what in found
-    )
+    return f"{before}{start}\n{text}\n{end}{after}"
 
 
 def _files(table: Table, folder: Path) -> dict[Path, Callable[[], str]]:

@@ -1,7 +1,7 @@
 """A table computed from run records: per cell mean, spread and interval over seeds, beside the paper's number."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,7 @@ class Table:
     note: str
     blocks: tuple[Block, ...] = field(repr=False)
     primary: Primary
+    spec: TableSpec = field(repr=False)
     added: tuple[str, ...] = ()
 
     @property
@@ -157,7 +158,8 @@ def command(plan: RowPlan, seeds: Sequence[int]) -> str:
     return f"python train.py -m {words} seed={','.join(map(str, seeds))}"
 
 
-def _by_seed(metric: str, have: dict[int, RunRecord]) -> dict[int, float | None]:
+def by_seed(metric: str, have: Mapping[int, RunRecord]) -> dict[int, float | None]:
+    """A metric in the records that have it, by seed; None where it is undefined."""
     return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
 
@@ -216,12 +218,13 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         spec.note,
         tuple(blocks),
         primary,
+        spec,
         computing(spec.added),
     )
 
 
 def _grid(columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], by_row: Sequence[dict[int, RunRecord]]) -> Grid:
-    grid: Grid = [{column.metric: _by_seed(column.metric, have) for column in columns} for have in by_row]
+    grid: Grid = [{column.metric: by_seed(column.metric, have) for column in columns} for have in by_row]
     every = [record for have in by_row for record in have.values()]
     for plan, line in zip(plans, grid, strict=True):
         if plan.row.constant:
