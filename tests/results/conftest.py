@@ -18,6 +18,7 @@ def make_record() -> Callable[..., RunRecord]:
             "dataset": {"name": "noisy_numbers"},
             "scale": {"name": "tiny"},
             "trainer": {"name": "default", "max_steps": 500},
+            "beside": {"expectation": {"name": "expectation"}},
             "seed": seed,
         }
         values: dict[str, Any] = {

@@ -106,7 +106,7 @@ def _control(mark: ControlMark, tables: Tables, where: str, folder: str) -> str:
     found: dict[str, list[str]] = {}
     for table in (table for table in tables if table.scale == mark.scale and table.num_records):
         parts = []
-        named = find_block(table, table.spec.primary.block)
+        named = find_block(table, table.spec.primary_of(table.scale).block)
         for block in table.blocks:
             shown = [column for column in block.columns if not column.details]
             grid = [{c.metric: by_seed(c.metric, row.records) for c in block.columns} for row in block.rows]

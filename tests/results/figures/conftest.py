@@ -33,6 +33,7 @@ def tiny_record() -> Callable[..., RunRecord]:
         weight = changes.pop("weight", 0.3)
         config: dict[str, Any] = {group: {"name": name} for group, name in names.items()}
         config["loss"] = {"name": loss, "weight": weight}
+        config["beside"] = {"expectation": {"name": "expectation"}}
         known: dict[str, Any] = {"metrics": {}, "overrides": [f"loss={loss}"], **changes}
         return RunRecord(id=f"{dataset}-{loss}-{weight}-s{seed}", config=config, seed=seed, **known)
 

@@ -22,7 +22,7 @@ HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.ha
 @pytest.fixture(scope="session")
 def arithmetic_record() -> Callable[..., RunRecord]:
     def make(loss: str, seed: int, metrics: dict[str, float | None], **changes: Any) -> RunRecord:
-        names = {"dataset": "arithmetic", "scale": "tiny", "model": "gpt2_tiny", "tokenizer": "digit"}
+        names = {"dataset": "arithmetic", "scale": "tiny", "model": "llama_tiny", "tokenizer": "digit"}
         config: dict[str, Any] = {group: {"name": name} for group, name in names.items()}
         config["beside"] = {"expectation": {"name": "expectation"}}
         config["loss"] = {"name": loss, "weight": 0.3, "number": None if loss == "ce" else {"options": {}}}

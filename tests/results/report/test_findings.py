@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
 
 import pytest
 
+from ntl.config.claims import load_claims
 from ntl.results import RunRecord, Table, Verdict, build_table
 from ntl.results.report.findings import ClaimRow, claims_section, group_of, link, section
 from ntl.results.report.page import render
@@ -71,10 +72,11 @@ def test_claims_stand_first_where_there_are_any(some_records: list[RunRecord], t
     without = render(some_records, [], ["table2"])
     assert 'id="claims"' not in without
     assert 'href="#claims"' not in without
-    claim = ClaimRow("NTL costs < nothing", "untested", [link(table), "Table 2 & more"])
-    text = render(some_records, [], ["table2"], [claim])
-    assert re.findall(r'<section id="(\w+)"', text) == ["claims", "findings", "tables", "figures", "explorer", "runs"]
-    assert '<a href="#claims">Claims</a>' in text
+    whole = render(some_records, [])
+    assert re.findall(r'<section id="(\w+)"', whole) == ["claims", "findings", "tables", "figures", "explorer", "runs"]
+    assert '<a href="#claims">Claims</a>' in whole
+    assert all(f'<th scope="row">{escape(claim.text, quote=False)}<' in whole for claim in load_claims())
+    text = claims_section([ClaimRow("NTL costs < nothing", "untested", [link(table), "Table 2 & more"])])
     assert re.findall(r'<th scope="row">(NTL [^<]+)<.*?</th><td><strong>(\w+)</strong></td>', text) == [
         ("NTL costs &lt; nothing", "untested")
     ]

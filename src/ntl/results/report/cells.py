@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from ntl.config.table import BlockSpec, ColumnSpec, RowSpec, TableSpec
+from ntl.config.table import BlockSpec, ColumnSpec, PrimarySpec, RowSpec, TableSpec
 from ntl.results.table import Cell, TableRow
 from ntl.results.text import number, paper_difference, paper_text, value_parts
 
@@ -44,8 +44,13 @@ def cell_text(cell: Cell, row: TableRow) -> CellText:
 def under(rule: str, spec: TableSpec) -> TableSpec:
     """The same table with every column scored by ``rule``, and the paper's numbers beside it."""
     suffix = RULES[rule]
-    primary = replace(spec.primary, metric=_ruled(spec.primary.metric, suffix))
-    return replace(spec, blocks=[_block(block, suffix) for block in spec.blocks], primary=primary)
+
+    def ruled(primary: PrimarySpec) -> PrimarySpec:
+        return replace(primary, metric=_ruled(primary.metric, suffix))
+
+    primary_at = {scale: ruled(primary) for scale, primary in spec.primary_at.items()}
+    blocks = [_block(block, suffix) for block in spec.blocks]
+    return replace(spec, blocks=blocks, primary=ruled(spec.primary), primary_at=primary_at)
 
 
 def _ruled(metric: str, suffix: str) -> str:

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 
+from ntl.config.claims import load_claims
+from ntl.results.claims import judge_claims
 from ntl.results.record import RunRecord
 from ntl.results.report import explorer, figures, findings, runs, tables
 from ntl.results.report.figures import Picture
 from ntl.results.report.findings import ClaimRow
 from ntl.results.report.markup import Html, data, element, join
+from ntl.results.table import Table
 
 # One module: each script sees what those before it define.
 SCRIPTS = ("losses.js", "charts.js", "explorer.js", "tables.js", "runs.js")
@@ -39,20 +42,28 @@ def _head(style: str, script: str) -> Html:
     )
 
 
-def render(
-    records: Sequence[RunRecord],
-    pictures: Sequence[Picture],
-    names: Sequence[str] = (),
-    claims: Sequence[ClaimRow] = (),
-) -> str:
+def _claims(filled: Sequence[tables.Ruled], empty: Sequence[Table]) -> list[ClaimRow]:
+    every = [*(ruled.default for ruled in filled), *empty]
+    judged = judge_claims(load_claims(known=[table.spec for table in every]), every)
+    return [
+        ClaimRow(
+            claim.spec.text,
+            claim.verdict.value,
+            [f"{each.source} {each.scale}: {each.name}: {each.text}" for each in claim.comparisons if each.ran],
+        )
+        for claim in judged
+    ]
+
+
+def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Sequence[str] = ()) -> str:
     """The page for these records and pictures; ``names`` chooses tables, none means all. Same input, same bytes.
 
-    ``claims`` stand first, where there are any.
+    The claims of ``config/claims.yaml`` stand first, where every table is there to judge them by.
     """
     style, script = _static("style.css"), "\n".join(map(_static, SCRIPTS))
     filled, empty = tables.compute(records, names)
     chapters = {
-        "claims": ("Claims", findings.claims_section(claims)),
+        "claims": ("Claims", Html() if names else findings.claims_section(_claims(filled, empty))),
         "findings": ("Findings", findings.section([ruled.default for ruled in filled])),
         "tables": ("Tables", tables.section(filled, empty)),
         "figures": ("Figures", figures.section(pictures)),
