@@ -64,7 +64,7 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
     ("arguments", "message"),
     [
         (["tabel5"], "no table 'tabel5': did you mean 'table5'?"),
-        (["--scale", "huge"], "no table has the scale 'huge': choose from tiny, small, paper"),
+        (["--scale", "huge"], "no table has the scale 'huge': choose from tiny, small, paper, hour"),
         (["quickstart", "--scale", "paper"], "no table has the scale 'paper': choose from tiny"),
         (["--records", "not/there"], "--records not/there: no such folder"),
     ],

@@ -42,8 +42,8 @@ def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:
     values = {1: -1.0, 2: 0.0, 3: 1.0}
     made = [make_record("ce", seed, {"test/rmse_truth": value}) for seed, value in values.items()]
     lines = build_table("quickstart", made).latex().splitlines()
-    at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} \\")
-    assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  \\"
+    at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} & {-} \\")
+    assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  &  \\"
     assert lines[at + 2].startswith("CE + digit CE")
 
 

@@ -57,7 +57,7 @@ GROUPS = {
     "objective": "which tokens are predicted",
     "dataset": "what is read",
     "trainer": "on one device, or in several processes: ddp, fsdp",
-    "scale": "tiny: two CPU cores, a minute; small: one GPU, from scratch; paper: the paper's settings",
+    "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU, from scratch; paper: as in the paper",
     "decoding": "how the answer is read off",
     "beside": "what else it is read by: metrics as test/mae@expectation",
     "tracking": "where metrics are mirrored: wandb, online where its key is stored",

@@ -15,7 +15,7 @@ from ntl.config.trainer import TrainerConfig
 
 @dataclass
 class ScaleConfig:
-    """How large a run is meant to be: tiny, small or paper. Its files set trainer and data sizes.
+    """How large a run is meant to be: tiny, hour, small or paper. Its files set trainer and data sizes.
 
     ``positions`` is the context of a decoder that stands in for a published one, question and answer together.
     """

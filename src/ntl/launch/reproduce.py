@@ -23,7 +23,7 @@ PUBLISHED = Path("results/runs")
 SETTINGS = f"""settings:
   table=NAMES    {", ".join(short_name(name) for name in table_names())}; several as 2,3; or {ALL};
                  or the file of a table of your own, as those in config/table (default: quickstart)
-  scale=NAME     tiny, small or paper (default: tiny)
+  scale=NAME     tiny, hour, small or paper (default: tiny)
   workers=N      worker processes (default: one a core)
   outputs=DIR    folder of run folders (default: outputs)
   launcher=NAME  one of Hydra's launchers in place of worker processes: slurm, or your own of config/hydra/launcher

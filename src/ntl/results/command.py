@@ -34,7 +34,7 @@ def make_tables(argv: Sequence[str] | None = None) -> None:
         metavar="DIR",
         help="folders of records (default: results/runs outputs)",
     )
-    parser.add_argument("--scale", help="tiny, small or paper (default: every scale of a table)")
+    parser.add_argument("--scale", help="tiny, hour, small or paper (default: every scale of a table)")
     parser.add_argument(
         "--out",
         type=Path,

@@ -16,7 +16,7 @@ def test_the_values_of_a_run(arithmetic_record: Callable[..., RunRecord]) -> Non
     shown = dict(zip(COLUMNS, values(record, "σ = 2"), strict=True))
     assert shown == {
         "dataset": "arithmetic",
-        "model": "gpt2_tiny",
+        "model": "llama_tiny",
         "tokenizer": "digit",
         "loss": "ntl_was",
         "λ": 0.3,
