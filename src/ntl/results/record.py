@@ -97,8 +97,8 @@ class RunRecord:
         the run where none is.
         """
         if (below := STEPS_UNTIL.fullmatch(metric)) and self.has(metric):
-            reached = [step for step, ce in self.curves["eval_ce"] if ce < float(below[1])]
-            return float(reached[0] if reached else self.steps)
+            points = [(step, ce) for step, ce in self.curves["eval_ce"] if step is not None and ce is not None]
+            return float(next((step for step, ce in points if ce < float(below[1])), self.steps))
         value = self.metrics[metric]
         name = metric.partition("/")[2].partition("@")[0]
         return value if value is None else value * UNITS.get(name, 1.0)
