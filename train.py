@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ntl.config.errors import Diverged, UserError
 from ntl.config.report import report
@@ -18,12 +18,14 @@ failures: list[Exception] = []
 def task(raw: "DictConfig") -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     from ntl.config.composition import to_config
 
     try:
-        overrides = list(HydraConfig.get().overrides.task)
+        # As typed: what refers to something that is not there is told by to_config, with its key.
+        overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
         config = to_config(raw, overrides)
         from ntl.training import run
 

@@ -107,7 +107,7 @@ def printed_rows(name: str, table: dict[str, Any]) -> Iterator[tuple[dict[str, A
 
 def pins(name: str, label: str, group: str) -> dict[str, str]:
     """The overrides of our row, as model, loss, weight and tokenizer."""
-    (block,) = load_table_spec(name).blocks
+    block = load_table_spec(name).blocks[0]
     (row,) = [row for row in block.rows if (row.label, row.group) == (label, group)]
     return dict(override.split("=") for override in [*block.overrides, *row.overrides])
 

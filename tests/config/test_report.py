@@ -143,10 +143,10 @@ def test_a_key_of_a_group_is_suggested_with_its_group(override: str, hint: str) 
             "Did you mean one of 'gpt2_large', 'gpt2_medium', 'gpt2_small', 'gpt2_small_regression', "
             "'gpt2_tiny', 'gpt2_tiny_regression', 'gpt2_xl'?",
         ),
-        ("model=llama", "Did you mean 'llama_tiny'?"),
+        ("model=llama", "Did you mean one of 'llama_mini', 'llama_tiny'?"),
         ("model=gpt2_smal", "Did you mean one of 'gpt2_small', 'gpt2_small_regression'?"),
         ("loss=was", "Did you mean 'ntl_was'?"),
-        ("scale=huge", "scale is one of paper, small, tiny."),
+        ("scale=vast", "scale is one of hour, paper, small, tiny."),
         (
             "dataset=file.jsonl",
             'No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',

@@ -72,10 +72,10 @@ def test_a_base_that_is_not_there(arm: Callable[..., Config]) -> None:
         run(arm())
 
 
-def test_a_base_whose_weights_do_not_fit(kept: Path, arm: Callable[..., Config]) -> None:
+def test_a_base_whose_weights_do_not_fit(kept: Path, arm: Callable[..., Config], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a run with another model: model\.n_embd is 16 there and 32 here"):
         run(arm("model.n_embd=32"))
     with pytest.raises(UserError, match=r"another tokenizer: tokenizer\.vocab_size is .* there and 300 here"):
         run(arm("tokenizer.vocab_size=300"))
     with pytest.raises(UserError, match="trained with another tokenizer, sha256"):
-        run(arm("dataset.train_rows=95", "dataset.seed=5"))
+        run(arm("dataset.train_rows=95", "dataset.seed=5", f"data_dir={tmp_path / 'data'}"))

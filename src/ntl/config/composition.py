@@ -119,7 +119,8 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """What an unknown key may have meant: at the root a setting of this name in a group, else the nearest known one."""
     paths = {path: None for name, schema in SCHEMAS.items() for path in _paths(schema, f"{name.partition('/')[0]}.")}
     same = [path for path in paths if path.endswith(f".{key}") and key not in ("name", "_target_")]
-    return did_you_mean(same) if same and not parent else nearest(key, known)
+    # "name" is a setting of every group, so that no other is like it.
+    return did_you_mean(same) if same and not parent else "" if key == "name" else nearest(key, known)
 
 
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:

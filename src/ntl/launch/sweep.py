@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra import initialize_config_dir
 from hydra._internal.callbacks import Callbacks
@@ -11,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ntl.config.composition import CONFIG_DIR, register, to_config
 from ntl.config.errors import Busy
@@ -68,7 +69,7 @@ def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequ
 
 def train(raw: DictConfig) -> None:
     """What a launcher calls for each run, wherever it starts it."""
-    overrides = list(HydraConfig.get().overrides.task)
+    overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     config = to_config(raw, overrides)
     folder = Path(config.output_dir) / run_id(config)
     with output_to(folder / "run.log"):
