@@ -79,6 +79,7 @@ def test_lists_in_lists_end_somewhere() -> None:
         ({"config": {"loss": {"weight": "x"}}}, "'config.loss.weight' is \"x\", not a number"),
         ({"config": {"beside": {"median": 1}}}, "'config.beside.median' is 1, not a mapping"),
         ({"data": {"rows": {"train": "9"}}}, "'data.rows.train' is \"9\", not a whole number"),
+        ({"data": {"longer_than_train": {"test": "1"}}}, "'data.longer_than_train.test' is \"1\", not a number"),
         ({"curves": {"loss": [[1, 2.0], [2]]}}, "'curves.loss' is no list of pairs"),
         ({"curves": {"loss": [[None, 2.0]]}}, "'curves.loss' is no list of pairs"),
         ({"curves": {"probe_mape/1x1": [[1, 2.0]]}}, "told by epochs"),

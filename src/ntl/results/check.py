@@ -97,6 +97,7 @@ def check_together(record: "RunRecord") -> None:
     """ValueError where parts of a record contradict each other, or its config cannot be that of a run."""
     _check_config(record.config)
     check("data.rows", record.data.get("rows", {}), dict[str, int])
+    check("data.longer_than_train", record.data.get("longer_than_train", {}), dict[str, float])
     for name, points in record.curves.items():
         if not all(len(point) == 2 and point[0] is not None for point in points):
             raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
