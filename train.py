@@ -2,10 +2,10 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ntl.config.errors import Diverged, UserError
 from ntl.config.report import report
+from ntl.system.errors import Diverged, UserError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -18,15 +18,12 @@ failures: list[Exception] = []
 def task(raw: "DictConfig") -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from ntl.config.composition import to_config
+    from ntl.config.composition import config_of_job
 
     try:
-        # As typed: what refers to something that is not there is told by to_config, with its key.
-        overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-        config = to_config(raw, overrides)
+        config, overrides = config_of_job(raw)
         from ntl.training import run
 
         run(config, overrides=overrides)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -16,6 +17,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pytest
 from absl.logging import get_absl_handler
 from hypothesis import HealthCheck, settings
+
+from ntl.config import compose
+from ntl.results import RunRecord
 
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -77,3 +81,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"a test marked data was skipped although NTL_REQUIRE_DATA=1: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def timed_record() -> Callable[..., RunRecord]:
+    """A record of which only its kind and its cost matter."""
+
+    def make(
+        seconds: float, dataset: str = "arithmetic", model: str = "gpt2_tiny", scale: str = "tiny", **rest: Any
+    ) -> RunRecord:
+        steps = compose([f"dataset={dataset}", f"model={model}", f"scale={scale}"]).trainer.max_steps
+        config = {"dataset": {"name": dataset}, "model": {"name": model}, "scale": {"name": scale}}
+        config["trainer"] = {"max_steps": rest.pop("max_steps", steps)}
+        known = {"device": "cpu x86_64, 1 of 2 threads", "examples_seen": 100, "tokens_seen": 2000, **rest}
+        return RunRecord(id="r", overrides=[], config=config, seed=1, metrics={}, wall_time_s=seconds, **known)
+
+    return make

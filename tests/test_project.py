@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping, Set
 from importlib.metadata import packages_distributions
 from itertools import pairwise, takewhile
 from pathlib import Path
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -36,15 +38,6 @@ def relative(paths: list[Path]) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
-# One file for what several sources have in common -> the sources that have no test file but this one.
-SHARED_TESTS: dict[str, list[str]] = {
-    "losses/test_contract.py": [],
-    "losses/test_reference_values.py": [],
-    "losses/test_robustness.py": [],
-    "results/test_render.py": ["results/details.py", "results/flat.py", "results/markdown.py", "results/terminal.py"],
-}
-# Folders of tests whose sources lie outside the package.
-OUTSIDE = {"scripts": ROOT / "scripts", "hydra_plugins": SRC.parent / "hydra_plugins"}
 INITS = [path for path in python_files("src") if path.name == "__init__.py"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
@@ -82,39 +75,46 @@ def test_every_number_of_the_config_says_where_it_comes_from() -> None:
     assert found == []
 
 
-def needs_a_test(path: Path) -> bool:
-    """True where a file defines behaviour: a public function, or a class with a method."""
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            return True
-        if isinstance(node, ast.ClassDef) and any(isinstance(item, ast.FunctionDef) for item in node.body):
-            return True
-    return False
+def test_tests_mirror_rooms() -> None:
+    """tests/ROOM/test_*.py tests the room src/ntl/ROOM; a file on the top level is of the whole project."""
+    rooms = {path.name for path in SRC.iterdir() if (path / "__init__.py").is_file()} | {"scripts", "hydra_plugins"}
+    found = [path.relative_to(ROOT / "tests") for path in python_files("tests")]
+    assert {path.parts[0] for path in found if len(path.parts) > 1} == rooms
 
 
-def test_every_source_file_has_its_tests() -> None:
-    shared = {SRC / name for names in SHARED_TESTS.values() for name in names}
-    sources = [path for path in python_files("src") if path not in shared.union(INITS) and needs_a_test(path)]
-    # Hydra's namespace of plugins lies beside the package.
-    roots = [SRC if path.is_relative_to(SRC) else SRC.parent for path in sources]
-    places = [path.relative_to(root) for path, root in zip(sources, roots, strict=True)]
-    expected = [ROOT / "tests" / place.with_name(f"test_{place.name}") for place in places]
-    assert relative([path for path in expected if not path.is_file()]) == []
+# Modules that import each other, in one circle each.
+CIRCLES: list[set[str]] = [
+    {"ntl.data.base", "ntl.data.preparation", "ntl.data.raw"},
+    {"ntl.results.check", "ntl.results.record"},
+    {"ntl.results.details", "ntl.results.finding", "ntl.results.flat", "ntl.results.gains", "ntl.results.latex"}
+    | {"ntl.results.markdown", "ntl.results.table", "ntl.results.terminal", "ntl.results.text"},
+]
 
 
-def test_every_test_file_has_its_source() -> None:
-    """tests/ROOM/test_NAME.py, or test_NAME_ASPECT.py, tests src/ntl/ROOM/NAME.py; OUTSIDE lists the exceptions."""
-    lost = []
-    for path in python_files("tests"):
-        folder = path.relative_to(ROOT / "tests").parent
-        if not path.name.startswith("test_") or folder == Path() or str(folder / path.name) in SHARED_TESTS:
-            continue
-        room = OUTSIDE.get(str(folder), SRC / folder)
-        words = path.stem.removeprefix("test_").split("_")
-        names = ["_".join(words[:n]) for n in range(1, len(words) + 1)]
-        if not any((room / f"{name}.py").is_file() or (room / name).is_dir() for name in names):
-            lost.append(path)
-    assert relative(lost) == []
+def circles(imports: Mapping[str, Set[str]]) -> list[set[str]]:
+    """The sets of more than one module of which each imports, over some steps, all others."""
+    reached: dict[str, set[str]] = {}
+    for module in imports:
+        found, todo = set[str](), [module]
+        while todo:
+            new = imports[todo.pop()] - found
+            found |= new
+            todo += new
+        reached[module] = found
+    together = {frozenset(other for other in reached[module] if module in reached[other]) for module in imports}
+    return [set(modules) for modules in together if len(modules) > 1]
+
+
+def test_no_import_circle_but_those_that_are_listed() -> None:
+    """Imports for the type checker alone count, too."""
+    graph = grimp.build_graph("ntl", cache_dir=None)
+    found = circles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules})
+    assert sorted(map(sorted, found)) == sorted(map(sorted, CIRCLES))
+
+
+def test_what_counts_as_a_circle() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": {"f"}, "f": {"g"}, "g": {"e"}}
+    assert sorted(map(sorted, circles(imports))) == [["b", "c"], ["e", "f", "g"]]
 
 
 def test_every_test_that_the_documentation_names_exists() -> None:
@@ -147,24 +147,6 @@ def test_no_path_of_a_machine_is_in_the_repository() -> None:
 )
 def test_what_counts_as_a_path_of_a_machine(text: str, is_one: bool) -> None:
     assert bool(MACHINE_PATH.search(text.format("/" + "home/"))) is is_one
-
-
-HEAD = "from typing import TYPE_CHECKING\n\nfrom ntl.config.lazy import exports\n\nif TYPE_CHECKING:"
-CALL = "__getattr__, __all__ = exports(__name__, __file__)\n"
-
-
-@pytest.mark.parametrize("path", INITS, ids=lambda path: str(path.relative_to(SRC).parent))
-def test_init_is_a_docstring_or_exports_lazily_from_its_own_modules(path: Path) -> None:
-    text = path.read_text()
-    docstring, *rest = ast.parse(text).body
-    rest = [node for node in rest if not ast.unparse(node).startswith("__version__ = ")]
-    assert isinstance(docstring, ast.Expr)
-    if not any(isinstance(node, ast.Import | ast.ImportFrom | ast.If) for node in rest):
-        return
-    assert [type(node).__name__ for node in rest] == ["ImportFrom", "ImportFrom", "If", "Assign"]
-    own = re.escape(".".join(("ntl", *path.parent.relative_to(SRC).parts)))
-    block = rf"(    from {own}\.(\w+) import (\w+) as \3\n)+"
-    assert re.search(rf"\n\n{re.escape(HEAD)}\n{block}\n{re.escape(CALL)}$", text)
 
 
 def test_every_lazy_export_exists() -> None:
@@ -281,7 +263,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 ASKED_FOR = {
     "models/lora.py": "lora",
     "launch/slurm.py": "slurm",
-    "losses/triton_pass.py": "dev",
+    "losses/fused/triton_pass.py": "dev",
     "scripts/notebooks.py": "dev",
 }
 

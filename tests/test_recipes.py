@@ -16,6 +16,7 @@ STEP = re.compile(
 SMALL = ["trainer.max_steps=2", "trainer.logging_steps=1", "tracking=none", "device=cpu"]
 RUNS = {
     "loss": ["loss=ntl_relative", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
+    "objective": ["objective=numbers_only", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
     "data set": ["dataset=doubling", "dataset.train_rows=64"],
     "model": ["model=mistral_tiny", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
 }
@@ -51,7 +52,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     for name in ("src", "config"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     changed = _follow((ROOT / "README.md").read_text(encoding="utf-8"), tree)
-    assert len(changed) == 7
+    assert len(changed) == 9
     return tree, changed
 
 
@@ -69,8 +70,8 @@ def test_every_recipe_trains(followed: tuple[Path, list[Path]]) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     records = [line.split() for line in done.stdout.splitlines() if line.startswith("RECORD")]
-    assert [(steps, learned) for _, _, steps, learned in records] == [("2", "True")] * 3
-    names = ["gpt2_tiny-ntl_relative", "doubling-gpt2_tiny", "mistral_tiny"]
+    assert [(steps, learned) for _, _, steps, learned in records] == [("2", "True")] * 4
+    names = ["gpt2_tiny-ntl_relative", "noisy_numbers-gpt2_tiny-ntl_was", "doubling-gpt2_tiny", "mistral_tiny"]
     assert all(name in record[1] for name, record in zip(names, records, strict=True))
 
 

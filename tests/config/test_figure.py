@@ -4,7 +4,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
-from ntl.config.target import locate
+from ntl.config.targets import locate
 from ntl.results.figures.runs import panel_plans
 
 GOOD = """

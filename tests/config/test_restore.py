@@ -1,5 +1,6 @@
 """A run folder's config comes back as it was, apart from what may change."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 from ntl.config import UserError, run_id
 from ntl.config.composition import choices
 from ntl.config.restore import from_values, read_config
+from ntl.config.targets import as_now, locate
 
 
 @pytest.fixture
@@ -86,3 +88,29 @@ def test_readings_beside_the_run_s_own_survive(composed, written) -> None:
     stored = read_config(written(*overrides))
     assert stored.beside == composed(*overrides).beside
     assert type(stored.beside["expectation"]) is type(composed(*overrides).beside["expectation"])
+
+
+@pytest.mark.parametrize(
+    ("model", "was"), [("xval_tiny", "masked_number.MaskedNumber"), ("gpt2_tiny_regression", "regression.Regression")]
+)
+def test_an_objective_is_found_by_the_name_of_its_day(model: str, was: str, composed, written) -> None:
+    folder = written(f"model={model}")
+    path = folder / "config.yaml"
+    name = was.partition(".")[2]
+    now = path.read_text()
+    path.write_text(now.replace(f"objectives.number_heads.{name}", f"objectives.{was}"))
+    assert path.read_text() != now
+    stored, config = read_config(folder), composed(f"model={model}")
+    assert (stored.objective, type(stored.objective)) == (config.objective, type(config.objective))
+    assert run_id(stored) == run_id(config)
+    assert locate(stored.objective._target_).__name__ == name
+
+
+def test_every_target_that_a_run_stored_is_there(composed) -> None:
+    """Those of all published records, and what a record says of one that moved."""
+    stored: set[str] = set()
+    for path in (Path(__file__).resolve().parents[2] / "results" / "runs").rglob("*.json"):
+        stored.update(re.findall(r'"_target_": ?"([^"]+)"', path.read_text(encoding="utf-8")))
+    assert any(name.endswith(".masked_number.MaskedNumber") for name in stored)
+    for name in stored:
+        assert locate(as_now({"_target_": name})["_target_"]) is not None

@@ -19,7 +19,7 @@ def test_load_has_exactly_three_text_columns(small: NoisyNumbers, data_dir: Path
 
 
 def test_fingerprint_and_targets(small: NoisyNumbers, data_dir: Path) -> None:
-    from ntl.data.files import sha256_of
+    from ntl.system.files import sha256_of
 
     folder = small.prepare(data_dir)
     fingerprint = small.fingerprint(data_dir)

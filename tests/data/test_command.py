@@ -11,10 +11,10 @@ import pytest
 from ntl.config import UserError
 from ntl.data import command
 from ntl.data.command import main
-from ntl.data.files import sha256_of
 from ntl.data.multirc import MultiRC
 from ntl.data.raw import Missing
 from ntl.data.rjokes import RJokes
+from ntl.system.files import sha256_of
 
 ROOT = Path(__file__).parents[2]
 TINY = ["noisy_numbers", "dataset.train_rows=40", "dataset.validation_rows=5", "dataset.test_rows=6"]

@@ -245,7 +245,7 @@ def test_without_locks_nobody_else_finds_the_unfinished(tmp_path: Path, monkeypa
     def no_locks(path: Path, log: Any) -> Iterator[bool]:
         yield False
 
-    monkeypatch.setattr(encode, "lock", no_locks)
+    monkeypatch.setattr(encode, "wait_for_lock", no_locks)
     first = _encode(tmp_path / "a")
     real = encode.EncodedWriter.finish
 

@@ -27,7 +27,7 @@ from ntl.data.encode_worker import (
     settings_bytes,
     splits_into_words,
 )
-from ntl.data.files import parse_pairs, read_members
+from ntl.data.files import Pairs, read_members
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
 NUMBER = 14  # [NUM], behind the 14 tokens of ``settings``
@@ -263,7 +263,7 @@ def test_the_ids_are_those_of_the_tokenizer(data_root: Path, folder: str, decode
     tokenizer: Any = load_tokenizer(str(data_root / "tokenizers" / folder), kind=kind)
     name = "train-hard/numbers__round_number_composed.txt"
     archive = data_root / "mathematics_dataset" / "mathematics_dataset-regen-1k.tar.gz"
-    pairs = parse_pairs(read_members(archive, [name])[name], name)[:300]
+    pairs = list(Pairs(read_members(archive, [name])[name], name))[:300]
     encoded = BlockEncoder(settings_for(tokenizer, decoder_only=decoder_only, max_length=512))(block(*pairs))
     prefix, end = (" ", []) if decoder_only else ("", [tokenizer.eos_token_id])
     expected: list[int] = []

@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import UserError
-from ntl.data.files import (
-    atomic_writer,
-    parse_pairs,
-    read_file,
-    read_jsonl,
-    read_members,
-    read_pairs,
-    sha256_of,
-)
+from ntl.data.files import Pair, Pairs, parse_jsonl, read_file, read_members
 
 TWO_LINES = b"What is 1 + 1?\n2\nWhat is 2 + 2?\n4\n"
 
@@ -25,6 +17,18 @@ TWO_LINES = b"What is 1 + 1?\n2\nWhat is 2 + 2?\n4\n"
 def write(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    return list(Pairs(read_file(path), str(path)))
+
+
+def parse_pairs(data: bytes, label: str) -> list[Pair]:
+    return list(Pairs(data, label))
+
+
+def read_jsonl(path: Path) -> list[dict[str, object]]:
+    return [row for _, row in parse_jsonl(read_file(path), str(path), ("question", "answer"))]
 
 
 def archive(path: Path, members: dict[str, bytes]) -> Path:
@@ -187,29 +191,3 @@ def test_whatever_bytes_an_archive_holds(tmp_path_factory: pytest.TempPathFactor
         reason = str(error)
     assert set(found) <= {"easy/m.txt"}
     assert reason.startswith(str(path))
-
-
-def test_atomic_writer_leaves_a_whole_file_or_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "a.txt"
-    with atomic_writer(path) as stream:
-        stream.write(b"old")
-    with pytest.raises(TypeError), atomic_writer(path) as stream:
-        stream.writelines([b"half", None])  # type: ignore[list-item]
-    assert path.read_bytes() == b"old"
-    assert [child.name for child in path.parent.iterdir()] == ["a.txt"]
-    assert path.stat().st_mode & 0o777 == 0o644
-
-
-def test_system_errors_become_one_line(tmp_path: Path) -> None:
-    blocker = write(tmp_path / "file", b"")
-    with (
-        pytest.raises(UserError, match=r"^cannot write .*file/a: File exists \(.*/file\)\.$"),
-        atomic_writer(blocker / "a"),
-    ):
-        pass
-
-
-def test_sha256(tmp_path: Path) -> None:
-    # The digest of "abc" in FIPS 180-2, appendix B.1.
-    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert sha256_of(write(tmp_path / "abc", b"abc")) == expected

@@ -8,7 +8,7 @@ import pytest
 from ntl.config import UserError
 from ntl.data import generator
 from ntl.data.expressions import answer_of
-from ntl.data.files import read_pairs
+from ntl.data.files import Pair, Pairs, read_file
 from ntl.data.generator import KNOWN_TEXT, PINS, core_hours, ensure_environment, generate
 from ntl.data.raw import Missing
 
@@ -23,6 +23,10 @@ with open(path, "w") as stream:
     for i in range(int(count){fewer}):
         stream.write(f"{{regime}} {{module}} {{i}}\\n{{i}}\\n")
 """
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    return list(Pairs(read_file(path), str(path)))
 
 
 @pytest.fixture
@@ -118,7 +122,7 @@ def test_the_known_text_is_that_of_the_staged_archive_names() -> None:
 def test_the_real_generator(
     tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: list[str]
 ) -> None:
-    from ntl.data.files import parse_pairs, read_members
+    from ntl.data.files import read_members
 
     try:
         ensure_environment(tmp_path / "env", silent.append)
@@ -136,7 +140,7 @@ def test_the_real_generator(
         assert len(pairs) == count
         assert all(answer_of(question) == answer for question, answer in pairs)
         # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
-        assert parse_pairs(read_members(archive, [name])[name], name)[:count] == pairs
+        assert list(Pairs(read_members(archive, [name])[name], name))[:count] == pairs
     shutil.rmtree(tmp_path / "env")
 
 

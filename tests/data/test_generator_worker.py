@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.data.files import read_pairs
+from ntl.data.files import Pair, Pairs, read_file
 from ntl.data.generator import WORKER
 
 PACKAGES = {
@@ -40,6 +40,10 @@ def sample_from_module(sampler):
     return SimpleNamespace(question=f"{sampler} {numpy.seeds} {number}", answer=str(number)), 3
 """,
 }
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    return list(Pairs(read_file(path), str(path)))
 
 
 @pytest.fixture

@@ -7,11 +7,15 @@ from ntl.config import UserError
 from ntl.config.data import MathematicsConfig
 from ntl.data import download, generator
 from ntl.data.deepmind import OFFICIAL_TREE
-from ntl.data.files import read_pairs
+from ntl.data.files import Pair, Pairs, read_file
 from ntl.data.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
 
 SMALL = MathematicsConfig(rows_per_file=10, train_share=0.8, test_rows_per_file=3)
 NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    return list(Pairs(read_file(path), str(path)))
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
-from ntl.data.files import sha256_of
 from ntl.data.noisy_numbers import WORDS, NoisyNumbers
+from ntl.system.files import sha256_of
 
 
 @pytest.fixture(scope="module")

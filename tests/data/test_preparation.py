@@ -15,7 +15,8 @@ from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import preparation
 from ntl.data.noisy_numbers import NoisyNumbers
-from ntl.data.preparation import find_prepared, lock
+from ntl.data.preparation import find_prepared
+from ntl.system.locks import wait_for_lock
 
 # Prepares the data set of the fixture `small` and waits in the middle of writing while a file named "hold" exists.
 CHILD = """
@@ -160,7 +161,10 @@ def test_any_other_lock_error_is_reported(data_dir: Path, monkeypatch: pytest.Mo
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(UserError, match=r"cannot write .*: Input/output error"), lock(data_dir / "x.lock", print):
+    with (
+        pytest.raises(UserError, match=r"cannot write .*: Input/output error"),
+        wait_for_lock(data_dir / "x.lock", print),
+    ):
         pass
 
 

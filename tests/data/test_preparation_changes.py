@@ -17,7 +17,7 @@ from ntl.config import UserError
 from ntl.config.data import DatasetConfig
 from ntl.data import preparation, reads
 from ntl.data.base import Log, Material, TextDataset, numbered
-from ntl.data.files import read_jsonl
+from ntl.data.files import parse_jsonl, read_file
 from ntl.data.preparation import find_prepared
 from ntl.data.store import Example
 
@@ -103,7 +103,7 @@ WAYS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, list[str]], N
     "csv": (lambda path: [row[0] for row in csv.reader(path.open())], as_rows),
     "numpy": (lambda path: [str(n) for n in np.load(path)], as_array),
     "memory map": (lambda path: [str(n) for n in np.load(path, mmap_mode="r")], as_array),
-    "jsonl": (lambda path: [row["answer"] for row in read_jsonl(path)], as_jsonl),
+    "jsonl": (lambda path: [row["answer"] for _, row in parse_jsonl(read_file(path), "", ("answer",))], as_jsonl),
 }
 
 

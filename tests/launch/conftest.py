@@ -4,14 +4,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from slurm_cluster import cluster, missing_programs
 
-from ntl.config import compose
 from ntl.launch.plan import Run
-from ntl.results import RunRecord
 
 HERE = str(Path(__file__).parent)
 TARGET = "fake_runs.run"
@@ -66,22 +63,6 @@ def make_table(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def small_table(make_table: Callable[..., Path]) -> Path:
     return make_table("small", 1, 2)
-
-
-@pytest.fixture
-def timed_record() -> Callable[..., RunRecord]:
-    """A record of which only its kind and its cost matter."""
-
-    def make(
-        seconds: float, dataset: str = "arithmetic", model: str = "gpt2_tiny", scale: str = "tiny", **rest: Any
-    ) -> RunRecord:
-        steps = compose([f"dataset={dataset}", f"model={model}", f"scale={scale}"]).trainer.max_steps
-        config = {"dataset": {"name": dataset}, "model": {"name": model}, "scale": {"name": scale}}
-        config["trainer"] = {"max_steps": rest.pop("max_steps", steps)}
-        known = {"device": "cpu x86_64, 1 of 2 threads", "examples_seen": 100, "tokens_seen": 2000, **rest}
-        return RunRecord(id="r", overrides=[], config=config, seed=1, metrics={}, wall_time_s=seconds, **known)
-
-    return make
 
 
 @pytest.fixture(scope="session")

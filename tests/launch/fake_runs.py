@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import Diverged, run_id
-from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.results import RunRecord, write_record
+from ntl.system.errors import Busy
 from ntl.training.checkpoints import checkpoint_at, is_whole, write_manifest
 
 FAILS, DIVERGES, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 902, 903, 904, 905, 906, 907

@@ -7,8 +7,8 @@ import pytest
 from ntl.config import UserError, compose
 from ntl.config.identity import plain
 from ntl.config.table import load_table_spec, table_names
+from ntl.costs.runs import Costs
 from ntl.launch import ledger as module
-from ntl.launch.cost import Costs
 from ntl.launch.demand import base_run, demands, missing
 from ntl.launch.ledger import LEDGER, dry_run, dry_run_text, figure, hours, ledger, write_ledger
 from ntl.results import RunRecord, table_runs

@@ -20,11 +20,16 @@ def test_each_run_once_and_those_with_a_record_apart(tmp_path: Path) -> None:
     assert todo[0].folder == tmp_path / run_id(compose([*NOISY, "seed=1"]))
 
 
-def test_most_steps_first_and_otherwise_the_order_given(tmp_path: Path) -> None:
-    steps = [("1", 10), ("2", 30), ("3", 10), ("4", 30)]
-    todo, _ = plan_runs([[*NOISY, f"seed={seed}", f"trainer.max_steps={n}"] for seed, n in steps], tmp_path)
-    assert [run.label[-1] for run in todo] == ["2", "4", "1", "3"]
-    assert [run.max_steps for run in todo] == [30, 30, 10, 10]
+def test_the_order_given_and_a_base_right_before_the_first_run_that_begins_from_it(tmp_path: Path) -> None:
+    def arm(seed: int, loss: str) -> list[str]:
+        return ["dataset=noisy_numbers", f"loss={loss}", f"seed={seed}", "base='loss=ce trainer.max_steps=9@9'"]
+
+    bases = [[*NOISY, f"seed={seed}", "trainer.max_steps=9"] for seed in (1, 2)]
+    long = [*NOISY, "seed=3", "trainer.max_steps=90"]
+    arms = [arm(seed, loss) for seed in (1, 2) for loss in ("ce", "ntl_was")]
+    todo, _ = plan_runs([*bases, *arms, long], tmp_path)
+    ids = [run_id(compose(overrides)) for overrides in (bases[0], *arms[:2], bases[1], *arms[2:], long)]
+    assert [run.id for run in todo] == ids
 
 
 def test_the_model_is_named_where_there_are_several(tmp_path: Path) -> None:

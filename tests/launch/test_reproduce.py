@@ -95,7 +95,9 @@ def test_status_prints_and_makes_nothing(
     monkeypatch.chdir(tmp_path)
     words = [f"table={small_table}", "--status"]
     assert reproduce.main(words) == 0
-    assert capsys.readouterr().out == "0 done, 0 running, 0 queued, 0 failed, 4 missing of 4 runs\n"
+    counts, left = capsys.readouterr().out.splitlines()
+    assert counts == "0 done, 0 running, 0 queued, 0 failed, 4 missing of 4 runs"
+    assert left.startswith("Hours left, by measured runs or estimates (--dry-run): ")
     assert reproduce.main([*words, "--json"]) == 0
     assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["missing"] * 4
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ntl.config import UserError, compose
-from ntl.launch.cost import Costs
+from ntl.costs.runs import Costs
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.room import tell_room
 

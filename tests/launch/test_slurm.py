@@ -120,7 +120,7 @@ def test_two_sweeps_at_once_a_job_that_raises_and_a_launcher_that_is_stopped(tmp
     status = start(tmp_path, "scripts/reproduce.py", f"table={table}", "--status")
     said, _ = status.communicate(timeout=120)
     assert "4 done, 0 running, 0 queued, 2 failed, 0 missing of 6 runs" in said
-    assert "failed  noisy_numbers ce_digits seed 1: ntl.config.errors.UserError: device=cuda: torch sees no" in said
+    assert "failed  noisy_numbers ce_digits seed 1: ntl.system.errors.UserError: device=cuda: torch sees no" in said
 
     # What has a record is not submitted again.
     again = start(tmp_path, "scripts/reproduce.py", *words)

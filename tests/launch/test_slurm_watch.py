@@ -12,12 +12,12 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.errors import Busy
 from ntl.config.identity import plain
 from ntl.launch import slurm
 from ntl.launch.queue import Job, mark
 from ntl.launch.slurm import JobLost, launch
 from ntl.results import RunRecord, write_record
+from ntl.system.errors import Busy
 
 Look = dict[str, str] | None
 

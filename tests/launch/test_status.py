@@ -1,15 +1,18 @@
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from fake_runs import run
 
 from ntl.config import UserError, compose, run_id
+from ntl.costs.runs import CPU, Cost, Costs
 from ntl.launch import status
 from ntl.launch.demand import demands
 from ntl.launch.queue import Job, mark
-from ntl.launch.status import State, Status, status_text, statuses
+from ntl.launch.status import State, Status, seconds_left, status_text, statuses
 from ntl.results import load_records
 
 
@@ -44,9 +47,15 @@ def test_states_without_slurm(folders: list[Path], small_table: Path, tmp_path: 
     assert states == [State.done, State.running, State.failed, State.missing]
     assert by_id[folders[1].name].detail == "step 25/500"
     assert by_id[folders[2].name].detail == "ValueError: no such thing"
-    lines = status_text(list(by_id.values())).splitlines()
+    demanded = demands([str(small_table)], "tiny", load_records([tmp_path]))
+    # An hour each, of which two runs have made 25 of 500 steps.
+    costs = SimpleNamespace(of=lambda config: Cost(3600.0, CPU, True, 0, 0))
+    left = seconds_left(demanded, by_id.values(), cast(Costs, costs))
+    assert left == {CPU: pytest.approx(3600 * (1 + 2 * 0.95))}
+    lines = status_text(list(by_id.values()), left, 2).splitlines()
     assert lines == [
         "1 done, 1 running, 0 queued, 1 failed, 1 missing of 4 runs",
+        "Hours left, by measured runs or estimates (--dry-run): 2.9 (CPU). In 2 worker processes: about 1 h 27 min.",
         f"running {by_id[folders[1].name].label}: step 25/500",
         f"failed  {by_id[folders[2].name].label}: ValueError: no such thing",
     ]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from loss_cases import DIGITS
 
-from ntl.losses import ce_ntl, chunks, linear_ce_ntl
+from ntl.losses import ce_ntl, linear_ce_ntl
+from ntl.losses.fused import chunks
 
 
 @pytest.mark.parametrize("inplace", [False, True])

@@ -9,9 +9,9 @@ from loss_cases import DIGITS, IRREGULAR
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses import chunks
-from ntl.losses.fused import chunked_pass
-from ntl.losses.joint import FASTER_FROM, JointLoss, ce_ntl
+from ntl.losses.fused import chunks
+from ntl.losses.fused.joint import FASTER_FROM, JointLoss, ce_ntl
+from ntl.losses.fused.passes import chunked_pass
 from ntl.numbers import NumberVocabulary
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -201,11 +201,18 @@ def test_gradients_are_as_exact_as_their_type() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "wass"}, "kind 'wass' is none of ce, gce, was"),
+        (
+            {"kind": "wass"},
+            "kind 'wass' is none of ce, gce, crps, digit_ce, huber, mae, mse, number_level, was, was_cdf, was_vocab",
+        ),
         ({"kind": "was", "sigma": 1.0}, "kind 'was' takes no option 'sigma', only cost"),
         ({"kind": "ce+gce"}, "more than one base"),
         ({"kind": "was+number_level"}, "they cannot be one mean"),
-        ({"implementation": "fast"}, "implementation must be"),
+        (
+            {"implementation": "fast"},
+            "implementation must be 'auto', 'reference', 'fused', 'linear', 'triton', not 'fast'",
+        ),
+        ({"implementation": "linear"}, "needs hidden states: give them to linear_ce_ntl, or take 'fused'"),
         ({"reduction": "avg"}, "reduction must be"),
         ({"inplace": True, "implementation": "reference"}, "inplace=True needs implementation"),
         ({"inplace": True, "implementation": "fused", "reduction": "none"}, "inplace=True needs implementation"),
@@ -226,7 +233,7 @@ def test_a_label_that_is_no_token(label: int) -> None:
 def test_auto_takes_what_was_measured_to_be_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     original = chunked_pass
-    monkeypatch.setattr("ntl.losses.joint.chunked_pass", lambda *args: (calls.append(1), original(*args))[1])
+    monkeypatch.setattr("ntl.losses.fused.joint.chunked_pass", lambda *args: (calls.append(1), original(*args))[1])
     for width, fused in ((FASTER_FROM - 1, False), (FASTER_FROM, True)):
         calls.clear()
         ce_ntl(torch.zeros(2, width, requires_grad=True), torch.tensor([1, 5]), DIGITS)

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from loss_cases import DIGITS
 from torch import Tensor
 
-from ntl.losses import ce_ntl, chunks, cross_entropy, linear_ce_ntl
-from ntl.losses.joint import FASTER_FROM, JointLoss
+from ntl.losses import ce_ntl, cross_entropy, linear_ce_ntl
+from ntl.losses.fused import chunks
+from ntl.losses.fused.joint import FASTER_FROM, JointLoss
 from ntl.numbers import NumberVocabulary
 
 KINDS = ["ce", "was", "mse", "was_vocab", "digit_ce", "number_level"]

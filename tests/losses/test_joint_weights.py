@@ -9,8 +9,9 @@ from loss_cases import DIGITS
 from torch import Tensor
 
 from ntl import NumberTokenLoss
-from ntl.losses import ce_ntl, chunks, linear_ce_ntl
-from ntl.losses.joint import JointLoss
+from ntl.losses import ce_ntl, linear_ce_ntl
+from ntl.losses.fused import chunks
+from ntl.losses.fused.joint import JointLoss
 from ntl.numbers import NumberVocabulary
 
 KINDS: dict[str, dict[str, Any]] = {

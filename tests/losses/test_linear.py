@@ -7,10 +7,12 @@ import torch
 from loss_cases import DIGITS
 from torch import Tensor
 
-from ntl.losses import JointLoss, chunks, linear_ce_ntl, ntl_was
-from ntl.losses.joint import FASTER_FROM
-from ntl.losses.linear import Head, linear_was
-from ntl.training.turns import peak_bytes
+from ntl.benchmarks.timing import peak_bytes
+from ntl.losses import JointLoss, linear_ce_ntl, ntl_was
+from ntl.losses.fused import chunks
+from ntl.losses.fused.joint import FASTER_FROM
+from ntl.losses.fused.linear import linear_was
+from ntl.losses.lm_head import LMHead
 
 KINDS: dict[str, dict[str, Any]] = {
     "ce": {},
@@ -145,7 +147,7 @@ def test_without_gradients() -> None:
 def test_ntl_was_of_the_number_tokens_logits_alone(head: str) -> None:
     with_bias, options = HEADS[head]
     hidden, weight, bias, labels = example((3, 5), torch.float64)
-    made = Head(weight, bias if with_bias else None, options.get("logit_scale", 1.0), options.get("softcap"))
+    made = LMHead(weight, bias if with_bias else None, options.get("logit_scale", 1.0), options.get("softcap"))
     expected = ntl_was(made.logits(hidden), labels, DIGITS, reduction="sum")
     assert float(linear_was(hidden, made, labels, DIGITS)) == pytest.approx(float(expected), rel=1e-12)
     assert expected > 0
@@ -185,7 +187,7 @@ def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"implementation": "triton"}, "implementation must be 'auto', 'reference' or 'fused'"),
+        ({"implementation": "triton"}, "implementation='triton' needs logits: give them to ce_ntl, or take 'fused'"),
         ({"implementation": "fused", "reduction": "none"}, "needs a reduction to one number"),
         ({"implementation": "fused", "reduction": "avg"}, "reduction must be"),
         ({"kind": "wass"}, "kind 'wass' is none of"),

@@ -5,8 +5,8 @@ import torch
 from loss_cases import DIGITS
 
 from ntl import losses
-from ntl.losses.plan import Scales, check_labels, problem_of_logits
-from ntl.losses.terms import Terms
+from ntl.losses.fused.plan import Scales, check_labels, problem_of_logits
+from ntl.losses.fused.terms import Terms
 
 LABELS = torch.tensor([[3, 1, 7], [-100, 12, 0]])
 

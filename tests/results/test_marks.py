@@ -115,7 +115,7 @@ def test_no_result_with_an_interval_is_typed_by_hand() -> None:
     assert {name: found for name, found in typed.items() if found} == {}
     # What is looked for is there, between marks.
     for name in ("README.md", "results/LOG.md"):
-        assert RESULT.search(pages[name]), name
+        assert RESULT.search((ROOT / name).read_text(encoding="utf-8")), name
     for text in ("0.21 [0.01, 0.41]", "**-0.2** [-0.4, 0.0]", "[-0.387, -0.005]", "9.4% ± 1.2", "3 [1, 5]"):
         assert RESULT.search(text), text
     assert not RESULT.search("labels = [-100] * 3 and loss[0, 1]")

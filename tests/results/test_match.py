@@ -5,7 +5,7 @@ import pytest
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import plain, recorded
 from ntl.config.table import BlockSpec, RowSpec, ScaleSpec, TableSpec, load_table_spec, table_names
-from ntl.results import build_table, missing_runs, table_runs
+from ntl.results import build_table, lacking_readings, missing_runs, table_runs
 from ntl.results.match import parse_value, plan_block, plan_table, row_records
 
 CE = RowSpec(label="CE", overrides=["loss=ce"])
@@ -194,3 +194,14 @@ def test_every_run_of_every_table_composes_and_finds_its_own_row(make_record, na
     assert len({record.id for record in records}) == len(records)
     rows = [row for block in build_table(spec, records, scale).blocks for row in block.rows if not row.spec.constant]
     assert [list(row.records.values()) for row in rows] == [[record] for record in records]
+
+
+def test_a_reading_that_a_record_has_and_one_that_it_lacks() -> None:
+    """A setting that is younger than the record was off in it."""
+    config = {"beside": {"expectation": {"trim": 0.005, "name": "expectation"}}}
+    now = {"trim": 0.005, "name": "expectation", "splits": []}
+    assert lacking_readings(config, {"expectation": now}) == []
+    for other in ({**now, "splits": ["test"]}, {**now, "trim": 0.1}, {"name": "expectation"}):
+        assert lacking_readings(config, {"expectation": other}) == ["expectation"]
+    assert lacking_readings(config, {"median": now}) == ["median"]
+    assert lacking_readings({}, {"median": now}) == ["median"]

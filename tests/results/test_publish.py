@@ -4,7 +4,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.results import build_table, publish_runs, write_record, write_tables
-from ntl.results.publish import write_index, write_text
+from ntl.results.publish import write_index
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -125,15 +125,3 @@ def test_a_folder_that_cannot_be_written_to(closed: Path, tmp_path: Path, make_r
     with pytest.raises(UserError, match=rf"^cannot write {closed}/quickstart_tiny.md: ({reasons}).*\.$"):
         write_tables([table], closed)
     assert source.read_bytes() == before
-
-
-def test_a_text_that_could_not_be_written_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.md").write_text("old")
-
-    def full(self: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(UserError, match=r"cannot write .*a\.md: No space left on device"):
-        write_text(tmp_path / "a.md", "new")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "old")]

@@ -15,11 +15,8 @@ from ntl.results import (
     pack_errors,
     read_record,
     thin_curve,
-    unpack_bits,
-    unpack_errors,
     write_record,
 )
-from ntl.results import record as module
 from ntl.results.record import SIZE_LIMIT, size_of_summary, to_json
 
 GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
@@ -107,34 +104,14 @@ def test_metrics_keep_ten_digits_and_groups_five() -> None:
     assert payload["groups"] == {"test": {"columns": ["accuracy", "count"], "rows": {"3x2": [0.66667, 500]}}}
 
 
-def first_form(folder: Path) -> Path:
-    """A record as the first version wrote it: more digits, groups in full, packed in base64."""
-    old = {
-        **GOOD,
-        "metrics": {"test/mae": 0.12345678901234568, "test/count": 9.0},
-        "groups": {"test": {"1x1": {"accuracy": 1.0}}},
-        "correct": {"test": "oIA="},
-        "errors": {"test": "2:eNprYLB3AAACwgEA"},
-    }
-    path = folder / "record.json"
-    path.write_text(json.dumps(old))
-    return path
-
-
-def test_a_record_of_the_first_form_is_read_and_written_in_the_form_of_today(tmp_path: Path) -> None:
-    record = read_record(first_form(tmp_path))
-    assert record.metrics == {"test/mae": 0.12345678901234568, "test/count": 9.0}
+def test_a_record_with_more_digits_and_groups_in_full_is_the_same_record(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    metrics = {"test/mae": 0.12345678901234568, "test/count": 9.0}
+    path.write_text(json.dumps({**GOOD, "metrics": metrics, "groups": {"test": {"1x1": {"accuracy": 1.0}}}}))
+    before, record = path.read_bytes(), read_record(path)
+    assert record.metrics == metrics
     assert record.groups == {"test": {"1x1": {"accuracy": 1.0}}}
-    assert unpack_bits(record.correct["test"], 9).nonzero()[0].tolist() == [0, 2, 8]
-    assert unpack_errors(record.errors["test"]).tolist() == [1.0, 2.0]
-    again = read_record(write_record(tmp_path / "again.json", record))
-    assert (again.groups, again.correct, again.errors) == (record.groups, record.correct, record.errors)
-
-
-def test_a_record_of_the_first_form_is_the_same_record(tmp_path: Path) -> None:
-    path = first_form(tmp_path)
-    before = path.read_bytes()
-    write_record(path, read_record(path))
+    write_record(path, record)
     assert path.read_bytes() == before
 
 
@@ -201,7 +178,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(_: int) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(module.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         write_record(tmp_path / "record.json", small_record())
     assert os.listdir(tmp_path) == []
@@ -227,8 +204,8 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         ),
         (json.dumps({**GOOD, "groups": {"test": {"columns": ["a"]}}}), "'groups' cannot be unpacked"),
         (json.dumps({**GOOD, "groups": {"test": 3}}), "'groups' cannot be unpacked"),
-        (json.dumps({**GOOD, "correct": {"test": "!"}}), "'correct' cannot be unpacked"),
-        (json.dumps({**GOOD, "errors": {"test": 3}}), "'errors' cannot be unpacked"),
+        (json.dumps({**GOOD, "metrics": {"test/count": 9}, "correct": {"test": "!"}}), "not packed bits: '!'"),
+        (json.dumps({**GOOD, "errors": {"test": 3}}), "'errors.test' is 3, not a"),
     ],
 )
 def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -246,14 +223,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="not UTF-8"):
         read_record(tmp_path / "binary.json")
-
-
-def test_an_older_schema_is_upgraded_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.UPGRADES, -1, lambda old: {**old, "schema": 0, "seed": old["sead"]})
-    monkeypatch.setitem(module.UPGRADES, 0, lambda old: {k: v for k, v in old.items() if k != "sead"} | {"schema": 1})
-    path = tmp_path / "record.json"
-    path.write_text(json.dumps({**{k: v for k, v in GOOD.items() if k != "seed"}, "sead": 4, "schema": -1}))
-    assert read_record(path).seed == 4
 
 
 def test_no_secret_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

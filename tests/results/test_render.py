@@ -98,7 +98,9 @@ def test_every_committed_page_begins_with_what_ran_and_what_it_shows() -> None:
     for path in sorted(TABLES.glob("*_*.md")):
         title, _, finding, *_ = path.read_text(encoding="utf-8").splitlines()
         assert title.startswith("# ")
-        assert re.fullmatch(r"\*\*.+\(.*n = \d+ seeds?; exact p = .*\).*\.\*\*", finding), path
+        # Of a table whose runs are under way.
+        if not finding.startswith(("**Nothing is shown yet: no seed of both ", "**Nothing is shown, as so few seeds ")):
+            assert re.fullmatch(r"\*\*.+\(.*n = \d+ seeds?; exact p = .*\).*\.\*\*", finding), path
         assert (TABLES / "details" / path.name).is_file()
 
 

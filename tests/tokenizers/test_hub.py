@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from ntl.config import UserError, network
+from ntl.config import UserError
+from ntl.system import network
 from ntl.tokenizers import load_tokenizer
 
 HUB_ID = "owner/name"
@@ -84,7 +85,7 @@ def assert_remedies(text: str) -> None:
 
 def test_offline_without_a_cached_copy(cache: Path) -> None:
     text = refusal()
-    assert text.startswith("no tokenizer files for 'owner/name' (it is not in the local cache and HF_HUB_OFFLINE is")
+    assert text.startswith("no tokenizer files for 'owner/name' (not in the local cache, and HF_HUB_OFFLINE is")
     assert_remedies(text)
 
 

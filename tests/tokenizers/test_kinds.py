@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 import pytest
 
 from ntl.config import UserError
-from ntl.config.tokenizer import TokenizerConfig
+from ntl.config.model import TokenizerConfig
 from ntl.tokenizers.kinds import KINDS, check_kind
 
 

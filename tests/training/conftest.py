@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import Config, compose, run_id
+from ntl.config.targets import build
 from ntl.results import RunRecord, read_record
 
 DATASETS = {
@@ -51,6 +52,12 @@ def settings(data_dir: Path, tmp_path: Path) -> Callable[..., list[str]]:
 def small(settings: Callable[..., list[str]]) -> Callable[..., Config]:
     """The config that this command line composes."""
     return lambda *overrides, **options: compose(settings(*overrides, **options))
+
+
+@pytest.fixture
+def prepared() -> Callable[[Config], Path]:
+    """The folder of a config's prepared data; other settings of the same data set may lie beside it."""
+    return lambda config: build(config.dataset).folder(config.data_dir)
 
 
 @pytest.fixture(scope="session")

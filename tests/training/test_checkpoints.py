@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -143,17 +144,21 @@ def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(
 
     def fsync(handle: int) -> None:
         inode = os.fstat(handle).st_ino
-        events.extend(path.name for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_ino == inode)
+        events.extend(name(path) for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_ino == inode)
         sync(handle)
 
-    def rename(source: Path, target: Path) -> None:
-        events.append(f"{source.name} -> {target.name}")
+    def name(path: Path | str) -> str:
+        # A file that is being written has a random part in its name.
+        return re.sub(r"json[.].*[.]part$", "json.part", Path(path).name)
+
+    def rename(source: str, target: Path) -> None:
+        events.append(f"{name(source)} -> {target.name}")
         replace(source, target)
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", rename)
     _checkpoint(tmp_path, 5)
-    new = ".manifest.json.new"
+    new = ".manifest.json.part"
     files = ["model.safetensors", "trainer_state.json"]
     assert events == [*files, new, f"{new} -> manifest.json", "checkpoint-5", tmp_path.name]
 

@@ -11,7 +11,7 @@ import pytest
 
 from ntl.config import Config, UserError, run_id
 from ntl.config.composition import CONFIG_DIR
-from ntl.training import run, session
+from ntl.training import decode, run, runner
 from ntl.training.checkpoints import newest_whole
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -67,17 +67,18 @@ def test_a_disk_that_fills_up_while_predictions_or_the_record_are_written(
     name: str, on_tmpfs: Config, finished: Path, without_times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outputs = Path(on_tmpfs.output_dir)
-    folder, before = outputs / run_id(on_tmpfs), "decode_splits" if name == "predictions.jsonl" else "write_record"
-    original, fillers = getattr(session, before), []
+    folder, fillers = outputs / run_id(on_tmpfs), []
+    module, before = (decode, "decode_splits") if name == "predictions.jsonl" else (runner, "write_record")
+    original = getattr(module, before)
 
-    def full(*args: Any) -> Any:
+    def full(*args: Any, **how: Any) -> Any:
         fillers.append(fill(outputs, 0))
-        return original(*args)
+        return original(*args, **how)
 
-    monkeypatch.setattr(session, before, full)
+    monkeypatch.setattr(module, before, full)
     with pytest.raises(UserError, match=ONE_LINE):
         run(on_tmpfs)
-    monkeypatch.setattr(session, before, original)
+    monkeypatch.setattr(module, before, original)
     # Nothing half-written, and no step is lost.
     assert not (folder / name).exists()
     assert not list(folder.glob(".*.part"))

@@ -1,4 +1,4 @@
-"""One process does it all; what several do is tested by starting them (test_session_ranks.py)."""
+"""One process does it all; what several do is tested by starting them (test_run_ranks.py)."""
 
 from typing import Any
 

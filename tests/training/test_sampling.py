@@ -8,10 +8,9 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 from transformers import TrainerState
 
-from ntl.data.order import Permutation
 from ntl.training import trainer as trainer_module
-from ntl.training.sampling import EpochOfSampler, EpochSampler
-from ntl.training.session import Session
+from ntl.training.parts import RunParts
+from ntl.training.sampling import EpochOfSampler, EpochSampler, Permutation
 
 
 class Dataset:
@@ -67,8 +66,8 @@ def test_a_resumed_run_s_sampler_learns_its_epoch(epoch: float | None, expected:
 
 def _inputs(config, workers: int = 0) -> list[torch.Tensor]:
     """Every batch that a training run sees, as the model gets it."""
-    session = Session(config, Path(config.output_dir), say=lambda line: None)
-    trainer = session.trainer()
+    parts = RunParts(config, say=lambda line: None)
+    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
     trainer.args.dataloader_num_workers = workers
     seen: list[torch.Tensor] = []
     original = trainer.compute_loss
@@ -88,7 +87,7 @@ def test_a_run_visits_every_example_once_an_epoch(bucketing: str, small, monkeyp
     monkeypatch.setattr(trainer_module, "SHUFFLED_IN_MEMORY", 0)
     settings = [f"trainer.length_bucketing={bucketing}", "trainer.save_steps=0"]
     config = small(*settings, dataset="multiplication")
-    encoded = Session(config, Path(config.output_dir), say=lambda line: None).encoded("train")
+    encoded = RunParts(config, say=lambda line: None).encoded("train")
     batches = _inputs(config)
     sampler = EpochSampler(encoded, seed=config.seed, batch_size=16, by_length=bucketing == "true")
     expected = []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,6 @@ from ntl.config import Config, compose, run_id
 from ntl.results import read_record
 from ntl.training import run, tracking
 from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
-from ntl.training.tracking_benchmark import online, services
 
 STATE = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=[])
 
@@ -225,13 +225,40 @@ def test_training_waits_for_no_call_of_a_slow_service(
     assert "W&B did not answer within 0.1 s" in capsys.readouterr().out
 
 
+class _Refuses(BaseHTTPRequestHandler):
+    """A service that takes no key."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(401)
+        self.end_headers()
+
+    do_GET = do_POST
+
+
+@pytest.fixture
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Of a service that refuses the key, that never answers, or that is gone."""
+    if request.param == "refuses the key":
+        with ThreadingHTTPServer(("127.0.0.1", 0), _Refuses) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield server.server_port
+            server.shutdown()
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # which never accepts
+        number = listening.getsockname()[1]
+        if request.param == "never answers":
+            yield number
+            return
+    yield number
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("service", ["refuses the key", "unreachable", "never answers"])
-def test_the_real_client_online(service: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("port", ["refuses the key", "unreachable", "never answers"], indirect=True)
+def test_the_real_client_online(port: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """In a process of its own, since the client keeps what it was told first, and so that its exit is seen, too."""
-    with services() as found, socket.create_server(("127.0.0.1", 0)) as listening:  # which never accepts
-        service_of = {**found, "never answers": online(listening.getsockname()[1])}
-        program = f"""
+    online = {"WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": f"http://127.0.0.1:{port}"}
+    program = f"""
 from pathlib import Path
 from ntl.config import Config, compose, run_id
 from ntl.training.tracking import WandbMirror
@@ -240,12 +267,12 @@ tracker.log({{"step": 1, "loss": 0.25}})
 tracker.finish({{}})
 print("ended")
 """
-        command, environment = [sys.executable, "-c", program], {**os.environ, **service_of[service]}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    command, environment = [sys.executable, "-c", program], {**os.environ, **online}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     told, ended = done.stdout.splitlines()
     assert ended == "ended"
-    assert told.startswith("W&B failed" if service == "refuses the key" else "W&B ")
+    assert told.startswith("W&B failed" if "refuses" in request.node.name else "W&B ")
     assert told.endswith("metrics.jsonl has everything.")
 
 

@@ -12,20 +12,21 @@ import torch
 
 from ntl.config import Config, Diverged
 from ntl.config.model import T5Config
+from ntl.losses.sums import mean
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives import next_token
-from ntl.training.session import Session
-from ntl.training.trainer import ObjectiveTrainer, mean
+from ntl.training.parts import RunParts
+from ntl.training.trainer import ObjectiveTrainer
 
 
-def _session(config: Config, name: str = "run") -> Session:
-    return Session(config, Path(config.output_dir) / name, say=lambda line: None)
+def _parts(config: Config, name: str = "run") -> RunParts:
+    return RunParts(config, say=lambda line: None)
 
 
 def _trained(config: Config, name: str = "run", dtype: torch.dtype = torch.float64) -> ObjectiveTrainer:
-    session = _session(config, name)
-    session.model.to(dtype)
-    trainer = session.trainer()
+    parts = _parts(config, name)
+    parts.model.to(dtype)
+    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
     trainer.train()
     return trainer
 
@@ -68,12 +69,10 @@ def test_what_each_normalization_divides_by(normalization: str, small) -> None:
     settings = ["trainer.max_steps=1", "trainer.logging_steps=1", "trainer.batch_size=4", "loss.weight=2"]
     choice = f"trainer.normalization={normalization}"
     config = small(*settings, "trainer.accumulation_steps=3", choice, dataset="multiplication")
-    session = _session(config)
-    trainer = session.trainer()
+    parts = _parts(config)
+    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
     seen: list[list[float]] = []
-    trainer.model.register_forward_hook(
-        lambda module, args, parts: seen.append([float(part.detach()) for part in parts])
-    )
+    trainer.model.register_forward_hook(lambda module, args, parts: seen.append([float(part) for part in parts.flat]))
     trainer.train()
     parts = np.array(seen)
     assert len(set(parts[:, 1])) > 1, "the batches must differ in size for this test to tell"
@@ -90,20 +89,20 @@ def test_nothing_counted_is_zero_not_nan() -> None:
 def test_logged_losses_by_hand(small) -> None:
     """The first log line of one step is CE + weight x NTL of the untouched model on the first batch."""
     config = small("trainer.max_steps=1", "trainer.logging_steps=1", "loss.weight=0.7", "trainer.batch_size=96")
-    session = _session(config)
-    objective = session.objective().eval()
-    trainer = session.trainer()
-    batch = trainer.data_collator([session.encoded("train")[index] for index in range(96)])
+    parts = _parts(config)
+    objective = parts.objective().eval()
+    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    batch = trainer.data_collator([parts.encoded("train")[index] for index in range(96)])
     with torch.no_grad():
-        parts = [float(part.sum()) for part in objective(**batch)]
+        sums = [float(part.sum()) for part in objective(**batch).flat]
     trainer.train()
     log = trainer.state.log_history[0]
-    ce, ntl = parts[0] / parts[1], parts[2] / parts[3]
+    ce, ntl = sums[0] / sums[1], sums[2] / sums[3]
     assert log["ce"] == pytest.approx(ce, rel=1e-5)
     assert log["ntl"] == pytest.approx(ntl, rel=1e-5)
     assert log["loss"] == pytest.approx(ce + 0.7 * ntl, rel=1e-5)
-    assert (parts[1], parts[3]) == (96 * 4, 96 * 2)
-    rows = session.encoded("train").__getitems__(range(96))
+    assert (sums[1], sums[3]) == (96 * 4, 96 * 2)
+    rows = parts.encoded("train").__getitems__(range(96))
     tokens = sum(len(row["question_ids"]) + len(row["answer_ids"]) - 1 for row in rows)
     assert trainer.examples_and_tokens_seen() == (96, tokens)
 
@@ -141,14 +140,14 @@ def test_what_is_told_beside_ce_changes_no_weight(small, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("loss", ["ce", "ntl_was"])
 def test_without_a_number_label_there_is_no_ntl(loss: str, small) -> None:
-    session = _session(small(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1"))
-    trainer = session.trainer()
+    parts = _parts(small(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1"))
+    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
     # As of answers without a digit: the numbers are tokens that are in no answer.
-    splits = [session.encoded(split) for split in ("train", "validation")]
+    splits = [parts.encoded(split) for split in ("train", "validation")]
     answered = {
         int(token) for rows in splits for row in rows.__getitems__(range(len(rows))) for token in row["answer_ids"]
     }
-    values = [math.nan if token in answered else 1.0 for token in range(len(session.tokenizer))]
+    values = [math.nan if token in answered else 1.0 for token in range(len(parts.tokenizer))]
     trainer._objective().number_vocab = NumberVocabulary.from_values(values)
     trainer.train()
     first, *_ = trainer.state.log_history
@@ -170,9 +169,9 @@ def test_a_number_head_alone_has_no_ce(small) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 20])
-def test_evaluation_does_not_depend_on_the_batch_size(size: int, small) -> None:
+def test_evaluation_does_not_depend_on_the_batch_size(size: int, small, tmp_path: Path) -> None:
     def evaluated(batch_size: int) -> dict[str, float]:
-        trainer = _session(small(f"trainer.eval_batch_size={batch_size}")).trainer()
+        trainer = _parts(small(f"trainer.eval_batch_size={batch_size}")).trainer(tmp_path / "checkpoints")
         return trainer.evaluate()
 
     reference, other = evaluated(6), evaluated(size)
@@ -189,7 +188,7 @@ def test_the_plateau_watches_the_validation_ce(small) -> None:
     assert trainer.lr_scheduler.get_last_lr() == [pytest.approx(1e-6 / 2**3)] * 2
 
 
-def _poison(session: Session, monkeypatch: pytest.MonkeyPatch, step: int, value: float) -> list[set[tuple[int, ...]]]:
+def _poison(parts: RunParts, monkeypatch: pytest.MonkeyPatch, step: int, value: float) -> list[set[tuple[int, ...]]]:
     """Break a weight in the forward of step ``step``; the list receives that step's inputs, batch by batch."""
     trainer_class, seen = ObjectiveTrainer, []
     original = trainer_class.training_step
@@ -199,7 +198,7 @@ def _poison(session: Session, monkeypatch: pytest.MonkeyPatch, step: int, value:
             rows = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
             seen.append({tuple(token for token, real in zip(*row, strict=True) if real) for row in rows})
             with torch.no_grad():
-                next(iter(session.model.parameters())).fill_(value)
+                next(iter(parts.model.parameters())).fill_(value)
         return original(self, model, inputs, *args)
 
     monkeypatch.setattr(trainer_class, "training_step", training_step)
@@ -215,41 +214,44 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_examples(
     """Found at the log line of step 8, it is of step 6, and of both batches of that step."""
     batches = ["trainer.batch_size=5", "trainer.accumulation_steps=2", f"trainer.num_workers={workers}"]
     settings = [*batches, f"trainer.normalization={normalization}", "trainer.max_steps=9", "trainer.save_steps=4"]
-    session = _session(small(*settings))
-    trainer = session.trainer()
-    seen = _poison(session, monkeypatch, 6, value)
+    parts = _parts(small(*settings))
+    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    seen = _poison(parts, monkeypatch, 6, value)
     with pytest.raises(Diverged) as raised:
         trainer.train()
     message = str(raised.value)
     assert re.match(r"the training loss is nan at step 6; its examples: train/\d{5}, ", message)
     named = re.findall(r"train/\d{5}", message)
     assert len(named) == len(set(named)) == 10
-    rows = {row["id"]: place for place, row in enumerate(session.rows("train"))}
-    encoded = session.encoded("train")
+    rows = {row["id"]: place for place, row in enumerate(parts.rows("train"))}
+    encoded = parts.encoded("train")
     examples = [encoded[rows[name]] for name in named]
     inputs = [(*example["question_ids"].tolist(), *example["answer_ids"][:-1].tolist()) for example in examples]
     assert [set(inputs[:5]), set(inputs[5:])] == seen
-    assert f"the last good checkpoint is {session.checkpoints / 'checkpoint-4'};" in message
-    assert [path.name for path in session.checkpoints.iterdir()] == ["checkpoint-4"]
+    assert (
+        f"the last good checkpoint is {(Path(parts.config.output_dir) / 'run' / 'checkpoints') / 'checkpoint-4'};"
+        in message
+    )
+    assert [path.name for path in (Path(parts.config.output_dir) / "run" / "checkpoints").iterdir()] == ["checkpoint-4"]
 
 
 def test_weights_that_the_last_step_broke_are_not_saved(small, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of that step is finite, and no other is computed before the checkpoint."""
-    session = _session(small("trainer.max_steps=8", "trainer.save_steps=4"))
-    trainer = session.trainer()
+    parts = _parts(small("trainer.max_steps=8", "trainer.save_steps=4"))
+    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
     original = ObjectiveTrainer.training_step
 
     def training_step(self: ObjectiveTrainer, *args: Any) -> Any:
         loss = original(self, *args)
         if self.state.global_step == 7:
-            next(iter(session.model.parameters())).grad.fill_(math.nan)  # pyright: ignore[reportOptionalMemberAccess]
+            next(iter(parts.model.parameters())).grad.fill_(math.nan)  # pyright: ignore[reportOptionalMemberAccess]
         return loss
 
     monkeypatch.setattr(ObjectiveTrainer, "training_step", training_step)
     trainer.args.logging_steps = trainer.state.logging_steps = 100
     with pytest.raises(Diverged, match="a weight is no longer finite at step 8; its examples: train/"):
         trainer.train()
-    assert [path.name for path in session.checkpoints.iterdir()] == ["checkpoint-4"]
+    assert [path.name for path in (Path(parts.config.output_dir) / "run" / "checkpoints").iterdir()] == ["checkpoint-4"]
 
 
 def test_a_checkpoint_is_a_plain_model_folder(small) -> None:

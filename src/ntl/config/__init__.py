@@ -2,22 +2,22 @@
 
 from typing import TYPE_CHECKING
 
-from ntl.config.lazy import exports
+from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.config.composition import compose as compose
     from ntl.config.composition import register as register
     from ntl.config.data import DatasetConfig as DatasetConfig
     from ntl.config.decoding import DecodingConfig as DecodingConfig
-    from ntl.config.errors import Diverged as Diverged
-    from ntl.config.errors import UserError as UserError
     from ntl.config.identity import run_id as run_id
     from ntl.config.legality import validate as validate
     from ntl.config.loss import LossConfig as LossConfig
     from ntl.config.model import ModelConfig as ModelConfig
+    from ntl.config.model import TokenizerConfig as TokenizerConfig
     from ntl.config.root import Config as Config
-    from ntl.config.target import build as build
-    from ntl.config.tokenizer import TokenizerConfig as TokenizerConfig
+    from ntl.config.targets import build as build
     from ntl.config.trainer import TrainerConfig as TrainerConfig
+    from ntl.system.errors import Diverged as Diverged
+    from ntl.system.errors import UserError as UserError
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from ntl.config.errors import UserError
-from ntl.config.table import Better, BlockSpec, ColumnSpec, Role, TableSpec, load_table_spec
+from ntl.config.table import Better, BlockSpec, ColumnSpec, TableSpec, labels_that_run, load_table_spec
 from ntl.config.typed import read_typed
+from ntl.system.errors import UserError
 
 CLAIMS = Path(__file__).resolve().parents[3] / "config" / "claims.yaml"
 READINGS = Path(__file__).resolve().parents[3] / "config" / "beside"
@@ -125,7 +125,7 @@ def check_place(place: PlaceSpec, table: TableSpec, where: str) -> None:
     if not 0 <= place.block < len(table.blocks):
         raise UserError(f"{where}.block: table {table.name!r} has no block {place.block}")
     block = table.blocks[place.block]
-    labels = [row.label for row in block.rows if row.group == place.group and row.role is not Role.constant]
+    labels = labels_that_run(block, place.group)
     for key in ("row", "against"):
         if getattr(place, key) not in labels:
             within = f" in the group {place.group!r}" if place.group else ""

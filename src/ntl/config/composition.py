@@ -11,13 +11,14 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from ntl.config import data, decoding, loss, model, objective, root, tokenizer, trainer
-from ntl.config.errors import UserError
+from ntl.config import data, decoding, loss, model, root, trainer
 from ntl.config.identity import plain, run_id
 from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
+from ntl.system.errors import UserError
 
 CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
 
@@ -29,11 +30,12 @@ SCHEMAS = {
     "model/xval": model.XValConfig,
     "model/t5_regression": model.T5RegressionConfig,
     "model/gpt2_regression": model.GPT2RegressionConfig,
-    "tokenizer/base": tokenizer.TokenizerConfig,
+    "tokenizer/base": model.TokenizerConfig,
     "loss/base": loss.LossConfig,
-    "objective/next_token": objective.NextTokenConfig,
-    "objective/regression": objective.RegressionConfig,
-    "objective/masked_number": objective.MaskedNumberConfig,
+    "objective/next_token": loss.NextTokenConfig,
+    "objective/regression": loss.RegressionConfig,
+    "objective/masked_number": loss.MaskedNumberConfig,
+    "objective/base": loss.ObjectiveConfig,  # of any other; the last, as it fits every stored one
     "dataset/noisy_numbers": data.NoisyNumbersConfig,
     "dataset/arithmetic": data.ArithmeticConfig,
     "dataset/mathematics": data.MathematicsConfig,
@@ -117,10 +119,11 @@ def _paths(schema: Any, path: str) -> Iterator[str]:
 
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """What an unknown key may have meant: at the root a setting of this name in a group, else the nearest known one."""
+    if key == "name":  # a setting of every group, so that no other is like it
+        return ""
     paths = {path: None for name, schema in SCHEMAS.items() for path in _paths(schema, f"{name.partition('/')[0]}.")}
-    same = [path for path in paths if path.endswith(f".{key}") and key not in ("name", "_target_")]
-    # "name" is a setting of every group, so that no other is like it.
-    return did_you_mean(same) if same and not parent else "" if key == "name" else nearest(key, known)
+    same = [path for path in paths if path.endswith(f".{key}") and key != "_target_"]
+    return did_you_mean(same) if same and not parent else nearest(key, known)
 
 
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:
@@ -212,6 +215,15 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     validate(config)
     check_effects(config, _changed_in_model(raw))
     return config
+
+
+def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
+    """Within a job of Hydra: its config, and its overrides as they were typed.
+
+    They are not resolved, so that what refers to something that is not there is told with its key.
+    """
+    overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    return to_config(raw, overrides), overrides
 
 
 def _composed(overrides: Sequence[str], config_name: str) -> DictConfig:

@@ -53,6 +53,7 @@ class TreeConfig(DecodingConfig):
     ``num_beams`` is the prefixes of one length that are held for an example: exact where there are no more. An example
     ends where its prefixes have the probability ``tolerance`` or less together. An expectation leaves out a share
     ``trim`` of the probability at either end of the numbers (``ntl.decoding.point``), and is rounded to ``decimals``.
+    ``splits`` are the test splits to read, all of them where none is named: reading takes long where answers are long.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number",)
@@ -60,5 +61,6 @@ class TreeConfig(DecodingConfig):
 
     _target_: str = MISSING
     decimals: int = field(default=2, metadata={"min": 0, "max": 12})
+    splits: list[str] = field(default_factory=list)
     tolerance: float = field(default=1e-3, metadata={"min": 0, "max": 0.5})
     trim: float = field(default=5e-3, metadata={"min": 0, "max": 0.25})

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from ntl.config.errors import UserError
-from ntl.config.trust import check_target
+from ntl.config.targets import check_target
 from ntl.config.typed import read_typed
+from ntl.system.errors import UserError
 
 FIGURE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "figure"
 

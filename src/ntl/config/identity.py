@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ntl.config.content import digest, tokenizer_files, weight_files
 from ntl.config.model import BESIDE_WEIGHTS
+from ntl.system.content import digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 

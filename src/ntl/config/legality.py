@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntl.config.errors import UserError
-from ntl.config.trust import check_plain, check_trust
+from ntl.config.targets import check_plain, check_trust
+from ntl.system.errors import UserError
 
 if TYPE_CHECKING:
     from ntl.config.model import ModelConfig

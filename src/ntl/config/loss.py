@@ -1,23 +1,11 @@
-"""Schema of the training loss: a term on all labelled tokens plus weight times a term on number tokens."""
+"""Schemas of the loss, a term on all labelled tokens plus weight times one on number tokens, and of the objective."""
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from omegaconf import MISSING
 
-
-class Implementation(Enum):
-    """How base and number term are computed (``ntl.losses.ce_ntl``); all give the same but for rounding."""
-
-    auto = "auto"
-    """``linear`` where it was measured to be faster: on a CPU, for a large vocabulary; else ``reference``."""
-    reference = "reference"
-    """One function after the other, from all logits."""
-    fused = "fused"
-    """Both with their gradient in one pass over the logits."""
-    linear = "linear"
-    """The same from hidden states, without ever holding all logits."""
+from ntl.config.implementation import Implementation
 
 
 @dataclass
@@ -44,3 +32,52 @@ class LossConfig:
     cost: FunctionConfig | None = None
     weight: float = field(default=0.3, metadata={"min": 0})
     implementation: Implementation = Implementation.auto
+
+
+@dataclass
+class ObjectiveConfig:
+    """``_target_`` is the nn.Module that wraps a model and computes the loss inside its forward.
+
+    ``head`` is what of a model it trains, ``lm``, ``regression`` or ``masked_number`` (``ntl.config.legality``);
+    ``collator`` makes its batches; ``keep_target`` stores the number that an answer is beside the answer's tokens.
+    ``watch`` is the validation term that the plateau schedule looks at, ``ce`` or ``ntl``: never their sum, so that
+    runs with different weights share one schedule.
+    """
+
+    _target_: str = MISSING
+    name: str = MISSING
+    head: str = "lm"
+    collator: str = "ntl.data.collate.token_collator"
+    keep_target: bool = False
+    watch: str = "ce"
+
+
+@dataclass
+class NextTokenConfig(ObjectiveConfig):
+    """Every label is the next token: the paper's objective."""
+
+    _target_: str = "ntl.training.objectives.next_token.NextToken"
+    name: str = "next_token"
+
+
+@dataclass
+class RegressionConfig(ObjectiveConfig):
+    """One output for a sequence against the number that its answer is (paper, Table 4)."""
+
+    _target_: str = "ntl.training.objectives.number_heads.Regression"
+    name: str = "regression"
+    head: str = "regression"
+    collator: str = "ntl.data.number_collate.regression_collator"
+    keep_target: bool = True
+    watch: str = "ntl"
+
+
+@dataclass
+class MaskedNumberConfig(ObjectiveConfig):
+    """The answer's last number is masked: its token and its value are predicted (xVal)."""
+
+    _target_: str = "ntl.training.objectives.number_heads.MaskedNumber"
+    name: str = "masked_number"
+    head: str = "masked_number"
+    collator: str = "ntl.data.number_collate.masked_number_collator"
+    watch: str = "ntl"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from ntl.config.errors import UserError
 from ntl.config.typed import read_typed
+from ntl.system.errors import UserError
 
 PAPER_FOLDER = Path(__file__).resolve().parents[3] / "results" / "paper"
 

@@ -12,9 +12,9 @@ from dataclasses import is_dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ntl.config.errors import Diverged, UserError, needs
 from ntl.config.legality import nearest, setting_names, shorten
-from ntl.config.secrets import print_traceback, redact
+from ntl.system.errors import Diverged, UserError, needs
+from ntl.system.secrets import print_traceback, redact
 
 if TYPE_CHECKING:
     from omegaconf.errors import OmegaConfBaseException

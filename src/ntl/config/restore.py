@@ -9,10 +9,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.composition import SCHEMAS, compose
-from ntl.config.errors import UserError
 from ntl.config.legality import validate
 from ntl.config.root import Config
+from ntl.config.targets import as_now
 from ntl.config.typed import read_yaml
+from ntl.system.errors import UserError
 
 # What may differ when a finished run is decoded again.
 CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
@@ -46,7 +47,7 @@ def from_values(values: Mapping[str, Any], where: str) -> Config:
     """
     node = OmegaConf.structured(Config)
     try:
-        for key, value in values.items():
+        for key, value in as_now(values).items():
             if key == "beside":
                 for name, reading in value.items():
                     OmegaConf.update(node, f"beside.{name}", _merged("decoding", reading))

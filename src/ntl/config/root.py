@@ -6,10 +6,8 @@ from omegaconf import MISSING
 
 from ntl.config.data import DatasetConfig
 from ntl.config.decoding import DecodingConfig
-from ntl.config.loss import LossConfig
-from ntl.config.model import ModelConfig
-from ntl.config.objective import ObjectiveConfig
-from ntl.config.tokenizer import TokenizerConfig
+from ntl.config.loss import LossConfig, ObjectiveConfig
+from ntl.config.model import ModelConfig, TokenizerConfig
 from ntl.config.trainer import TrainerConfig
 
 
@@ -42,7 +40,7 @@ class Config:
     ``base``: the weights to begin from, ``ID@STEP``, of another run in ``output_dir``; in place of its id, overrides
     that describe it, ``"base='loss=ce trainer.max_steps=8000@8000'"`` (``ntl.config.composition.base_words``).
     ``keep_steps``: checkpoints of these steps are written and never deleted, for runs that begin from them.
-    ``probe_steps``: so often a few test examples are decoded while it trains (``ntl.training.probe``); 0 means never.
+    ``probe_steps``: a few test examples are decoded every so many steps (``ntl.training.callbacks``); 0 means never.
     """
 
     model: ModelConfig = MISSING

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from ntl.config.errors import UserError
 from ntl.config.paper import PAPER_FOLDER, read_paper
 from ntl.config.typed import read_typed
+from ntl.system.errors import UserError
 
 # Settings that decide no cell: where files lie, and what a run goes on from. Rows that differ in them are one run.
 PLACES = ("data_dir", "output_dir", "resume")
@@ -213,11 +213,16 @@ def _check(spec: TableSpec, path: Path) -> None:
         _check_primary(spec, primary, [scale], f"{path}: primary_at.{scale}")
 
 
+def labels_that_run(block: BlockSpec, group: str) -> list[str]:
+    """Of the rows of a group that can be compared: a constant is no run."""
+    return [row.label for row in block.rows if row.group == group and row.role is not Role.constant]
+
+
 def _check_primary(spec: TableSpec, primary: PrimarySpec, scales: list[str], where: str) -> None:
     if not 0 <= primary.block < len(spec.blocks):
         raise UserError(f"{where}.block: there is no block {primary.block}")
     block = spec.blocks[primary.block]
-    labels = [row.label for row in block.rows if row.group == primary.group and row.role is not Role.constant]
+    labels = labels_that_run(block, primary.group)
     for key in ("row", "against"):
         if getattr(primary, key) not in labels:
             within = f" in the group {primary.group!r}" if primary.group else ""

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ntl.config.errors import UserError
-from ntl.config.trust import check_plain
+from ntl.config.targets import check_plain
+from ntl.system.errors import UserError
 
 
 def read_typed(schema: Any, path: Path) -> Any:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from omegaconf import OmegaConf
 
-from ntl.config import UserError
 from ntl.data import preparation, raw, store
-from ntl.data.files import sha256_of
 from ntl.data.store import Example, Rows
+from ntl.system.errors import UserError
+from ntl.system.files import sha256_of
 
 if TYPE_CHECKING:
     import datasets

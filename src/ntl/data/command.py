@@ -9,13 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ntl.config import Config, UserError, build, compose
+from ntl.config import Config, build, compose
 from ntl.config.composition import choices
 from ntl.config.report import BAD_INPUT, DONE
-from ntl.config.secrets import redact
 from ntl.data import card
 from ntl.data.preparation import find_prepared
 from ntl.data.raw import Missing
+from ntl.system.errors import UserError
+from ntl.system.secrets import redact
 
 EXAMPLES = """examples:
   prepare_data.py multiplication                          the paper's sizes

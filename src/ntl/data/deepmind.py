@@ -18,15 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config import UserError
-from ntl.config.errors import one_line_errors
-from ntl.config.leftovers import sweep
-from ntl.config.locks import without_locks
 from ntl.data import download as official
 from ntl.data import generator
-from ntl.data.files import Buffer, Pair, Pairs, atomic_writer, iterate_members, map_file, map_unpacked, read_members
-from ntl.data.preparation import data_roots, lock
+from ntl.data.files import Buffer, Pair, Pairs, iterate_members, map_file, map_unpacked, read_members
+from ntl.data.preparation import data_roots
 from ntl.data.raw import Missing, Origin
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import atomic_writer, sweep
+from ntl.system.locks import wait_for_lock, without_locks
 
 Log = Callable[[str], None]
 # What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason.
@@ -84,7 +83,7 @@ def find_texts(
     found = _on_disk(wanted, data_dir, log)
     if found is not None:
         return found
-    with lock(data_dir / ".mathematics_dataset.lock", log) as held:
+    with wait_for_lock(data_dir / ".mathematics_dataset.lock", log) as held:
         if not held:
             log(without_locks(data_dir, "preparation", "data_dir"))
         found = _on_disk(wanted, data_dir, log)  # another process may have fetched them meanwhile
@@ -170,7 +169,7 @@ def unpack(archive: Path, tree: Path, wanted: Mapping[str, int], log: Log) -> No
             part = Path(name)
             found: dict[str, None] = {}
             for member, content in iterate_members(archive, missing):
-                with atomic_writer(part / member) as stream:
+                with one_line_errors("write", part / member), atomic_writer(part / member) as stream:
                     stream.write(content)
                 found[member] = None
             # Here the archive's checksum has been compared.

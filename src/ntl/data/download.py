@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ntl.config.errors import one_line_errors
-from ntl.config.network import unreachable
+from ntl.system.errors import one_line_errors
+from ntl.system.network import unreachable
 
 Log = Callable[[str], None]
 URL = "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz"

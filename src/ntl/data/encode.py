@@ -19,14 +19,13 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from ntl.config import UserError
-from ntl.config.errors import one_line_errors
-from ntl.config.leftovers import sweep
 from ntl.data import encode_worker
 from ntl.data.encode_worker import USER_ERROR, BlockEncoder, Encoded, Settings, receive, send, settings_bytes
 from ntl.data.encoded import ABOUT, Damaged, EncodedDataset, EncodedWriter
-from ntl.data.preparation import lock
 from ntl.data.store import Rows
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import sweep
+from ntl.system.locks import wait_for_lock
 from ntl.tokenizers.describe import backend_state, tokenizer_fingerprint
 
 FORMAT = 4
@@ -74,7 +73,7 @@ def encode_dataset(
     settings = settings_for(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target)
     with one_line_errors("write token ids to", cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
-        with lock(cache_dir / f".{folder.name}.lock", log) as held:
+        with wait_for_lock(cache_dir / f".{folder.name}.lock", log) as held:
             found = _open(folder, lambda line: None)  # another process may have made it meanwhile
             if found is None:
                 # What is there is damaged, or of an older version.

@@ -21,8 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from ntl.config.errors import UserError
 from ntl.numbers.text import parse_number
+from ntl.system.errors import UserError
 
 COUNTERS = ("truncated", "unknown", "longest_question", "longest_answer", "longest_example")
 SIZE = struct.Struct("<Q")

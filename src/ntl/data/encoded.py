@@ -19,8 +19,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from ntl.config import UserError
 from ntl.data.encode_worker import COUNTERS, Encoded, combine
+from ntl.system.errors import UserError
+from ntl.system.files import write_atomically
 
 ABOUT = "about.json"
 JOURNAL = "journal.json"
@@ -306,9 +307,4 @@ class EncodedWriter:
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
         arrays = {name: array.entry for name, array in self._arrays().items()}
-        part = self.folder / f"{name}.part"
-        with open(part, "w", encoding="utf-8") as stream:
-            stream.write(_sealed({**content, "arrays": arrays}))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, self.folder / name)
+        write_atomically(self.folder / name, _sealed({**content, "arrays": arrays}))

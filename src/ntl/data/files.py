@@ -1,7 +1,6 @@
 """Readers that give examples or one clear error with file and line, and writers that leave a whole file or none."""
 
 import gzip
-import hashlib
 import json
 import mmap
 import os
@@ -9,14 +8,12 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast, overload
 
 import numpy as np
 
-from ntl.config import UserError
-from ntl.config.errors import one_line_errors
+from ntl.system.errors import UserError, one_line_errors
 
 Pair = tuple[str, str]
 Buffer = bytes | mmap.mmap
@@ -204,23 +201,11 @@ def _line_bounds(data: Buffer, label: str) -> np.ndarray:
     return np.concatenate(bounds).astype(np.uint32 if size < 2**32 - 1 else np.int64)
 
 
-def parse_pairs(data: Buffer, label: str) -> list[Pair]:
-    """``Pairs`` as a list."""
-    return list(Pairs(data, label))
-
-
-def read_pairs(path: Path) -> list[Pair]:
-    """The question and answer lines of a ``.txt`` or ``.txt.gz`` file (the layout of DeepMind mathematics)."""
-    return parse_pairs(read_file(path), str(path))
-
-
-def read_jsonl(path: Path, fields: tuple[str, ...] = ("question", "answer")) -> list[dict[str, Any]]:
-    """One object a line, blank lines skipped. Each of ``fields`` must be a string; other keys are kept as they are."""
-    return [row for _, row in parse_jsonl(read_file(path), str(path), fields)]
-
-
 def parse_jsonl(data: bytes, label: str, fields: tuple[str, ...]) -> list[tuple[int, dict[str, Any]]]:
-    """Line numbers from 1 and objects, by the rules of ``read_jsonl``; ``label`` is the file in an error's line."""
+    """Line numbers from 1 and objects, blank lines skipped; ``label`` is the file in an error's line.
+
+    Each of ``fields`` must be a string; other keys are kept as they are.
+    """
     lines = enumerate(decode(data, label).split("\n"), start=1)
     rows = [(number, parse_object(line, f"{label}:{number}", fields)) for number, line in lines if line.strip()]
     if not rows:
@@ -251,27 +236,3 @@ def text_of(row: dict[str, Any], field: str, label: str) -> str:
     except UnicodeEncodeError as error:
         raise UserError(f"{label}: {field!r} holds half of a surrogate pair.") from error
     return value
-
-
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@contextmanager
-def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """A binary handle; the file appears under its name only when the block ends well."""
-    with one_line_errors("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(name, 0o644)  # mkstemp's own mode shuts out everyone else
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise

@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ntl.config import UserError
-from ntl.config.errors import one_line_errors
-from ntl.data.files import sha256_of
 from ntl.data.raw import Missing
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import sha256_of
 
 Log = Callable[[str], None]
 WORKER = Path(__file__).with_name("generator_worker.py")

@@ -14,11 +14,11 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
-from ntl.config import UserError
 from ntl.config.data import GSM8KConfig
 from ntl.data import raw
 from ntl.data.base import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, parse_jsonl
+from ntl.system.errors import UserError
 
 HOME = "https://github.com/openai/grade-school-math"
 FILES = "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c"

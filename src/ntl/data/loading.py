@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntl.config import UserError, build
+from ntl.config import build
 from ntl.config.composition import SCHEMAS
 from ntl.config.legality import nearest
+from ntl.system.errors import UserError
 
 if TYPE_CHECKING:
     import datasets

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config import UserError
 from ntl.config.data import MathematicsConfig
 from ntl.data.base import Log, Material, TextDataset, id_width
 from ntl.data.deepmind import ORIGIN, Texts, find_texts
 from ntl.data.store import Example
+from ntl.system.errors import UserError
 
 MODULES = (
     "algebra__linear_1d",

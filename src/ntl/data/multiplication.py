@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ntl.config import UserError
 from ntl.config.data import MultiplicationConfig
 from ntl.data.base import Log, Material, TextDataset, id_width
 from ntl.data.store import Example
+from ntl.system.errors import UserError
 
 Cell = tuple[int, int]
 QUESTION = re.compile(r"What is ([1-9][0-9]*) times ([1-9][0-9]*)\?")

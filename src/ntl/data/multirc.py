@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from ntl.config import UserError
 from ntl.config.data import MultiRCConfig
 from ntl.data import raw
 from ntl.data.base import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, parse_jsonl, text_of
+from ntl.system.errors import UserError
 
 ARCHIVE = "https://dl.fbaipublicfiles.com/glue/superglue/data/v2/MultiRC.zip"
 SEPARATOR = " | "

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.system.errors import UserError
 
 OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}
 WORDS = tuple(OFFSETS)

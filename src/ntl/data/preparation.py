@@ -7,18 +7,17 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntl.config.errors import UserError, one_line_errors
-from ntl.config.leftovers import UNUSED_SECONDS, sweep
-from ntl.config.locks import Lock, acquire
 from ntl.data import store
 from ntl.data.reads import Files, code_of, named_files, watching
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import UNUSED_SECONDS, sweep
+from ntl.system.locks import wait_for_lock
 
 if TYPE_CHECKING:
     from ntl.data.base import TextDataset
@@ -105,7 +104,7 @@ def prepare(
             log(f"{dataset.name}: {changed} has changed since it was prepared: preparing it anew")
         with one_line_errors("make the data folder", data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
-        with lock(data_dir / f".{dataset.folder_name}.lock", log) as held:
+        with wait_for_lock(data_dir / f".{dataset.folder_name}.lock", log) as held:
             # Another process may have been first; what it left out, it could not have.
             found = _complete(dataset, data_dir, log, download=False)
             found = found or _make(dataset, data_dir, log, download=download, held=held)
@@ -118,31 +117,6 @@ def _complete(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None]
     found = find_prepared(dataset, data_dir)
     missing = store.read_manifest(found).get("missing") if found else None
     return None if missing and dataset.obtainable(missing, data_dir, log, download=download) else found
-
-
-@contextmanager
-def lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
-    """Hold a lock that the system releases when the process dies, however it dies. False where there are no locks."""
-    with one_line_errors("write", path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            held = _acquire(handle, path, log)
-        except BaseException:
-            os.close(handle)
-            raise
-    try:
-        yield held
-    finally:
-        os.close(handle)
-
-
-def _acquire(handle: int, path: Path, log: Callable[[str], None]) -> bool:
-    held = acquire(handle)
-    if held is Lock.theirs:
-        log(f"waiting for another process that holds {path}")
-        held = acquire(handle, wait=True)
-    # Without locks the rename alone still keeps two preparations apart.
-    return held is Lock.ours
 
 
 def _make(dataset: "TextDataset", data_dir: Path, log: Callable[[str], None], *, download: bool, held: bool) -> Path:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ntl.config import UserError
-from ntl.config.network import unreachable
 from ntl.data.download import NETWORK_ERRORS
-from ntl.data.files import atomic_writer, read_file, sha256_of
+from ntl.data.files import read_file
 from ntl.data.preparation import data_roots
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import atomic_writer, sha256_of
+from ntl.system.network import unreachable
 
 Log = Callable[[str], None]
 T = TypeVar("T")
@@ -122,6 +123,7 @@ def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
     if file.sha256 and found != file.sha256:
         log(f"{file.url} is not the published file: its sha256 is {found}, not {file.sha256}")
         return None
-    with atomic_writer(data_dir / file.path) as stream:
+    target = data_dir / file.path
+    with one_line_errors("write", target), atomic_writer(target) as stream:
         stream.write(content)
     return data_dir / file.path

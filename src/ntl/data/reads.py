@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ntl.config import UserError
-from ntl.data.files import atomic_writer, sha256_of
+from ntl.system.errors import UserError
+from ntl.system.files import atomic_writer, sha256_of
 
 DIGESTS = ".digests.json"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -162,7 +162,7 @@ class Files:
                 new[place] = [*stamp, digests[path]]
         if new:
             # Where nothing can be written, it is computed again.
-            with suppress(UserError), atomic_writer(self.cache) as stream:
+            with suppress(OSError), atomic_writer(self.cache) as stream:
                 stream.write(json.dumps({**known, **new}, indent=0).encode())
         return digests
 

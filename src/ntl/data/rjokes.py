@@ -14,11 +14,11 @@ from collections import Counter
 from pathlib import Path
 from typing import ClassVar
 
-from ntl.config import UserError
 from ntl.config.data import RJokesConfig
 from ntl.data import raw
 from ntl.data.base import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, decode
+from ntl.system.errors import UserError
 
 HOME = "https://github.com/orionw/rJokesData"
 FILES = "https://raw.githubusercontent.com/orionw/rJokesData/d48bedd71bdacc7557b84ad697bf556e7aad7c21/data"

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,9 +11,10 @@ from typing import Any, TypedDict, overload
 
 import numpy as np
 
-from ntl.config import UserError
-from ntl.config.trust import check_name
-from ntl.data.files import Buffer, map_file, parse_object, sha256_of
+from ntl.config.targets import check_name
+from ntl.data.files import Buffer, map_file, parse_object
+from ntl.system.errors import UserError
+from ntl.system.files import sha256_of, sync
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -107,8 +107,7 @@ def write_split(folder: Path, split: str, examples: Iterable[Example]) -> dict[s
 
 
 def _seal(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as stream:
-        os.fsync(stream.fileno())
+    sync(path)
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 

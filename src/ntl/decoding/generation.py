@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from ntl.config import DecodingConfig, UserError
+from ntl.config import DecodingConfig
 from ntl.decoding.batches import Collate, Example, in_batches
 from ntl.decoding.journal import Answer, Journal
+from ntl.system.errors import UserError
 
 # Of a generation config: what changes no answer, and what is the tokenizer's or the data's to say.
 _UNHEEDED = (

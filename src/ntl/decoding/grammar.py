@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ntl.config import UserError
+from ntl.system.errors import UserError
 
 DIGITS = frozenset("0123456789")
 SIGNS = frozenset("+-\N{MINUS SIGN}")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ntl.config.lazy import exports
+from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.evaluation.baselines import constant_baselines as constant_baselines

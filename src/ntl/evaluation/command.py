@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.config.table import SHORTCUT
 from ntl.evaluation.baselines import CONSTANTS
 from ntl.evaluation.scores import score_predictions
 from ntl.results.find import find_run
+from ntl.system.errors import UserError
 
 PREDICTIONS = "predictions.jsonl"
 _SUFFIXES = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, SHORTCUT)))

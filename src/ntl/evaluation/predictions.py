@@ -12,13 +12,13 @@ a distribution of numbers, "covered" is the probability that these have together
 """
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ntl.config import UserError
+from ntl.system.errors import UserError
+from ntl.system.files import atomic_writer
 
 SCHEMA = 1
 _HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "baselines": dict}
@@ -33,18 +33,9 @@ FIRST_ROW_LINE = 2
 
 def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write the whole file or nothing: to a neighbour first, synced to disk, then moved over the old one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("w", encoding="ascii", newline="\n") as file:
-            for record in ({"header": dict(header)}, *map(dict, rows)):
-                file.write(json.dumps(record, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_writer(Path(path)) as file:
+        for record in ({"header": dict(header)}, *map(dict, rows)):
+            file.write(json.dumps(record, allow_nan=False).encode("ascii") + b"\n")
 
 
 def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ntl.config import UserError
 from ntl.config.table import SHORTCUT
 from ntl.evaluation.baselines import CONSTANTS
 from ntl.evaluation.digests import ERROR_SAMPLE, count_digits, hash_ids, sample_errors
@@ -18,6 +17,7 @@ from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
 from ntl.evaluation.textual import TEXT_RULES, TokenCounts, exact_matches, text_metrics, token_accuracy
 from ntl.results import pack_bits
+from ntl.system.errors import UserError
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
 TRUTH_METRICS = ("rmse", "mae")  # scored against the noise-free truth too
@@ -154,11 +154,8 @@ def _score_shortcut(
 ) -> None:
     if not all("shortcut" in row for row in split.rows):
         return
-    rule = RULES[DEFAULT]
-    taken = split.numbers("shortcut", rule)
-    values = summarize(rule.compare(taken, answers), rule, split.groups)
-    for metric in CONSTANT_METRICS:
-        scores.metrics[f"{split.name}/{metric}:{SHORTCUT}"] = values[metric]
+    taken = split.numbers("shortcut", RULES[DEFAULT])
+    _score_instead(split, scores, taken, answers, CONSTANT_METRICS, f":{SHORTCUT}")
     wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
     if wrong:
         scores.metrics[f"{split.name}/wrong_as_shortcut"] = fmean(wrong)
@@ -194,9 +191,22 @@ def _score_constants(
                 f"{split.path}:1: baseline {name!r}: {text!r} must be a number as a string, "
                 f"under one of {', '.join(CONSTANTS)}"
             )
-        values = summarize(rule.compare([constant] * len(answers), answers), rule, split.groups)
-        for metric in metrics:
-            scores.metrics[f"{split.name}/{metric}{key}:{name}"] = values[metric]
+        _score_instead(split, scores, [constant] * len(answers), answers, metrics, f"{key}:{name}")
+
+
+def _score_instead(
+    split: _Split,
+    scores: Scores,
+    given: Sequence[Decimal],
+    answers: Sequence[Decimal],
+    metrics: Sequence[str],
+    suffix: str,
+) -> None:
+    """The scores of answers that no model has given."""
+    rule = RULES[DEFAULT]
+    values = summarize(rule.compare(given, answers), rule, split.groups)
+    for metric in metrics:
+        scores.metrics[f"{split.name}/{metric}{suffix}"] = values[metric]
 
 
 def _score_texts(split: _Split, _: Mapping[str, Any], scores: Scores) -> None:

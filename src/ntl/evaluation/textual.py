@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ntl.config.errors import needs
+from ntl.system.errors import needs
 
 TEXT_METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "exact_match", "count")
 _ROUGE = ("rouge1", "rouge2", "rougeL")

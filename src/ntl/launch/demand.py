@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ntl.config import UserError, compose, run_id
+from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.root import Config
 from ntl.config.table import TableSpec
@@ -13,6 +13,7 @@ from ntl.launch.plan import Run, plan_runs
 from ntl.launch.settings import load
 from ntl.results import RunRecord, missing_runs, table_runs
 from ntl.results.match import RowPlan, override_key, plan_table, row_name
+from ntl.system.errors import UserError
 
 # What is of one model, and of no other: its weights, its tokenizer.
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")
@@ -100,14 +101,11 @@ def _rows(pinning: Sequence[RowPlan], plans: Sequence[RowPlan]) -> str:
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
     configs = {tuple(overrides): compose(overrides) for overrides in table_runs(spec, scale)}
     without = {tuple(overrides): run_id(configs[tuple(overrides)]) for overrides in missing_runs(spec, scale, records)}
-    bases = {base: overrides for overrides in configs if (base := base_run(overrides))}
-    runs = {run_id(config): config for config in configs.values()}
-    for base in bases:
-        config = compose(base)
-        runs[run_id(config)] = config
+    bases = {base: compose(base) for base in dict.fromkeys(map(base_run, configs)) if base}
+    runs = {run_id(config): config for config in (*configs.values(), *bases.values())}
     # A base is no row: it is made where a run that begins from it is, whatever is published of it.
-    needed = dict.fromkeys(base for overrides in without if (base := base_run(overrides)))
-    return Demand(spec, scale, runs, {**{base: run_id(compose(base)) for base in needed}, **without})
+    needed = {base: run_id(bases[base]) for base in dict.fromkeys(map(base_run, without)) if base}
+    return Demand(spec, scale, runs, {**needed, **without})
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 
 from ntl.config.root import Config
 from ntl.config.table import load_table_spec, table_names
-from ntl.launch.cost import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
+from ntl.costs.runs import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
 from ntl.launch.demand import Demand, demands
 from ntl.launch.progress import duration
 from ntl.results import RunRecord
@@ -36,6 +36,13 @@ def figure(value: float) -> str:
 def hours(seconds: Mapping[str, float]) -> str:
     """``0.35 (CPU) + 9.5 (H100)``"""
     return " + ".join(f"{figure(value / 3600)} ({device})" for device, value in seconds.items()) or "0"
+
+
+def in_workers(seconds: Mapping[str, float], workers: int) -> str:
+    """How long that takes here, as a sentence after a space; empty where a CPU has nothing to do."""
+    if CPU not in seconds:
+        return ""
+    return f" In {workers} worker process{'' if workers == 1 else 'es'}: about {duration(seconds[CPU] / workers)}."
 
 
 def gigabytes(size: float) -> str:
@@ -79,8 +86,8 @@ def dry_run_text(result: Json, workers: int) -> str:
         grid.append([*counts, hours(row["seconds"]), gigabytes(row["disk_bytes"]), row["basis"]])
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
-    if seconds := result["total"]["seconds"].get(CPU):
-        lines.append(f"In {workers} worker process{'' if workers == 1 else 'es'}: about {duration(seconds / workers)}.")
+    if line := in_workers(result["total"]["seconds"], workers):
+        lines.append(line.strip())
     if "added" in result:
         lines.append(f"Every run with {', '.join(result['added'])}; what is measured was measured without.")
     return "\n".join([*lines, fill(ASSUMPTIONS, WIDTH)])

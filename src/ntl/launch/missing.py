@@ -7,10 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ntl.config import UserError
 from ntl.launch.plan import Run, plan_runs
-from ntl.launch.pool import Ended, Pool, available_cores
+from ntl.launch.pool import Ended, Pool
 from ntl.launch.progress import Display, Estimate, make_display
+from ntl.system.errors import UserError
+from ntl.system.machine import available_cores
 
 TRAIN = "ntl.training.run"
 POLL_SECONDS = 0.25

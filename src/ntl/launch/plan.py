@@ -9,8 +9,9 @@ from typing import Any
 from ntl.config import compose, run_id
 from ntl.config.identity import plain
 from ntl.config.root import Config
+from ntl.costs.runs import kind_of
 from ntl.results import lacking_readings, read_record
-from ntl.training.checkpoints import checkpoint_at, is_whole
+from ntl.training.checkpoints import not_kept
 
 # A log line is far shorter; only the end of the file is read.
 _TAIL_BYTES = 8192
@@ -21,11 +22,6 @@ def last_lines(path: Path) -> list[bytes]:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         return file.read().splitlines()
-
-
-def kind_of(config: Config) -> tuple[str, ...]:
-    """Runs of one kind are expected to take, and to cost, the same."""
-    return (config.dataset.name, config.model.name, config.scale.name, str(config.trainer.max_steps))
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether a record is there that was read in all the ways that are asked for, and the checkpoints to keep."""
-        if not self.record.is_file() or any(not is_whole(checkpoint_at(self.folder, step)) for step in self.keep_steps):
+        if not self.record.is_file() or not_kept(self.folder, self.keep_steps):
             return False
         return not self.beside or not lacking_readings(read_record(self.record).config, self.beside)
 
@@ -75,7 +71,7 @@ class Run:
 
 
 def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tuple[list[Run], list[Run]]:
-    """(to do, done already), each run once; those that others begin from first, then those with the most steps.
+    """(to do, done already), each run once, in the order given; one that others begin from is right before the first.
 
     ``outputs`` replaces the configs' own ``output_dir``. UserError and Hydra's errors for what does not compose.
     """
@@ -101,8 +97,24 @@ def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tup
     for name, (config, overrides) in composed.items():
         run = _run(name, config, overrides, several)
         (done if run.is_done else todo).append(run)
-    bases = {run.base for run in todo}
-    return sorted(todo, key=lambda run: (run.id not in bases, -run.max_steps)), done
+    return _bases_before_arms(todo), done
+
+
+def _bases_before_arms(runs: Sequence[Run]) -> list[Run]:
+    """So that the first seed of a table is whole before the base of the last is trained."""
+    by_id = {run.id: run for run in runs}
+    bases = {run.base for run in runs}
+    ordered: dict[str, Run] = {}
+
+    def place(run: Run) -> None:
+        if run.base in by_id:
+            place(by_id[run.base])
+        ordered[run.id] = run
+
+    for run in runs:
+        if run.id not in bases:
+            place(run)
+    return list(ordered.values())
 
 
 def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool) -> Run:

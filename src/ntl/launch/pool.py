@@ -16,10 +16,8 @@ from typing import IO
 
 import ntl
 from ntl.launch.plan import Run
+from ntl.system.machine import available_cores
 
-# Large tensors come from the heap and freed ones stay there: without it every training step maps and faults in
-# fresh pages. glibc reads these only when a process starts.
-HEAP_BYTES = 1 << 32
 # A worker that is told to stop in the middle of a run writes a checkpoint first; an idle one only ends.
 GRACE_SECONDS, IDLE_SECONDS = 60.0, 10.0
 
@@ -34,24 +32,12 @@ class Ended:
     busy: bool = False
 
 
-def available_cores() -> int:
-    """Cores this process may use: its affinity mask, and a container's quota where there is one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or "max"
-        return cores
-
-
 def worker_environment(environment: Mapping[str, str], threads: int) -> dict[str, str]:
-    """What a worker gets: its share of the cores, a heap that keeps its pages, and this very copy of the package."""
+    """What a worker gets: its share of the cores, and this very copy of the package."""
     paths = [str(Path(ntl.__file__).resolve().parents[1]), environment.get("PYTHONPATH", "")]
     return {
         **environment,
         "OMP_NUM_THREADS": str(threads),
-        "MALLOC_MMAP_THRESHOLD_": str(HEAP_BYTES),
-        "MALLOC_TRIM_THRESHOLD_": str(HEAP_BYTES),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),

@@ -4,8 +4,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.launch.plan import last_lines
+from ntl.system.errors import UserError
 
 # In a run's folder: the job that was submitted for it, and where that job's own output goes.
 MARK = "slurm.job"

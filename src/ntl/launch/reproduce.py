@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.identity import plain
-from ntl.config.locks import tell_without_locks
 from ntl.config.table import table_names
-from ntl.launch.cost import Costs
+from ntl.costs.runs import Costs
 from ntl.launch.demand import Demand, demands, missing
 from ntl.launch.ledger import dry_run, dry_run_text, write_ledger
-from ntl.launch.pool import available_cores
 from ntl.launch.settings import ALL, PARSERS, Settings, parse_settings, short_name
-from ntl.launch.status import status_text, statuses
+from ntl.launch.status import seconds_left, status_text, statuses
 from ntl.launch.table import complete_tables
 from ntl.results import RunRecord, load_records
+from ntl.system.locks import tell_without_locks
+from ntl.system.machine import available_cores
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = Path("results/runs")
@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
     parser.add_argument("--dry-run", action="store_true", help="print runs, hours and disk, and make nothing")
-    parser.add_argument("--status", action="store_true", help="print what is done, running, queued, failed and missing")
+    parser.add_argument(
+        "--status", action="store_true", help="print done, running, queued, failed and missing runs, and the hours left"
+    )
     parser.add_argument("--json", action="store_true", help="of --dry-run and --status: print JSON")
     parser.add_argument("--ledger", action="store_true", help="write what every table costs into README.md")
     chosen = parser.parse_intermixed_args(argv)
@@ -84,9 +86,12 @@ def _dry_run(settings: Settings, as_json: bool) -> None:
 
 
 def _status(settings: Settings, as_json: bool) -> None:
-    found = statuses(_demanded(settings, load_records(_folders(settings)), as_json), settings.outputs)
+    records = load_records(_folders(settings))
+    demanded = _demanded(settings, records, as_json)
+    found = statuses(demanded, settings.outputs)
     if as_json:
         print(json.dumps([plain(status) for status in found], indent=1))
         return
     tell_without_locks(settings.outputs, "outputs", print)  # who is at a run is then known of a cluster's jobs alone
-    print(status_text(found))
+    left = seconds_left(demanded, found, Costs(records))
+    print(status_text(found, left, settings.workers or available_cores()))

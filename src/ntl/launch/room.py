@@ -4,12 +4,12 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ntl.config import UserError
-from ntl.config.locks import tell_without_locks
 from ntl.config.root import Config
-from ntl.launch.cost import Costs
+from ntl.costs.runs import Costs
 from ntl.launch.ledger import gigabytes
 from ntl.launch.plan import Run
+from ntl.system.errors import UserError
+from ntl.system.locks import tell_without_locks
 
 
 def tell_room(

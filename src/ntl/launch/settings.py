@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ntl.config import Config, UserError
+from ntl.config import Config
 from ntl.config.legality import did_you_mean, nearest
 from ntl.config.table import TableSpec, load_table_spec, table_names
+from ntl.system.errors import UserError
 
 HYDRA = "hydra."
 ALL, SUFFIX = "all", ".yaml"

@@ -14,12 +14,11 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
-from ntl.config import UserError
-from ntl.config.errors import Busy, needs
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.queue import ACTIVE, Job, job_states, last_line, mark, marked
 from ntl.launch.worker import error_line
-from ntl.training.runner import is_taken
+from ntl.system.errors import Busy, UserError, needs
+from ntl.training.folder import is_taken
 
 POLL_SECONDS = 2.0
 # A job that Slurm no longer knows: so many looks in a row, as a controller that restarts forgets for a moment.

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ntl.config import UserError
+from ntl.costs.runs import Costs
 from ntl.launch.demand import Demand, missing
+from ntl.launch.ledger import hours, in_workers
 from ntl.launch.plan import Run
 from ntl.launch.queue import ACTIVE, job_states, last_line, marked
-from ntl.training.runner import is_taken
+from ntl.system.errors import UserError
+from ntl.training.folder import is_taken
 
 
 class State(Enum):
@@ -25,12 +27,13 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Status:
-    """``detail``: the job and the steps made, or the last line of the log."""
+    """``detail``: the job and the steps made, or the last line of the log. ``made``: the share of its steps."""
 
     id: str
     label: str
     state: State
     detail: str = ""
+    made: float = 0.0
 
 
 def statuses(demanded: Sequence[Demand], outputs: Path) -> list[Status]:
@@ -38,7 +41,7 @@ def statuses(demanded: Sequence[Demand], outputs: Path) -> list[Status]:
     todo = {run.id: run for run in missing(demanded, outputs)}
     states = _job_states(todo.values())
     ids = dict.fromkeys(key for demand in demanded for key in demand.runs)
-    return [_status(todo[key], states) if key in todo else Status(key, key, State.done) for key in ids]
+    return [_status(todo[key], states) if key in todo else Status(key, key, State.done, made=1.0) for key in ids]
 
 
 def _job_states(runs: Iterable[Run]) -> dict[str, str]:
@@ -54,20 +57,36 @@ def _status(run: Run, states: Mapping[str, str]) -> Status:
     job = marked(run.folder)
     state = states.get(job.id, "") if job else ""
     name = f", job {job.id}" if job and state in ACTIVE else ""
+    steps = run.step(0.0)
+    made = min(1.0, steps / max(1, run.max_steps))
     if is_taken(run.folder) or state == "RUNNING":
-        return Status(run.id, run.label, State.running, f"step {run.step(0.0)}/{run.max_steps}{name}")
+        return Status(run.id, run.label, State.running, f"step {steps}/{run.max_steps}{name}", made)
     if state in ACTIVE:
-        return Status(run.id, run.label, State.queued, f"{state.lower()}{name}")
+        return Status(run.id, run.label, State.queued, f"{state.lower()}{name}", made)
     said = last_line(run.log) or (last_line(job.log) if job else "")
     if said or job:
-        return Status(run.id, run.label, State.failed, said or "its job left no line")
-    return Status(run.id, run.label, State.missing)
+        return Status(run.id, run.label, State.failed, said or "its job left no line", made)
+    return Status(run.id, run.label, State.missing, made=made)
 
 
-def status_text(found: Sequence[Status]) -> str:
-    """How many there are of each state, then every run that is running, queued or failed."""
+def seconds_left(demanded: Sequence[Demand], found: Iterable[Status], costs: Costs) -> dict[str, float]:
+    """By device: what is left of each run by its steps, decoding included in proportion."""
+    configs = {key: config for demand in demanded for key, config in demand.runs.items()}
+    left: dict[str, float] = {}
+    for status in found:
+        if status.state is not State.done:
+            cost = costs.of(configs[status.id])
+            left[cost.device] = left.get(cost.device, 0.0) + cost.seconds * (1.0 - status.made)
+    return left
+
+
+def status_text(found: Sequence[Status], left: Mapping[str, float], workers: int) -> str:
+    """How many there are of each state, the hours left, then every run that is running, queued or failed."""
     counts = Counter(status.state for status in found)
     lines = [", ".join(f"{counts[state]} {state.value}" for state in State) + f" of {len(found)} runs"]
+    if left:
+        known = "by measured runs or estimates (--dry-run)"
+        lines.append(f"Hours left, {known}: {hours(left)}.{in_workers(left, workers)}")
     told = (State.running, State.queued, State.failed)
     lines += [f"{s.state.value:<8}{s.label}: {s.detail}" for state in told for s in found if s.state is state]
     return "\n".join(lines)

@@ -3,25 +3,23 @@
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra import initialize_config_dir
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from ntl.config.composition import CONFIG_DIR, register, to_config
-from ntl.config.errors import Busy
+from ntl.config.composition import CONFIG_DIR, config_of_job, register
 from ntl.config.identity import run_id
-from ntl.config.secrets import print_traceback
 from ntl.launch.missing import Report
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.pool import Ended
 from ntl.launch.worker import error_line, output_to
+from ntl.system.errors import Busy
+from ntl.system.secrets import print_traceback
 
 
 def sweep_missing(
@@ -69,8 +67,7 @@ def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequ
 
 def train(raw: DictConfig) -> None:
     """What a launcher calls for each run, wherever it starts it."""
-    overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    config = to_config(raw, overrides)
+    config, overrides = config_of_job(raw)
     folder = Path(config.output_dir) / run_id(config)
     with output_to(folder / "run.log"):
         try:

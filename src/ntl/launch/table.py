@@ -5,17 +5,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ntl.launch.cost import Costs
+from ntl.costs.runs import Costs
 from ntl.launch.demand import Demand, demands, missing, place, wanted
 from ntl.launch.missing import TRAIN, Report, run_missing
-from ntl.launch.pool import Ended, available_cores
+from ntl.launch.pool import Ended
 from ntl.launch.progress import duration
 from ntl.launch.room import tell_room
 from ntl.launch.sweep import sweep_missing
 from ntl.results import build_table, load_records
 from ntl.results.load import RECORD
 from ntl.results.publish import write_tables
-from ntl.training.runner import remove_leftovers
+from ntl.system.machine import available_cores
+from ntl.training.folder import remove_leftovers
 
 
 class _Tables:

@@ -19,8 +19,8 @@ from pkgutil import resolve_name
 from queue import SimpleQueue
 from typing import IO, Any
 
-from ntl.config.errors import Busy
-from ntl.config.secrets import print_traceback, redact
+from ntl.system.errors import Busy
+from ntl.system.secrets import print_traceback, redact
 
 INTERRUPTED = 130
 # An attempt prints a line in five seconds at most: some 4 MB in a week.
@@ -82,7 +82,7 @@ def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
 
 def error_line(error: BaseException) -> str:
     """The last line of a traceback, short enough for a terminal."""
-    from ntl.config import Diverged, UserError
+    from ntl.system.errors import Diverged, UserError
 
     text = redact(" ".join(str(error).split()))
     if isinstance(error, UserError | Diverged):
@@ -98,7 +98,7 @@ def rotate(log: Path) -> None:
     with suppress(FileNotFoundError):
         if log.stat().st_size < LOG_BYTES:
             return
-        from ntl.training.runner import is_taken
+        from ntl.training.folder import is_taken
 
         # A process that is at the run goes on writing to the file, whatever it is called.
         if not is_taken(log.parent):

@@ -15,20 +15,17 @@ memory, the gradient being computed with the loss. `NumberTokenLoss` is both as 
 
 from typing import TYPE_CHECKING
 
-from ntl.config.lazy import exports
+from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.losses.categorical import cross_entropy as cross_entropy
     from ntl.losses.categorical import digit_cross_entropy as digit_cross_entropy
     from ntl.losses.cdf import ntl_crps as ntl_crps
     from ntl.losses.cdf import ntl_was_cdf as ntl_was_cdf
-    from ntl.losses.cost import euclidean_cost as euclidean_cost
-    from ntl.losses.cost import squashed_cost as squashed_cost
+    from ntl.losses.fused.joint import ce_ntl as ce_ntl
+    from ntl.losses.fused.linear import linear_ce_ntl as linear_ce_ntl
     from ntl.losses.gaussian import gaussian_cross_entropy as gaussian_cross_entropy
     from ntl.losses.gaussian import gaussian_target as gaussian_target
-    from ntl.losses.joint import JointLoss as JointLoss
-    from ntl.losses.joint import ce_ntl as ce_ntl
-    from ntl.losses.linear import linear_ce_ntl as linear_ce_ntl
     from ntl.losses.lp import ntl_huber as ntl_huber
     from ntl.losses.lp import ntl_mae as ntl_mae
     from ntl.losses.lp import ntl_mse as ntl_mse
@@ -38,7 +35,10 @@ if TYPE_CHECKING:
     from ntl.losses.regression import squared_error as squared_error
     from ntl.losses.rows import count_labels as count_labels
     from ntl.losses.rows import count_number_labels as count_number_labels
+    from ntl.losses.sums import JointLoss as JointLoss
+    from ntl.losses.wasserstein import euclidean_cost as euclidean_cost
     from ntl.losses.wasserstein import ntl_was as ntl_was
     from ntl.losses.wasserstein import ntl_was_vocab as ntl_was_vocab
+    from ntl.losses.wasserstein import squashed_cost as squashed_cost
 
 __getattr__, __all__ = exports(__name__, __file__)

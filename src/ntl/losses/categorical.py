@@ -8,6 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from ntl.losses.kinds import register
 from ntl.losses.rows import NumberRows, Reduction, label_rows, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
@@ -63,3 +64,11 @@ def digit_cross_entropy(
 def digit_cross_entropy_rows(rows: NumberRows) -> Tensor:
     """(N,), see `digit_cross_entropy`."""
     return F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none")
+
+
+def label_alone(rows: NumberRows, *, label_smoothing: float = 0.0) -> None:
+    """`cross_entropy` has no soft target: what its label_smoothing spreads is the same at every label."""
+
+
+register("ce", cross_entropy, is_base=True, distance=False, target=label_alone)
+register("digit_ce", digit_cross_entropy, distance=False, rows=digit_cross_entropy_rows)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ntl.losses.gaussian import gaussian_target
+from ntl.losses.kinds import register
 from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
@@ -112,3 +113,7 @@ def _target_rows(target: Tensor, rows: NumberRows) -> Tensor:
     if target.shape != shape:
         raise ValueError(f"target must be labels' shape + (K,), {shape}, not {tuple(target.shape)}")
     return rows.at(target).to(rows.logits_NK.dtype)
+
+
+register("was_cdf", ntl_was_cdf, rows=was_cdf_rows)
+register("crps", ntl_crps, rows=crps_rows)

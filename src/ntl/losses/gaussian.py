@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntl.losses.rows import Reduction, check_width, is_number, label_rows, reduce
+from ntl.losses.kinds import register
+from ntl.losses.rows import NumberRows, Reduction, check_width, is_number, label_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -56,3 +57,11 @@ def gaussian_target(targets: Tensor, values: Tensor, sigma: float) -> Tensor:
     if not sigma > 0:
         raise ValueError(f"sigma must be positive, not {sigma}: cross_entropy is the limit for sigma towards 0")
     return (-0.5 * ((values - targets.unsqueeze(-1)) / sigma).square()).softmax(dim=-1)
+
+
+def gaussian_target_rows(rows: NumberRows, *, sigma: float = 1.0) -> Tensor:
+    """(N, K), the target of `gaussian_cross_entropy` at number labels."""
+    return gaussian_target(rows.targets_N, rows.values_K, sigma)
+
+
+register("gce", gaussian_cross_entropy, is_base=True, distance=False, target=gaussian_target_rows)

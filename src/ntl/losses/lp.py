@@ -9,6 +9,7 @@ Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 import torch.nn.functional as F
 from torch import Tensor
 
+from ntl.losses.kinds import register
 from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
@@ -79,3 +80,8 @@ def expectation(rows: NumberRows) -> Tensor:
     """(N,): ŷ, the mean of the values under softmax over the number tokens."""
     # A product and a sum, not a matrix product, which autocast would take in half precision.
     return (rows.logits_NK.softmax(dim=-1) * rows.values_K).sum(dim=-1)
+
+
+register("mse", ntl_mse, rows=mse_rows)
+register("mae", ntl_mae, rows=mae_rows)
+register("huber", ntl_huber, rows=huber_rows)

@@ -13,20 +13,19 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ntl.losses.cost import squashed_cost
-from ntl.losses.joint import Implementation, JointLoss, ce_ntl
-from ntl.losses.linear import linear_ce_ntl
+from ntl.losses.fused.joint import ce_ntl
+from ntl.losses.fused.linear import linear_ce_ntl
+from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import kinds
 from ntl.losses.rows import check_vocabulary, checked_weights, count_labels
-from ntl.losses.terms import Terms
+from ntl.losses.sums import JointLoss
+from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
 
 # Of number values, from which on a distance is told to be large beside a cross entropy; our choice. Digits span 9.
 _WIDE = 100.0
 # As many frames as lie between a trainer and a loss that it calls as a module, and some.
 _CALLERS = 10
-# Kinds that take a cost in place of the distance of values, and those that do not grow with either.
-_WITH_COST = {"was", "was_vocab"}
-_WITHOUT_DISTANCE = {"ce", "gce", "digit_ce", "number_level"}
 
 
 class NumberTokenLoss(nn.Module):
@@ -54,7 +53,7 @@ class NumberTokenLoss(nn.Module):
     token_ids: Tensor
     token_values: Tensor
     cost: Tensor | None
-    implementation: Implementation
+    implementation: str
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class NumberTokenLoss(nn.Module):
         kind: str = "was",
         weight: float = 0.3,
         ignore_index: int = -100,
-        implementation: Implementation = "auto",
+        implementation: str = "auto",
         inplace: bool = False,
         **options: Any,
     ) -> None:
@@ -108,14 +107,18 @@ class NumberTokenLoss(nn.Module):
         """
         vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)
         kind, cost = arguments.get("kind", "was"), arguments.get("cost")
-        kinds = {*kind.split("+")} - _WITHOUT_DISTANCE
+        known = kinds()
+        # An unknown kind is refused below.
+        grown = {name for name in kind.split("+") if name not in known or known[name].distance}
+        with_cost = {name for name, each in known.items() if each.takes_cost}
         if squash is not None:
             if cost is not None:
                 raise ValueError("give a squash or a cost, not both")
-            if not kinds or kinds - _WITH_COST:
-                raise ValueError(f"squash is of the costs of was and was_vocab: kind {kind!r} has others, or none")
+            if not grown or grown - with_cost:
+                named = " and ".join(sorted(with_cost))
+                raise ValueError(f"squash is of the costs of {named}: kind {kind!r} has others, or none")
             arguments["cost"] = squashed_cost(vocab.token_values, squash)
-        elif kinds if cost is None else kinds - _WITH_COST:
+        elif grown if cost is None else grown - with_cost:
             _warn_of_wide_values(vocab, tokenizer)
         return cls(vocab, **arguments)
 
@@ -256,7 +259,7 @@ class NumberTokenLoss(nn.Module):
         logits = vocab.token_values.new_zeros(1, vocab.vocab_size or vocab.min_logits)
         cost = {} if self.cost is None else {"cost": self.cost}
         # Triton needs its own device.
-        how: Implementation = "reference" if self.implementation == "triton" else self.implementation
+        how = "reference" if self.implementation == "triton" else self.implementation
         own = {"kind": self.kind, "weight": self.weight, "ignore_index": self.ignore_index, "inplace": self.inplace}
         ce_ntl(logits, vocab.token_ids[:1], vocab, implementation=how, **own, **cost, **self.options)
 

@@ -6,6 +6,7 @@ Shape suffixes: V vocabulary, K number tokens, N the positions that count.
 import torch
 from torch import Tensor
 
+from ntl.losses.kinds import register
 from ntl.losses.lp import expectation
 from ntl.losses.rows import NumberRows, Reduction, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
@@ -107,3 +108,6 @@ def _place(digits: Tensor, inside: Tensor, first: Tensor) -> Tensor:
     before = digits.long().cumsum(-1) - digits.long()
     start = torch.where(first, before, 0).cummax(dim=-1).values
     return before - start
+
+
+register("number_level", ntl_number_level, distance=False, rows=number_level_rows, counted=last_digits)

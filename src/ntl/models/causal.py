@@ -8,10 +8,10 @@ from typing import Any
 
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from ntl.config import UserError
 from ntl.config.legality import nearest
 from ntl.config.model import CausalConfig
 from ntl.models.pretrained import fit_vocabulary, load_pretrained, pretrained_config, vocabulary_rows
+from ntl.system.errors import UserError
 
 
 def build(config: CausalConfig, *, tokenizer: Any) -> PreTrainedModel:

@@ -1,37 +1,16 @@
 """What the training line asks of a language model: its hidden states, and how its head makes logits of them.
 
-Shapes: B batch, S source length, T target length, D hidden size, V vocabulary.
+Shapes: B batch, S source length, T target length, D hidden size.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import T5Config
 
-from ntl.config import UserError
-
-
-class LMHead(NamedTuple):
-    """logits = cap · tanh(z / cap) with z = scale · (hidden · weightᵀ + bias); without a cap, z itself.
-
-    weight (V, D), the embedding's own where the two are tied; bias (V,) or None; scale is T5's d_model^-0.5, Granite's
-    1 / logits_scaling, Cohere's logit_scale; cap is Gemma 2's final_logit_softcapping.
-    """
-
-    weight: Tensor
-    bias: Tensor | None = None
-    scale: float = 1.0
-    cap: float | None = None
-
-    def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """hidden (..., D) -> (..., V), or (..., K) for the K token ids ``tokens`` alone."""
-        weight, bias = self.weight, self.bias
-        if tokens is not None:
-            weight, bias = weight[tokens], None if bias is None else bias[tokens]
-        logits = F.linear(hidden, weight, bias) * self.scale
-        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+from ntl.losses.lm_head import LMHead
+from ntl.system.errors import UserError
 
 
 def hidden_states(

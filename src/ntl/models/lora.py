@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ntl.config import UserError
-from ntl.config.errors import needs
 from ntl.config.model import LoraConfig
+from ntl.system.errors import UserError, needs
 
 LORA = "lora_"
 

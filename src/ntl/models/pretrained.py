@@ -6,8 +6,10 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ntl.config import ModelConfig, UserError
-from ntl.models.hub import require, source
+from ntl.config import ModelConfig
+from ntl.config.model import source
+from ntl.system.errors import UserError
+from ntl.system.hub import require
 
 
 @contextmanager

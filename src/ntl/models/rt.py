@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, T5ForConditionalGeneration
 from transformers import initialization as init
 
-from ntl.config import UserError
 from ntl.config.model import RTConfig
 from ntl.models.pretrained import fit_vocabulary, load_pretrained
 from ntl.models.t5 import t5_config
 from ntl.numbers.places import find_place_tokens, parse_place_token, place_token, place_tokens
+from ntl.system.errors import UserError
 
 
 def encode_numbers(
@@ -128,7 +128,7 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
     """T5 with an encoding for every token ``_d_e_`` of ``tokenizer``.
 
     ``pretrained`` weights are those of a T5, whose rows all stay, or of a model built here. For a tokenizer without
-    such tokens, which is none but a size alone (``ntl.training.estimate``), the paper's stand behind it.
+    such tokens, which is none but a size alone (``ntl.costs.estimate``), the paper's stand behind it.
     """
     if config.log_scale and config.max_value <= 1:
         raise UserError(

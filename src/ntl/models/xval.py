@@ -13,9 +13,9 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.generic import ModelOutput
 
-from ntl.config import UserError
 from ntl.config.model import XValConfig
 from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_rows
+from ntl.system.errors import UserError
 
 
 class XValModelConfig(PretrainedConfig):

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.config.claims import ClaimSpec, EvidenceSpec, PlaceSpec, Says, TimingSpec, Whose, column_of
-from ntl.config.errors import one_line_errors
 from ntl.config.table import ColumnSpec
 from ntl.results.compare import prints_as_zero
 from ntl.results.heading import model_name
@@ -17,6 +15,7 @@ from ntl.results.markdown import escape, line
 from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
 from ntl.results.table import Block, Table, TableRow, by_seed
 from ntl.results.text import interval_text
+from ntl.system.errors import UserError, one_line_errors
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "results" / "benchmarks"
 RULE = (

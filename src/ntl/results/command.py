@@ -6,17 +6,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.config.claims import load_claims
-from ntl.config.errors import one_line_errors
 from ntl.config.table import load_table_spec, table_names
 from ntl.results.claims import judge_claims, short_list
 from ntl.results.claims import page as claims_text
 from ntl.results.load import existing, load_records
 from ntl.results.marks import fill
-from ntl.results.publish import loaded_weights, publish_runs, replace_between, write_index, write_tables, write_text
+from ntl.results.publish import loaded_weights, publish_runs, replace_between, write_index, write_tables
 from ntl.results.record import read_record
 from ntl.results.table import Table, build_table
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import write_text
 
 FINDINGS = "findings"
 ROOT = Path(__file__).resolve().parents[3]

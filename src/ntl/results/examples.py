@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ntl.config import UserError
 from ntl.results.packing import unpack_bits, unpack_errors
 from ntl.results.record import RunRecord
 from ntl.results.statistics import bootstrap_difference
+from ntl.system.errors import UserError
 
 # What a record has of each example. Errors take many values, and a draw costs in their number.
 DRAWS = {"accuracy": 10_000, "mae": 2_000}

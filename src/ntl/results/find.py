@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.config.legality import nearest
+from ntl.system.errors import UserError
 
 
 def find_run(run: str, outputs: Path) -> Path:

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.results.match import leaves
 from ntl.results.record import RunRecord, read_record
+from ntl.system.errors import UserError
 
 RECORD = "record.json"
 _RUN_FILES = (RECORD, "config.yaml")

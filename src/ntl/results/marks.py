@@ -13,7 +13,6 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from ntl.config import UserError
 from ntl.config.claims import PlaceSpec, TimingSpec, check_place
 from ntl.config.typed import read_typed_text
 from ntl.results.claims import BENCHMARKS, compare, find_block, models, read_timing
@@ -21,6 +20,7 @@ from ntl.results.gains import control_parts
 from ntl.results.markdown import escape
 from ntl.results.table import Table, by_seed
 from ntl.results.text import mean_and_interval
+from ntl.system.errors import UserError
 
 START = re.compile(r"<!-- (?P<kind>[a-z]+): (?P<place>.*?) -->", re.DOTALL)
 DAY = re.compile(r"^## (\d{4}-\d\d-\d\d)\b", re.MULTILINE)

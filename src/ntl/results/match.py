@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 
-from ntl.config import UserError
 from ntl.config.identity import NOT_RECORDED
 from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
-from ntl.config.trust import check_plain
+from ntl.config.targets import check_plain
 from ntl.results.record import RunRecord
+from ntl.system.errors import UserError
 
 # What a run computes does not depend on these; the seed is matched apart. A reading beside the run's own adds metrics
 # and changes none.
@@ -157,9 +157,17 @@ def missing_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> l
 
 
 def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The names in ``wanted`` (name -> settings of a decoding) that a record's config does not have beside its own."""
+    """The names in ``wanted`` (name -> settings of a decoding) that a record's config does not have beside its own.
+
+    A setting that came after a record was off in it: empty, 0 or false.
+    """
     have = config.get("beside", {})
-    return [name for name, settings in wanted.items() if have.get(name) != settings]
+    return [name for name, settings in wanted.items() if name not in have or not _is_read(settings, have[name])]
+
+
+def _is_read(settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    values = {key: recorded.get(key, type(value)()) for key, value in settings.items()}
+    return values == settings and recorded.keys() <= settings.keys()
 
 
 def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:

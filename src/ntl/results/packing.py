@@ -1,7 +1,6 @@
 """Compact forms of what a record keeps of examples and groups: 20,000 test answers must fit in a few kilobytes of JSON.
 
-Packed bytes stand in base85, whose alphabet needs no escape in JSON, behind a mark and a colon. Text without that mark
-is base64, as it was written first: it is still read, and ``repack_*`` turns it into the form of today.
+Packed bytes stand in base85, whose alphabet needs no escape in JSON, behind a mark and a colon.
 """
 
 import base64
@@ -24,9 +23,9 @@ def _deflate(raw: bytes) -> bytes:
     return min((packer.compress(raw) + packer.flush() for packer in packers), key=len)
 
 
-def _inflate(packed: bytes, size: int, wbits: int = -15) -> bytes:
+def _inflate(packed: bytes, size: int) -> bytes:
     """What was deflated, cut one byte behind ``size``: a few bytes can hold gigabytes."""
-    unpacker = zlib.decompressobj(wbits)
+    unpacker = zlib.decompressobj(-15)
     raw = unpacker.decompress(packed, size + 1)
     if not unpacker.eof and len(raw) <= size:
         raise zlib.error("cut off")
@@ -49,27 +48,16 @@ def pack_bits(correct: Sequence[bool] | np.ndarray) -> str:
 
 def unpack_bits(text: str, count: int) -> np.ndarray:
     """The ``(count,)`` booleans of :func:`pack_bits`. ValueError where the text does not hold that many."""
-    mark, colon, packed = text.partition(":")
+    mark, _, packed = text.partition(":")
     size = (count + 7) // 8
     try:
-        if colon:
-            unpack = {_RAW: lambda raw: raw, _DEFLATED: lambda raw: _inflate(raw, size)}[mark]
-            raw = unpack(base64.b85decode(packed))
-        else:
-            raw = base64.b64decode(text, validate=True)
+        unpack = {_RAW: lambda raw: raw, _DEFLATED: lambda raw: _inflate(raw, size)}[mark]
+        raw = unpack(base64.b85decode(packed))
     except (ValueError, KeyError, zlib.error) as error:
         raise ValueError(f"not packed bits: {text[:20]!r}") from error
     if len(raw) != size:
         raise ValueError(f"packed bits hold {len(raw)} bytes, not {count} examples")
     return np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=count).astype(bool)
-
-
-def repack_bits(text: str) -> str:
-    """``text`` as :func:`pack_bits` writes it today. ValueError where it is not packed bits."""
-    if ":" in text:
-        return text
-    count = 8 * len(base64.b64decode(text, validate=True))
-    return pack_bits(unpack_bits(text, count))
 
 
 def pack_errors(errors: Sequence[float | None] | np.ndarray) -> str:
@@ -90,15 +78,11 @@ def pack_errors(errors: Sequence[float | None] | np.ndarray) -> str:
 def unpack_errors(text: str) -> np.ndarray:
     """The ``(N,)`` float32 errors of :func:`pack_errors`, to bfloat16 precision."""
     try:
-        first, *parts = text.split(":")
-        if first == _DEFLATED:
-            size, low, high = parts
-            count = _sample(size)
-            raw = b"".join(_inflate(base64.b85decode(half), count) for half in (low, high))
-        else:
-            size, (packed,) = first, parts
-            count = _sample(size)
-            raw = _inflate(base64.b64decode(packed, validate=True), 2 * count, zlib.MAX_WBITS)
+        mark, size, low, high = text.split(":")
+        if mark != _DEFLATED:
+            raise ValueError(mark)
+        count = _sample(size)
+        raw = b"".join(_inflate(base64.b85decode(half), count) for half in (low, high))
     except (ValueError, zlib.error) as error:
         raise ValueError(f"not packed errors: {text[:20]!r}") from error
     if len(raw) != 2 * count:
@@ -111,11 +95,6 @@ def _sample(size: str) -> int:
     if not 0 <= (count := int(size)) <= LARGEST_SAMPLE:
         raise ValueError(f"{count} errors")
     return count
-
-
-def repack_errors(text: str) -> str:
-    """``text`` as :func:`pack_errors` writes it today. ValueError where it is not packed errors."""
-    return text if text.startswith(f"{_DEFLATED}:") else pack_errors(unpack_errors(text))
 
 
 def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> list[list[float]]:

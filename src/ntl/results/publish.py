@@ -1,16 +1,15 @@
 """Files: tables into ``results/tables``, and chosen records into ``results/runs``."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ntl.config import UserError
-from ntl.config.errors import one_line_errors
 from ntl.results.find import find_run
 from ntl.results.load import RECORD
 from ntl.results.markdown import escape, line
 from ntl.results.record import RunRecord, read_record, write_record
 from ntl.results.table import Table
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import write_text
 
 DETAILS = "details"
 # The paper's appendix could not be had; where its text names what a table is of, there is one here.
@@ -18,20 +17,6 @@ UNKNOWN = (
     "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
     "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
 )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write atomically, and not at all where the file has this text already. UserError: it cannot be written."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with one_line_errors("write", path):
-        if path.exists() and path.read_bytes() == text.encode():
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(text.encode())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def write_between(path: Path, name: str, text: str) -> None:

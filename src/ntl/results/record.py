@@ -2,19 +2,19 @@
 
 import json
 import math
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ntl.config import UserError
-from ntl.config.secrets import redacted
-from ntl.config.trust import check_name
+from ntl.config.targets import as_now, check_name
 from ntl.results.check import check, check_together, printable
 from ntl.results.packing import PROBE as PROBE
-from ntl.results.packing import pack_groups, repack_bits, repack_errors, unpack_groups
+from ntl.results.packing import pack_groups, unpack_groups
+from ntl.system.errors import UserError
+from ntl.system.files import write_atomically
+from ntl.system.secrets import redacted
 
 SCHEMA = 1
 SIZE_LIMIT = 10 * 1024  # bytes, less what size_of_summary leaves out
@@ -23,9 +23,6 @@ METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that th
 UNITS = {"bleu": 0.01}
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
 Json = dict[str, Any]
-
-# Schema n -> the function that turns a record of schema n into one of schema n + 1.
-UPGRADES: dict[int, Callable[[Json], Json]] = {}
 
 
 @dataclass(kw_only=True)
@@ -123,9 +120,6 @@ def _terms_without(config: Json) -> list[str]:
 _KINDS: dict[str, Any] = {item.name: item.type for item in fields(RunRecord)}
 _REQUIRED = [item.name for item in fields(RunRecord) if item.default is MISSING and item.default_factory is MISSING]
 
-# What stands packed in the file -> the function that gives a split's part as RunRecord has it.
-_PACKED: dict[str, Callable[[Any], Any]] = {"groups": unpack_groups, "correct": repack_bits, "errors": repack_errors}
-
 
 def _plain(value: Any, digits: int | None = None) -> Any:
     """JSON's own types, non-finite numbers as null; ``digits`` rounds to that many significant digits."""
@@ -184,11 +178,8 @@ def from_json(payload: Any, where: str) -> RunRecord:
     """A record from parsed JSON; ``where`` names the file in the UserError of a payload that is none."""
     if not isinstance(payload, dict) or type(payload.get("schema")) is not int:
         raise UserError(f"{where}: not a run record (no integer 'schema')")
-    while payload["schema"] < SCHEMA:
-        upgrade = UPGRADES.get(payload["schema"])
-        if upgrade is None:
-            raise UserError(f"{where}: record schema {payload['schema']} is unknown: run the training again")
-        payload = upgrade(dict(payload))
+    if payload["schema"] < SCHEMA:
+        raise UserError(f"{where}: record schema {payload['schema']} is unknown: run the training again")
     if payload["schema"] > SCHEMA:
         raise UserError(f"{where}: written by a newer ntl (record schema {payload['schema']}, here {SCHEMA}): upgrade")
     if missing := [name for name in _REQUIRED if name not in payload]:
@@ -197,14 +188,14 @@ def from_json(payload: Any, where: str) -> RunRecord:
         names = ", ".join(unknown)
         raise UserError(f"{where}: the record has unknown keys {printable(names)}: was it edited by hand?")
     values = {name: value for name, value in payload.items() if name != "schema"}
-    for name, restore in _PACKED.items():
-        try:
-            values[name] = {split: restore(packed) for split, packed in values.get(name, {}).items()}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{where}: '{name}' cannot be unpacked ({error}): restore the file or run again") from error
+    try:
+        values["groups"] = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{where}: 'groups' cannot be unpacked ({error}): restore the file or run again") from error
     try:
         for name, value in values.items():
             check(name, value, _KINDS[name])
+        values["config"] = as_now(values["config"])
         record = RunRecord(**values)
         check_together(record)
     except ValueError as error:
@@ -253,14 +244,5 @@ def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -
         if same:
             return path
         raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(dumps(payload))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomically(path, dumps(payload))
     return path

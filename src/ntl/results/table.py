@@ -248,7 +248,7 @@ def _rows(
         if plan.row.constant and not any(cell.summary for cell in cells):
             continue  # a constant that no record scores has nothing to say and no command to run
         missing = tuple(seed for seed in plan.seeds if seed not in have)
-        by_seed = dict(sorted(have.items()))
         lacking = command(plan, missing) if missing else ""
-        rows.append(TableRow(plan, by_seed, cells, missing, lacking, learnt[index], stand_ins[index]))
+        records = dict(sorted(have.items()))
+        rows.append(TableRow(plan, records, cells, missing, lacking, learnt[index], stand_ins[index]))
     return tuple(rows)

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ntl.config.lazy import exports
+from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.tokenizers.describe import count_unknown as count_unknown
     from ntl.tokenizers.describe import tokenizer_fingerprint as tokenizer_fingerprint
     from ntl.tokenizers.load import load_tokenizer as load_tokenizer
     from ntl.tokenizers.train import train_tokenizer as train_tokenizer

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
-from ntl.config import UserError
-from ntl.config.content import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
+from ntl.system.content import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
+from ntl.system.errors import UserError
 
 _UNIGRAM = 1
 
@@ -15,7 +15,7 @@ def read_stock(folder: Path) -> PreTrainedTokenizerFast:
     """The tokenizer as its files say, before any segmentation of ours.
 
     Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt. Raises
-    :class:`ntl.config.UserError`, which names the file, for one that is missing, cut short or no such file.
+    :class:`ntl.system.errors.UserError`, which names the file, for one that is missing, cut short or no such file.
     """
     for path in tokenizer_files(folder):
         if path.name in TOKENIZER_SETTINGS:

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ntl.config import UserError
+from ntl.system.errors import UserError
 from ntl.tokenizers.digit import Step, isolate_digits, merge_digits
 
 
@@ -44,7 +44,7 @@ KINDS = {
 
 
 def check_kind(kind: str) -> Kind:
-    """The kind of that name. :class:`ntl.config.UserError` with the valid choices for one that does not exist."""
+    """The kind of that name. :class:`~ntl.config.UserError` with the valid choices for one that does not exist."""
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -9,10 +9,10 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from ntl.config import UserError
+from ntl.system.errors import UserError
+from ntl.system.hub import cached_or_downloaded
 from ntl.tokenizers.describe import backend_state
 from ntl.tokenizers.files import read_stock
-from ntl.tokenizers.hub import cached_or_downloaded
 from ntl.tokenizers.kinds import check_kind
 
 PAD_TOKEN = "<|pad|>"
@@ -34,7 +34,7 @@ def load_tokenizer(source: str | Path, kind: str = "digit", **options: Any) -> P
     token, gets ``<|pad|>`` behind its last id (GPT-2: 50257). What is appended to a text is as in the source:
     ``</s>`` for T5, nothing for GPT-2.
 
-    Raises :class:`ntl.config.UserError` for an unknown kind, a file that is missing or broken, an unreachable hub.
+    Raises :class:`~ntl.config.UserError` for an unknown kind, a file that is missing or broken, an unreachable hub.
     """
     check_kind(kind)
     folder = Path(source).expanduser()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from ntl.config import UserError
+from ntl.system.errors import UserError
 from ntl.tokenizers.files import SENTENCEPIECE, read_sentencepiece
 from ntl.tokenizers.kinds import check_kind
 from ntl.tokenizers.load import assemble
@@ -42,7 +42,7 @@ def train_tokenizer(
     text between them.
 
     The same words with the same counts give the same bytes, whatever their order. Raises
-    :class:`ntl.config.UserError` for an unknown kind and for texts without a character.
+    :class:`ntl.system.errors.UserError` for an unknown kind and for texts without a character.
     """
     if check_kind(kind).writes_numbers:
         texts = (_NUMBER.sub(" ", text) for text in texts)

@@ -7,8 +7,8 @@ import math
 import re
 from collections.abc import Iterable
 
-from ntl.config.errors import UserError
 from ntl.numbers.text import number_spans
+from ntl.system.errors import UserError
 
 NUMBER = "[NUM]"
 # The token of the text itself, taken apart so that it is not taken for a number.

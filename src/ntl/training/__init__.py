@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from ntl.config.lazy import exports
+from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.training.command import predict as predict
+    from ntl.training.predictor import predict as predict
     from ntl.training.runner import run as run
     from ntl.training.trainer import ObjectiveTrainer as ObjectiveTrainer
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
 
-from ntl.config import Config, UserError
+from ntl.config import Config
 from ntl.config.trainer import Parallel, Schedule
-from ntl.training.environment import pick_device
+from ntl.system.errors import UserError
+from ntl.system.machine import pick_device
 
 # A rank waits this long for another: the first one prepares the data alone. One that dies ends them all, by torchrun.
 RANK_TIMEOUT_SECONDS = 24 * 3600

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ntl.config import UserError
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses.cdf import crps_rows
 from ntl.losses.rows import NumberRows, number_rows
 from ntl.results.find import find_run
+from ntl.system.errors import UserError
 
 if TYPE_CHECKING:
-    from ntl.training.session import Session
+    from ntl.training.parts import RunParts
 
 BINS = 15
 COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")
@@ -77,33 +77,33 @@ def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
 
     UserError: no run, no whole checkpoint, a head without digits, or a split without number labels.
     """
-    from ntl.training.restore import restore
+    from ntl.training.decode import restore
 
-    session, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
-    if session.config.model.head != "lm":
-        raise UserError(f"{folder}: model={session.config.model.name} has no distribution over digits.")
-    return {split: _of_split(session, split, folder) for split in session.dataset.test_splits}
+    run, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
+    if run.config.model.head != "lm":
+        raise UserError(f"{folder}: model={run.config.model.name} has no distribution over digits.")
+    return {split: _of_split(run, split, folder) for split in run.dataset.test_splits}
 
 
-def _of_split(session: "Session", split: str, folder: Path) -> dict[str, Any]:
-    parts = list(_rows(session, split))
+def _of_split(run: "RunParts", split: str, folder: Path) -> dict[str, Any]:
+    parts = list(_rows(run, split))
     logits_NK, tokens_N, targets_N = (torch.cat(each) for each in zip(*[rows[:3] for rows in parts], strict=True))
     if not len(tokens_N):
-        raise UserError(f"{folder}: {split} has no number labels with tokenizer={session.config.tokenizer.name}.")
+        raise UserError(f"{folder}: {split} has no number labels with tokenizer={run.config.tokenizer.name}.")
     rows = parts[0]._replace(logits_NK=logits_NK, tokens_N=tokens_N, targets_N=targets_N)
     digits = digit_probabilities(rows)
     return calibration(rows) | ({} if digits is None else {DIGITS: digits})
 
 
 @torch.no_grad()
-def _rows(session: "Session", split: str) -> Iterator[NumberRows]:
-    examples, size = session.encoded(split), session.config.trainer.eval_batch_size
-    objective: Any = session.objective()
-    model, vocab = session.model.eval(), objective.number_vocab.to("cpu")
+def _rows(run: "RunParts", split: str) -> Iterator[NumberRows]:
+    examples, size = run.encoded(split), run.config.trainer.eval_batch_size
+    objective: Any = run.objective()
+    model, vocab = run.model.eval(), objective.number_vocab.to("cpu")
     for start in range(0, len(examples), size):
-        batch = session.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
+        batch = run.collator([examples[index] for index in range(start, min(start + size, len(examples)))])
         labels = batch.pop("labels")
-        logits = model(**{name: tensor.to(session.device) for name, tensor in batch.items()}, use_cache=False).logits
+        logits = model(**{name: tensor.to(run.device) for name, tensor in batch.items()}, use_cache=False).logits
         yield number_rows(logits.float().cpu(), labels, vocab, IGNORE_INDEX)
 
 

@@ -1,17 +1,18 @@
 """What makes a checkpoint whole, and which one a run continues from."""
 
-import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ntl.config import UserError
 from ntl.results.check import check
+from ntl.system.errors import UserError
+from ntl.system.files import remove_parts, sha256_of, sync, write_atomically
 
+CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
 METERS = "meters.json"
 DATA = "data.json"
@@ -22,26 +23,8 @@ KEEP = "keep"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _write_json(path: Path, value: object) -> None:
-    scratch = path.with_name(f".{path.name}.new")
-    with scratch.open("w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
+    write_atomically(path, json.dumps(value))
 
 
 def write_manifest(folder: Path) -> None:
@@ -49,17 +32,18 @@ def write_manifest(folder: Path) -> None:
 
     Everything is on the disk before, and the manifest after: older checkpoints are then deleted.
     """
+    remove_parts(folder)  # of a process that was killed at the same checkpoint
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     for file in files:
-        _sync(file)
-    _write_json(folder / MANIFEST, {path.name: _sha256(path) for path in files})
-    _sync(folder)
-    _sync(folder.parent)
+        sync(file)
+    _write_json(folder / MANIFEST, {path.name: sha256_of(path) for path in files})
+    sync(folder)
+    sync(folder.parent)
 
 
 def digest(folder: Path) -> str:
     """The sha256 of the manifest, and so of every file; "" without one."""
-    return _sha256(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
+    return sha256_of(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
 
 
 def is_whole(folder: Path) -> bool:
@@ -68,7 +52,7 @@ def is_whole(folder: Path) -> bool:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         # Of files in it: a name with a separator is none of ours.
         own = all(Path(name).name == name for name in manifest)
-        return bool(manifest) and own and all(_sha256(folder / name) == digest for name, digest in manifest.items())
+        return bool(manifest) and own and all(sha256_of(folder / name) == digest for name, digest in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -96,7 +80,12 @@ def weights_digest(folder: Path) -> str:
 
 def checkpoint_at(run: Path, step: int) -> Path:
     """The folder of a run's checkpoint."""
-    return run / "checkpoints" / f"checkpoint-{step}"
+    return run / CHECKPOINTS / f"checkpoint-{step}"
+
+
+def not_kept(run: Path, steps: Sequence[int]) -> list[int]:
+    """Those of ``steps`` of which the run has no whole checkpoint."""
+    return [step for step in steps if not is_whole(checkpoint_at(run, step))]
 
 
 def by_step(folder: Path) -> list[Path]:
@@ -190,3 +179,50 @@ def _read_written(folder: Path, name: str, *parts: str) -> dict[str, Any]:
             f"{folder}: cannot be continued from ({name}: not what was written); "
             "remove this folder, and the same command takes the checkpoint before it."
         ) from error
+
+
+# Of the trainer's state: what it counts with. Its own class takes whatever the file holds.
+STATE: dict[str, Any] = {
+    "global_step": int,
+    "max_steps": int,
+    "epoch": float | None,
+    "num_train_epochs": int,
+    "num_input_tokens_seen": int,
+    "total_flos": float,
+    "log_history": list[dict[str, Any]],
+    "stateful_callbacks": dict[str, dict[str, Any]],
+}
+
+
+@contextmanager
+def one_line_when_damaged(checkpoint: Path) -> Iterator[None]:
+    """Raise a ``UserError`` naming ``checkpoint`` for whatever the libraries that read its files raise."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # pickle, safetensors, json, torch and transformers each raise their own kinds here
+        reason = (str(error).splitlines() or [""])[0][:160]
+        raise UserError(
+            f"{checkpoint}: cannot be continued from ({type(error).__name__}: {reason}); remove this folder, and the "
+            "same command takes the checkpoint before it."
+        ) from error
+
+
+def check_state(checkpoint: Path) -> None:
+    """UserError unless the trainer's state, which is read first, is one."""
+    # Imported here: which checkpoint to take is told without torch.
+    from transformers import TrainerState
+
+    with one_line_when_damaged(checkpoint):
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        for name, kind in STATE.items():
+            check(name, getattr(state, name), kind)
+        if "TrainerControl" not in (state.stateful_callbacks or ()):  # what the next checkpoint is written from
+            raise ValueError("stateful_callbacks without TrainerControl")
+        for entry in state.log_history:
+            check("log_history.step", entry.get("step"), int)
+            check("log_history.probe", entry.get("probe"), dict[str, float] | None)
+            # A norm of gradients that is not finite is logged as it is.
+            if wrong := [name for name, value in entry.items() if name != "probe" and type(value) not in (int, float)]:
+                raise ValueError(f"log_history: {wrong[0]} is no number")

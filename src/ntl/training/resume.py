@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ntl.config import Config, UserError
+from ntl.config import Config
 from ntl.config.identity import deciding
 from ntl.config.trainer import Schedule, TrainerConfig
-from ntl.training.checkpoints import checkpoint_at, is_whole, newest_whole, read_run, steps_taken
+from ntl.system.errors import UserError
+from ntl.training.checkpoints import CHECKPOINTS, checkpoint_at, is_whole, newest_whole, read_run, steps_taken
 
 # Of these the number of steps decides nothing but the end.
 ENDLESS = (Schedule.plateau, Schedule.constant)
@@ -26,7 +27,7 @@ def processes() -> int:
 def describe(config: Config, name: str) -> dict[str, Any]:
     """The run that a checkpoint is of: its id, all settings that decide its result, and its processes.
 
-    ``ntl.training.session`` adds ``made_of``, the sha256 of the tokenizer and of the weights that it began from.
+    ``ntl.training.parts`` adds ``made_of``, the sha256 of the tokenizer and of the weights that it began from.
     """
     # As JSON gives it back.
     return json.loads(json.dumps({"id": name, "config": deciding(config), "processes": processes()}))
@@ -40,7 +41,7 @@ def checkpoint_for(config: Config, folder: Path, say: Callable[[str], None]) -> 
     """
     if config.resume == "never":
         return None
-    checkpoint = _newest(folder / "checkpoints", say) if config.resume == "auto" else _named(config)
+    checkpoint = _newest(folder / CHECKPOINTS, say) if config.resume == "auto" else _named(config)
     if checkpoint:
         _check_own(checkpoint, config, folder, say)
     return checkpoint
@@ -88,7 +89,7 @@ def _named(config: Config) -> Path:
 def _check_own(checkpoint: Path, config: Config, folder: Path, say: Callable[[str], None]) -> None:
     before, now = read_run(checkpoint), describe(config, folder.name)
     if not before:
-        if checkpoint.resolve().parent != (folder / "checkpoints").resolve():
+        if checkpoint.resolve().parent != (folder / CHECKPOINTS).resolve():
             raise UserError(
                 f"resume={checkpoint}: it does not say of which run it is; move it into {folder / 'checkpoints'} if it "
                 "is of this one, and leave resume out."

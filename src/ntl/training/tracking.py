@@ -11,9 +11,10 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ntl.config import Config
-from ntl.config.errors import needs
 from ntl.config.identity import plain
-from ntl.config.secrets import redact, redacted
+from ntl.system.errors import needs
+from ntl.system.files import write_atomically
+from ntl.system.secrets import redact, redacted
 
 METRICS = "metrics.jsonl"
 # Lines that W&B has not taken yet, and how long the end of a run waits for it to take them.
@@ -33,9 +34,7 @@ class MetricsFile(TrainerCallback):
     ) -> None:
         """Begin with what the checkpoint that the run continues from knows, and forget what was logged after it."""
         if state.is_world_process_zero:
-            scratch = self.path.with_name(f".{self.path.name}.new")
-            scratch.write_text("".join(_line(entry["step"], entry) for entry in state.log_history), encoding="utf-8")
-            os.replace(scratch, self.path)
+            write_atomically(self.path, "".join(_line(entry["step"], entry) for entry in state.log_history))
 
     def on_log(
         self,

@@ -10,13 +10,17 @@ import torch
 from torch import nn
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, TrainerCallback
 
-from ntl.config import Diverged, UserError
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
+from ntl.losses import JointLoss
+from ntl.losses.sums import FLAT
+from ntl.system.errors import Diverged, UserError
+from ntl.training.blame import INDEX, CollateNumbered, Numbered, RecentSteps
 from ntl.training.checkpoints import (
     KEEP,
     METERS,
     newest_whole,
+    one_line_when_damaged,
     prune,
     read_meters,
     write_data,
@@ -24,34 +28,26 @@ from ntl.training.checkpoints import (
     write_meters,
     write_run,
 )
-from ntl.training.damage import one_line_when_damaged
-from ntl.training.objectives.parts import Joint, Parts
 from ntl.training.ranks import all_finite, load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
-from ntl.training.steps import INDEX, CollateNumbered, Numbered, RecentSteps
 from ntl.training.weights import load_model, read_weights, save_model
 
-# What is summed between two log lines: the step losses, then Parts.
-NUM_METERS = 1 + len(Parts._fields)
+# What is summed between two log lines: the step losses, then what `JointLoss.flat` has.
+NUM_METERS = 1 + len(FLAT)
 EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 # torch's own sampler makes a list of every index, over 1 GiB for 26 million; a larger set is permuted without one.
 SHUFFLED_IN_MEMORY = 2**20
 
 
-def mean(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """total / count, and 0 where nothing was counted."""
-    return total / count.clamp(min=1)
-
-
 def means(parts: Sequence[float]) -> dict[str, float]:
-    """``ce`` and ``ntl`` of summed ``Parts``, less the one of which nothing was counted: 0 would read as perfect."""
+    """``ce`` and ``ntl`` of sums and counts, less the one of which nothing was counted: 0 would read as perfect."""
     ce_sum, ce_count, ntl_sum, ntl_count, _ = parts
     named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
     return {name: total / count for name, (total, count) in named.items() if count}
 
 
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """CE and NTL over all examples, from one row of Parts per example: exact for any batch size or number of ranks."""
+    """CE and NTL over all examples, from a row of sums and counts each: exact for any batch size or number of ranks."""
     return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
 
 
@@ -68,9 +64,9 @@ class SaveAt(TrainerCallback):
 
 
 class ObjectiveTrainer(Seq2SeqTrainer):
-    """Trains an objective (``ntl.training.objectives``), whose forward returns ``Parts``.
+    """Trains an objective (``ntl.training.objectives``), whose forward returns a `JointLoss`.
 
-    total = (CE sum + aux sum) / CE count + weight x NTL sum / NTL count. With ``Normalization.step`` the counts are
+    Its total is over counts that are told to it (``ntl.losses.sums``). With ``Normalization.step`` the counts are
     those of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is
     divided by its own.
 
@@ -109,7 +105,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             raise UserError(
                 "trainer.parallel=fsdp: accelerate shards on accelerators alone; use trainer=ddp on the CPU."
             )
-        # It prints every log line; ntl.training.progress does, more sparingly.
+        # It prints every log line; ntl.training.decode does, more sparingly.
         self.remove_callback(PrinterCallback)
         self.normalization = normalization
         self.keep_checkpoints = keep_checkpoints
@@ -170,13 +166,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     ) -> Any:
         objective, by_batch = self._objective(), self.normalization is Normalization.micro_batch
         counts = objective.count(inputs["labels"]) if by_batch else num_items_in_batch
-        found: Parts | Joint = model(**inputs, counts=counts) if objective.takes_counts else model(**inputs)
-        parts = found.parts if isinstance(found, Joint) else found
-        if isinstance(found, Joint):
-            loss = found.total + mean(parts.aux_sum, counts[0])
-        else:
-            loss = mean(parts.ce_sum + parts.aux_sum, counts[0])
-            loss = loss + objective.terms.weight * mean(parts.ntl_sum, counts[1])
+        found: JointLoss = model(**inputs, counts=counts)
+        loss = found.total
         if by_batch:
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
@@ -184,8 +175,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             loss = loss * self.args.world_size
         self.recent.add(loss)
         self.seen += self._examples_and_tokens(inputs)
-        self.meters += torch.stack([loss.detach(), *(part.detach() for part in parts)]).double()
-        return (loss, parts) if return_outputs else loss
+        self.meters += torch.stack([loss.detach(), *found.flat]).double()
+        return (loss, found) if return_outputs else loss
 
     @staticmethod
     def _examples_and_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -202,8 +193,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
-            parts: Parts = model(**inputs)
-        rows = torch.stack([part.double() for part in parts], dim=1)
+            found: JointLoss = model(**inputs)
+        rows = torch.stack([part.double() for part in found.flat], dim=1)
         return None, rows, rows[:, :1]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ntl.config.figure import FigureSpec, load_figure_spec
-from ntl.config.target import locate
+from ntl.config.targets import locate
 from ntl.results import RunRecord
 from ntl.results.figures.command import RESULTS
 from ntl.results.figures.runs import Source

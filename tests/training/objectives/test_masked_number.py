@@ -8,10 +8,10 @@ import torch
 
 from ntl.config import UserError, compose
 from ntl.config.loss import LossConfig
+from ntl.losses import JointLoss
 from ntl.models.xval import XValForMaskedNumber, XValModelConfig
-from ntl.training.objectives.masked_number import MaskedNumber
-from ntl.training.objectives.parts import Parts
-from ntl.training.objectives.terms import LossTerms
+from ntl.training.objectives.number_heads import MaskedNumber
+from ntl.training.objectives.terms import terms_of
 
 
 class _Model(torch.nn.Module):
@@ -28,7 +28,7 @@ class _Model(torch.nn.Module):
 def _objective(model: Any, loss: LossConfig | None = None) -> MaskedNumber:
     config = compose(["model=xval_tiny"])
     assert config.loss.weight == 1.0
-    return MaskedNumber(config.objective, model=model, terms=LossTerms.from_config(loss or config.loss, None))
+    return MaskedNumber(config.objective, model=model, terms=terms_of(loss or config.loss, None))
 
 
 INPUTS = {"input_ids": torch.zeros(2, 3).long(), "number_values": torch.ones(2, 3)}
@@ -38,17 +38,17 @@ def test_by_hand() -> None:
     model = _Model(torch.tensor([[0.0, 0, 0, 0], [0, 0, 100, 0]]), torch.tensor([1.5, -2]))
     objective = _objective(model)
     batch = {"labels": torch.tensor([1, 2]), "number_labels": torch.tensor([1.0, 1]), **INPUTS}
-    rows = torch.stack(objective.eval()(**batch), dim=1)
+    rows = torch.stack(objective.eval()(**batch).flat, dim=1)
     expected = torch.tensor([[torch.tensor(4.0).log(), 1, 0.25, 1, 0], [0, 1, 9, 1, 0]])
     torch.testing.assert_close(rows, expected)
     total = objective.train()(**batch)
-    assert isinstance(total, Parts)
-    torch.testing.assert_close(torch.stack(total), expected.sum(0))
-    assert all(part.shape == () for part in total)
+    assert isinstance(total, JointLoss)
+    torch.testing.assert_close(torch.stack(total.flat), expected.sum(0))
+    assert all(part.shape == () for part in total.flat)
     assert objective.count(batch["labels"]).tolist() == [2, 2]
     assert objective.config is model.config
-    (total.ce_sum + total.ntl_sum).backward()
-    torch.testing.assert_close(model.numbers.grad, torch.tensor([1.0, -6.0]))
+    total.total.backward()
+    torch.testing.assert_close(model.numbers.grad, torch.tensor([0.5, -3.0]))  # of the mean of two
     assert model.logits.grad is not None
 
 
@@ -71,6 +71,6 @@ def test_the_model_is_the_real_one() -> None:
     parts = _objective(model).eval()(**labels, **inputs)
     output = model(**inputs)
     torch.testing.assert_close(
-        parts.ce_sum, torch.nn.functional.cross_entropy(output.logits, labels["labels"], reduction="none")
+        parts.base.sum, torch.nn.functional.cross_entropy(output.logits, labels["labels"], reduction="none")
     )
-    torch.testing.assert_close(parts.ntl_sum, (output.numbers - labels["number_labels"]) ** 2)
+    torch.testing.assert_close(parts.number.sum, (output.numbers - labels["number_labels"]) ** 2)

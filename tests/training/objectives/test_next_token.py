@@ -12,20 +12,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ntl.config.model import T5Config
 from ntl.data.collate import token_collator
-from ntl.training.objectives.next_token import IGNORE_INDEX, NextToken, Parts
-from ntl.training.session import Session
+from ntl.losses import JointLoss
+from ntl.training.objectives.next_token import IGNORE_INDEX, NextToken
+from ntl.training.parts import RunParts
 
 FAMILIES = ["decoder", "t5"]
 
 
 @pytest.fixture
-def session(small, tmp_path: Path) -> Callable[..., Session]:
-    def make(family: str, *overrides: str) -> Session:
+def parts(small, tmp_path: Path) -> Callable[..., RunParts]:
+    def make(family: str, *overrides: str) -> RunParts:
         config = small(*overrides, dataset="multiplication")
         if family == "t5":
             shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
             config.model = T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
-        made = Session(config, tmp_path / "run", say=lambda line: None)
+        made = RunParts(config, say=lambda line: None)
         # Far from uniform, so that a label one place off costs something else.
         torch.manual_seed(7)
         for parameter in made.model.double().parameters():
@@ -35,15 +36,15 @@ def session(small, tmp_path: Path) -> Callable[..., Session]:
     return make
 
 
-def _examples(session: Session, count: int = 6) -> list[dict[str, np.ndarray]]:
-    examples = session.encoded("train").__getitems__(range(count))
+def _examples(parts: RunParts, count: int = 6) -> list[dict[str, np.ndarray]]:
+    examples = parts.encoded("train").__getitems__(range(count))
     assert len({len(example["question_ids"]) for example in examples}) > 1
     assert len({len(example["answer_ids"]) for example in examples}) > 1
     return examples
 
 
-def _batch(session: Session, examples: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
-    return token_collator(session.model.config, session.tokenizer)(examples)
+def _batch(parts: RunParts, examples: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+    return token_collator(parts.model.config, parts.tokenizer)(examples)
 
 
 @torch.no_grad()
@@ -61,12 +62,12 @@ def _log_probabilities(model: Any, example: dict[str, np.ndarray]) -> torch.Tens
 
 @pytest.mark.parametrize("loss", ["ntl_was", "ce"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sums_and_counts_by_hand(family: str, loss: str, session: Callable[..., Session]) -> None:
+def test_sums_and_counts_by_hand(family: str, loss: str, parts: Callable[..., RunParts]) -> None:
     """CE of every answer token given what stands before it, and sum_k p_k |v_k - y| where that token is a digit.
 
     Beside CE alone the latter is told, too, and 0 would read as perfect.
     """
-    made = session(family, f"loss={loss}")
+    made = parts(family, f"loss={loss}")
     objective = made.objective().eval()
     examples = _examples(made)
     digits = made.tokenizer.convert_tokens_to_ids(list("0123456789"))
@@ -84,50 +85,51 @@ def test_sums_and_counts_by_hand(family: str, loss: str, session: Callable[..., 
         expected.append([ce, len(example["answer_ids"]), ntl, numbers, 0])
     with torch.no_grad():
         parts = objective(**_batch(made, examples))
-    np.testing.assert_allclose(torch.stack(parts, dim=1).numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(torch.stack(parts.flat, dim=1).numpy(), expected, rtol=1e-5)
     assert all(numbers < length for _, length, _, numbers, _ in expected), "the end token is a label, too"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("loss", ["ce", "ntl_was", "ntl_mse", "gce", "gce_ntl_was"])
-def test_training_gives_the_sums_of_evaluation(family: str, loss: str, session: Callable[..., Session]) -> None:
-    made = session(family, f"loss={loss}")
+def test_training_gives_the_sums_of_evaluation(family: str, loss: str, parts: Callable[..., RunParts]) -> None:
+    made = parts(family, f"loss={loss}")
     batch = _batch(made, _examples(made))
     objective = made.objective()
     assert isinstance(objective, NextToken)
     with torch.no_grad():
         rows, total = objective.eval()(**batch), objective.train()(**batch)
-    for row, part in zip(rows, total, strict=True):
+    for row, part in zip(rows.flat, total.flat, strict=True):
         assert row.shape == (6,)
         assert part.shape == ()
         torch.testing.assert_close(row.sum(), part, rtol=1e-6, atol=0)
-    assert objective.count(batch["labels"]).tolist() == [int(total.ce_count), int(total.ntl_count)]
-    assert total.ntl_sum > 0
+    assert objective.count(batch["labels"]).tolist() == [int(total.base.count), int(total.number.count)]
+    assert total.number.sum > 0
+    assert total.total.shape == ()
     if loss in ("ce", "gce"):
-        assert not objective.train()(**batch).ntl_sum.requires_grad
+        assert not objective.train()(**batch).number.sum.requires_grad
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_without_numbers(family: str, session: Callable[..., Session]) -> None:
-    made = session(family, "loss=ntl_was")
+def test_a_batch_without_numbers(family: str, parts: Callable[..., RunParts]) -> None:
+    made = parts(family, "loss=ntl_was")
     batch = _batch(made, _examples(made))
     labelled = batch["labels"] != IGNORE_INDEX
     batch["labels"] = torch.where(labelled, made.tokenizer.eos_token_id, IGNORE_INDEX)
-    parts: Parts = made.objective().train()(**batch)
-    assert (float(parts.ntl_sum.detach()), int(parts.ntl_count), int(parts.ce_count)) == (0, 0, int(labelled.sum()))
-    (parts.ce_sum + parts.ntl_sum).backward()
+    found: JointLoss = made.objective().train()(**batch)
+    assert (float(found.number.sum), int(found.number.count), int(found.base.count)) == (0, 0, int(labelled.sum()))
+    found.total.backward()
     gradients = [parameter.grad for parameter in made.model.parameters() if parameter.grad is not None]
     assert gradients
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-def test_padding_changes_nothing(session: Callable[..., Session]) -> None:
-    made = session("decoder")
+def test_padding_changes_nothing(parts: Callable[..., RunParts]) -> None:
+    made = parts("decoder")
     objective = made.objective().eval()
     examples = _examples(made)
     with torch.no_grad():
-        together = torch.stack(objective(**_batch(made, examples)), dim=1)
-        alone = torch.cat([torch.stack(objective(**_batch(made, [example])), dim=1) for example in examples])
+        together = torch.stack(objective(**_batch(made, examples)).flat, dim=1)
+        alone = torch.cat([torch.stack(objective(**_batch(made, [example])).flat, dim=1) for example in examples])
     torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-9)
 
 
@@ -140,16 +142,16 @@ def process_group(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("process_group")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_inside_ddp_the_gradients_are_the_same(family: str, session: Callable[..., Session]) -> None:
-    made = session(family, "loss=ntl_was")
+def test_inside_ddp_the_gradients_are_the_same(family: str, parts: Callable[..., RunParts]) -> None:
+    made = parts(family, "loss=ntl_was")
     batch = _batch(made, _examples(made))
     objective = made.objective().train()
-    plain: Parts = objective(**batch)
-    (plain.ce_sum + plain.ntl_sum).backward()
+    plain: JointLoss = objective(**batch)
+    plain.total.backward()
     expected = {name: parameter.grad.clone() for name, parameter in objective.named_parameters()}
     objective.zero_grad()
-    wrapped: Parts = DistributedDataParallel(objective)(**batch)
-    assert isinstance(wrapped, Parts)
-    (wrapped.ce_sum + wrapped.ntl_sum).backward()
+    wrapped: JointLoss = DistributedDataParallel(objective)(**batch)
+    assert isinstance(wrapped, JointLoss)
+    wrapped.total.backward()
     for name, parameter in objective.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name], rtol=0, atol=1e-12)

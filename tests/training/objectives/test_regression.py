@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from ntl.config.objective import RegressionConfig
+from ntl.config.loss import RegressionConfig
 from ntl.losses import cross_entropy, squared_error
-from ntl.training.objectives.regression import Regression
-from ntl.training.objectives.terms import LossTerms
+from ntl.losses.fused.terms import Loss, Terms
+from ntl.training.objectives.number_heads import Regression
 
-TERMS = LossTerms(cross_entropy, squared_error, 1.0)
+TERMS = Terms(Loss(cross_entropy), (Loss(squared_error),), 1.0)
 LABELS = torch.tensor([3.0, 0.0, -1.0])
 
 
@@ -39,12 +39,14 @@ BATCH = {
 def test_by_hand() -> None:
     """Outputs 2, 5 and 1 against 3, 0 and -1."""
     rows = objective().eval()(**BATCH)
-    assert rows.ntl_sum.tolist() == [1, 25, 4]
-    assert rows.ntl_count.tolist() == [1, 1, 1]
-    assert [part.tolist() for part in (rows.ce_sum, rows.ce_count, rows.aux_sum)] == [[0, 0, 0]] * 3
+    assert rows.number.sum.tolist() == [1, 25, 4]
+    assert rows.number.count.tolist() == [1, 1, 1]
+    assert [part.tolist() for part in (*rows.base, rows.aux_sum)] == [[0, 0, 0]] * 3
 
 
 def test_training_gives_the_sums_of_evaluation() -> None:
     rows, total = objective().eval()(**BATCH), objective().train()(**BATCH)
-    assert [part.sum() for part in rows] == list(total)
-    assert objective().count(LABELS).tolist() == [int(total.ce_count), int(total.ntl_count)] == [0, 3]
+    assert [part.sum() for part in rows.flat] == list(total.flat)
+    assert objective().count(LABELS).tolist() == [int(total.base.count), int(total.number.count)] == [0, 3]
+    assert total.total == 10
+    assert objective().train()(**BATCH, counts=torch.tensor([0, 6])).total == 5

@@ -9,8 +9,9 @@ from ntl import losses
 from ntl.config import UserError, compose
 from ntl.config.composition import choices
 from ntl.config.loss import FunctionConfig, LossConfig
+from ntl.losses.fused.terms import Terms
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.terms import LossTerms
+from ntl.training.objectives.terms import number_term, terms_of
 
 # Ids 0..3 are text, 4..7 the numbers 0, 1, 2 and 5.
 VOCAB = NumberVocabulary.from_values(torch.tensor([math.nan] * 4 + [0.0, 1.0, 2.0, 5.0]))
@@ -18,8 +19,8 @@ LOGITS = torch.arange(24, dtype=torch.float64).reshape(3, 8).cos()
 LABELS = torch.tensor([5, 2, 7])
 
 
-def _terms(*overrides: str) -> LossTerms:
-    return LossTerms.from_config(compose(overrides).loss, VOCAB)
+def _terms(*overrides: str) -> Terms:
+    return terms_of(compose(overrides).loss, VOCAB)
 
 
 def _value(loss) -> float:
@@ -28,19 +29,19 @@ def _value(loss) -> float:
 
 def test_the_squared_error_of_a_number_head() -> None:
     terms = _terms("model=xval_tiny")
-    assert terms.number_term()(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
-    assert (terms.base.func, terms.weight) == (losses.cross_entropy, 1.0)
+    assert number_term(terms)(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
+    assert (terms.base.function, terms.weight) == (losses.cross_entropy, 1.0)
     with pytest.raises(UserError, match="name a function such as squared_error"):
-        _terms("loss=ce").number_term()
+        number_term(_terms("loss=ce"))
 
 
 @pytest.mark.parametrize("name", [name for name in choices("loss") if name != "mse"])
 def test_every_choice_gives_finite_terms(name: str) -> None:
     terms = _terms(f"loss={name}")
     assert math.isfinite(_value(terms.base))
-    assert terms.number is None or _value(terms.number) > 0
-    assert (terms.number is None) == (name in ("ce", "gce"))
-    assert terms.weight == (0.3 if terms.number else 0)  # what is logged beside CE alone is no part of the loss
+    assert not terms.numbers or _value(terms.number) > 0
+    assert (not terms.numbers) == (name in ("ce", "gce"))
+    assert terms.weight == (0.3 if terms.numbers else 0)  # what is logged beside CE alone is no part of the loss
 
 
 def test_options_reach_their_function() -> None:
@@ -59,7 +60,7 @@ def test_a_cost_is_built_from_the_values_of_the_vocabulary() -> None:
         cost=FunctionConfig("ntl.losses.squashed_cost", {"factor": 2.0}),
         weight=1.5,
     )
-    terms = LossTerms.from_config(config, VOCAB)
+    terms = terms_of(config, VOCAB)
     cost = losses.squashed_cost(torch.tensor([0.0, 1.0, 2.0, 5.0]), 2.0)
     assert _value(terms.number) == float(losses.ntl_was(LOGITS, LABELS, VOCAB, reduction="sum", cost=cost))
     assert _value(terms.number) != _value(_terms("loss=ntl_was").number)
@@ -71,11 +72,10 @@ def test_was_by_hand() -> None:
     logits = torch.full((1, 8), -math.inf)
     logits[0, [3, 4, 7]] = 0.0
     loss = _terms("loss=ntl_was").number
-    assert loss is not None
     assert float(loss(logits, torch.tensor([5]), VOCAB, reduction="sum")) == pytest.approx(0.5 * 1 + 0.5 * 4)
 
 
 def test_a_function_that_does_not_exist_is_one_line() -> None:
     config = LossConfig(name="wrong", base=FunctionConfig("ntl.losses.cross_entropi"))
     with pytest.raises(UserError, match="cross_entropi"):
-        LossTerms.from_config(config, VOCAB)
+        terms_of(config, VOCAB)

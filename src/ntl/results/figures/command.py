@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.config.errors import one_line_errors
 from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
-from ntl.config.target import locate
+from ntl.config.targets import locate
 from ntl.results.figures.runs import Source
 from ntl.results.figures.style import Drawing, style, write
 from ntl.results.load import existing, load_records
-from ntl.results.publish import write_text
+from ntl.system.errors import one_line_errors
+from ntl.system.files import write_text
 
 RESULTS = Path(__file__).resolve().parents[4] / "results"
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ntl.config import UserError
 from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source, runs_by_loss
 from ntl.results.figures.style import (
@@ -26,6 +25,7 @@ from ntl.results.figures.style import (
     seeds_text,
 )
 from ntl.results.record import RunRecord
+from ntl.system.errors import UserError
 
 PLACES = {"leading": "first digit", "last": "last digit"}
 

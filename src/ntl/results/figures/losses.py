@@ -13,6 +13,8 @@ from ntl.results.figures.style import COLOURS, COLUMN, MARKERS, PAGE, RASTER, Dr
 from ntl.results.figures.tables import read_rows
 
 LABEL = 4
+# Columns that are no loss, or one that is not shown.
+BESIDE = {"predicted", "p3", "p5", "ce_original"}
 Rows = list[dict[str, str]]
 
 
@@ -21,9 +23,10 @@ def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
     rows = read_rows(source.file(spec, "curves"))
     digits = _floats(rows, "predicted")
     figure, (axes,) = panels(COLUMN, 2.3, 1)
-    shown = {"ce": (1.0, "CE"), "ntl_mse": (0.5, "NTL-MSE × 0.5"), "ntl_was": (1.0, "NTL-WAS")}
-    for loss, (factor, label) in shown.items():
-        options = {"color": COLOURS[loss], "marker": MARKERS[loss], "markersize": 4, "linewidth": 1.2}
+    known = {"ce": (1.0, "CE"), "ntl_mse": (0.5, "NTL-MSE × 0.5"), "ntl_was": (1.0, "NTL-WAS")}
+    for loss in _losses(rows):
+        factor, label = known.get(loss, (1.0, loss))
+        options = {"color": COLOURS.get(loss), "marker": MARKERS.get(loss), "markersize": 4, "linewidth": 1.2}
         axes.plot(digits, factor * _floats(rows, loss), label=label, **options)
     axes.set_xticks(digits)
     axes.set_ylim(bottom=-0.3)
@@ -37,21 +40,27 @@ def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
 def draw_by_mass(spec: FigureSpec, source: Source) -> Drawing:
     """Figure 2 from ``losses_by_mass.csv``."""
     rows = read_rows(source.file(spec, "curves"))
-    sides = {"ce": "CE (nats)", "ntl_mse": "NTL-MSE (squared units)", "ntl_was": "NTL-WAS (units)"}
-    figure, axes = panels(PAGE, 2.1, len(sides), sharey=True)
-    for each, (loss, title) in zip(axes, sides.items(), strict=True):
+    known = {"ce": "CE (nats)", "ntl_mse": "NTL-MSE (squared units)", "ntl_was": "NTL-WAS (units)"}
+    losses = _losses(rows)
+    figure, axes = panels(PAGE, 2.1, len(losses), sharey=True)
+    for each, loss in zip(axes, losses, strict=True):
         # CE has no largest value: where p(4) < 0.02 its colour is the last one.
         top = 4.0 if loss == "ce" else 1.0
         image = each.imshow(_grid(rows, loss), extent=(0, 1, 0, 1), norm=Normalize(0, top), **RASTER)
         bar = figure.colorbar(image, ax=each, fraction=0.045, pad=0.03, extend="max" if loss == "ce" else "neither")
         bar.set_ticks([0, 2, 4] if loss == "ce" else [0, 0.5, 1])
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-        each.set_title(title)
+        each.set_title(known.get(loss, loss))
         each.set_xlabel("p(3)")
         each.set_xticks([0, 0.5, 1])
         each.set_yticks([0, 0.5, 1])
     axes[0].set_ylabel("p(5)")
     return finish(spec, figure)
+
+
+def _losses(rows: Rows) -> list[str]:
+    """The columns that are a loss, as they stand."""
+    return [name for name in rows[0] if name not in BESIDE]
 
 
 def _floats(rows: Rows, name: str) -> np.ndarray:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.config.figure import FigureSpec, PanelSpec
 from ntl.config.table import BlockSpec, ColumnSpec, TableSpec, load_table_spec
 from ntl.results.compare import constant_values
 from ntl.results.heading import MODELS
 from ntl.results.match import RowPlan, plan_block, row_records
 from ntl.results.record import RunRecord
+from ntl.system.errors import UserError
 
 ByLoss = dict[str, dict[int, RunRecord]]
 

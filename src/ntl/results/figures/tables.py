@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from ntl.config import UserError
+from ntl.system.errors import UserError
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

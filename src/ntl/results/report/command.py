@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.results.load import existing, load_records
-from ntl.results.publish import write_text
 from ntl.results.report.figures import read_pictures
 from ntl.results.report.page import render
+from ntl.system.files import write_text
 
 RESULTS = Path(__file__).resolve().parents[4] / "results"
 

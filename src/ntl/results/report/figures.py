@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ntl.config import UserError
 from ntl.results.report.markup import Html, element
+from ntl.system.errors import UserError
 
 # As ntl.results.figures.command.page writes them; the links to the files end the caption.
 _FIGURE = re.compile(

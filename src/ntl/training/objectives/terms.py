@@ -1,57 +1,36 @@
-"""The loss config as two functions of logits and labels."""
+"""From the loss config to what is minimised."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-import torch
-
-from ntl.config import UserError
-from ntl.config.loss import FunctionConfig, Implementation, LossConfig
-from ntl.config.target import locate
-from ntl.losses.terms import Terms
+from ntl.config.loss import FunctionConfig, LossConfig
+from ntl.config.targets import locate
+from ntl.losses.fused.terms import Loss, Terms
 from ntl.numbers import NumberVocabulary
-
-Loss = Callable[..., torch.Tensor]
-
-
-def _function(config: FunctionConfig, **bound: object) -> Loss:
-    return partial(locate(config._target_), **config.options, **bound)
+from ntl.system.errors import UserError
 
 
-@dataclass(frozen=True)
-class LossTerms:
-    """``base`` over all labelled tokens plus ``weight`` x ``number``, if there is one, over number-labelled tokens.
+def terms_of(config: LossConfig, number_vocab: NumberVocabulary | None) -> Terms:
+    """Its functions with their options; the cost matrix, where there is one, is built from the number tokens' values.
 
-    ``weight`` is 0 without ``number``.
+    Without a number term the weight is 0. UserError for a function that is not there.
     """
+    terms = Terms(_loss(config.base), weight=0.0, implementation=config.implementation.name)
+    if config.number is None:
+        return terms
+    cost: dict[str, Any] = {}
+    if config.cost is not None and number_vocab is not None:
+        cost = {"cost": _loss(config.cost)(number_vocab.token_values)}
+    return replace(terms, numbers=(_loss(config.number, cost),), weight=config.weight)
 
-    base: Loss
-    number: Loss | None
-    weight: float
-    implementation: Implementation = Implementation.reference
 
-    @classmethod
-    def from_config(cls, config: LossConfig, number_vocab: NumberVocabulary | None) -> "LossTerms":
-        """Bind the options; the cost matrix, where there is one, is built from the number tokens' values."""
-        bound = {}
-        if config.cost is not None and number_vocab is not None:
-            bound = {"cost": _function(config.cost)(number_vocab.token_values)}
-        number = None if config.number is None else _function(config.number, **bound)
-        return cls(_function(config.base), number, config.weight if number else 0.0, config.implementation)
+def number_term(terms: Terms) -> Loss:
+    """The number term, for an objective that is nothing without it. UserError where the loss has none."""
+    if not terms.numbers:
+        raise UserError("loss.number: this objective trains a number head; name a function such as squared_error.")
+    return terms.numbers[0]
 
-    @property
-    def joint(self) -> Terms:
-        """The same for the implementations that compute both at once."""
-        return Terms(self.base, () if self.number is None else (self.number,), self.weight)
 
-    @property
-    def counted(self) -> Loss:
-        """``counted(labels, number_vocab, ignore_index)`` (...) bool: what the mean of ``number`` is over."""
-        return self.joint.counted
-
-    def number_term(self) -> Loss:
-        """``number``, for an objective that is nothing without it. UserError where the loss has none."""
-        if self.number is None:
-            raise UserError("loss.number: this objective trains a number head; name a function such as squared_error.")
-        return self.number
+def _loss(config: FunctionConfig, bound: Mapping[str, Any] | None = None) -> Loss:
+    return Loss(locate(config._target_), {**config.options, **(bound or {})})

@@ -1,0 +1,256 @@
+"""``scripts/benchmark_data.py``: how fast data is prepared, tokenized and read, and in how much memory, by size.
+
+Each stage runs in a process of its own. Memory is the peak of its anonymous memory (RssAnon): files that are mapped
+are the system's to drop, and do not count. The text is made up, in the layout and the lengths of the official release.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ntl.benchmarks.timing import MIB, Peak, Row, measured, remark, timed, write_csv
+from ntl.config.data import MathematicsConfig
+from ntl.data.deepmind import OFFICIAL_TREE
+from ntl.data.mathematics import TESTS, TRAIN, Mathematics
+from ntl.system.errors import UserError
+
+COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mib", "padding")
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+# Pairs that datasets.map is shown: its speed does not depend on them.
+MAP_PAIRS = 100_000
+BATCH = 32
+# What train.py does, with a word when its imports are done.
+RUN = """
+import sys
+import ntl.training.parts, transformers.models.t5.modeling_t5
+from ntl.config import compose
+from ntl.training import run
+print("imported", flush=True)
+run(compose(sys.argv[1:]), sys.argv[1:])
+"""
+
+
+def made_up_pair(number: int) -> tuple[str, str]:
+    """A short or a long question, in turns, with the numbers and the lengths of the real ones."""
+    a, b, c = number * 7919 % 1999 - 999, number * 104_729 % 19_997, number % 97 + 2
+    if number % 2:
+        return f"Solve {a}*h + {b} = -{c}*h - {b % 613} for h.", str(-number % 89 - 40)
+    question = f"Let y = {a} + {b}. Suppose -{c}*s - 1 = -2*n + y, s - 5*n = -{b % 211}. What is n rounded to tens?"
+    return question, str(number * 31 % 1_000_003)
+
+
+def write_tree(folder: Path, rows_per_file: int) -> None:
+    """The official tree with made-up text: 39 training files of that many pairs, 20 test files of one."""
+    number = 0
+    for name in (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"]):
+        path = folder / OFFICIAL_TREE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        count = rows_per_file if name in TRAIN else 1
+        with open(path, "w", encoding="ascii") as stream:
+            stream.writelines("{}\n{}\n".format(*made_up_pair(number + i)) for i in range(count))
+        number += count
+
+
+def data_set(rows_per_file: int) -> Mathematics:
+    """mathematics at this size."""
+    return Mathematics(MathematicsConfig(rows_per_file=rows_per_file, test_rows_per_file=1))
+
+
+def prepare(folder: Path, rows_per_file: int) -> Row:
+    """From text files to prepared files, every answer checked."""
+    row: Row = {}
+    with timed(row):
+        data_set(rows_per_file).prepare(folder, lambda line: None, download=False)
+    files = (folder / OFFICIAL_TREE).rglob("*.txt")
+    return row | {"bytes": sum(path.stat().st_size for path in files)}
+
+
+def _encode(folder: Path, rows_per_file: int, tokenizer: Any, split: str = "train") -> Any:
+    from ntl.data.encode import encode_dataset
+
+    dataset = data_set(rows_per_file)
+    return encode_dataset(
+        lambda: dataset.rows(split, folder),
+        tokenizer,
+        cache_dir=folder / ".encoded",
+        key=dataset.content_key(split, folder),
+        decoder_only=False,
+        max_length=512,
+    )
+
+
+def _load(tokenizer: str) -> Any:
+    from ntl.tokenizers import load_tokenizer
+
+    return load_tokenizer(tokenizer, kind="digit")
+
+
+def tokenize(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
+    """Ours, as a run does it on first use."""
+    loaded = _load(tokenizer)
+    for split in ("validation", "interpolate", "extrapolate"):  # a few rows, not timed
+        _encode(folder, rows_per_file, loaded, split)
+    row: Row = {}
+    with timed(row):
+        _encode(folder, rows_per_file, loaded)
+    return row
+
+
+def map_datasets(folder: Path, rows_per_file: int, tokenizer: str, processes: int) -> Row:
+    """``datasets.map(batched=True)`` on the same rows with the same tokenizer, in processes or Rust threads."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false" if processes > 1 else "true"
+    import datasets
+
+    datasets.disable_progress_bars()
+    loaded = _load(tokenizer)
+    data = data_set(rows_per_file).load("train", folder)
+    data = data.select(range(min(len(data), MAP_PAIRS)))
+
+    def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
+        return {
+            "input_ids": loaded(batch["question"], return_attention_mask=False)["input_ids"],
+            "labels": loaded(batch["answer"], return_attention_mask=False)["input_ids"],
+        }
+
+    row: Row = {"pairs": len(data)}
+    environment = os.environ
+    try:
+        with timed(row):
+            data.map(
+                encode,
+                batched=True,
+                remove_columns=data.column_names,
+                num_proc=processes if processes > 1 else None,
+                load_from_cache_file=False,
+            )
+    finally:
+        # map() leaves a copy in its place, on which nothing that was set before can be undone.
+        os.environ = environment  # noqa: B003 - the very object is put back
+    return row
+
+
+def first_batch(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
+    """From imported modules and a prepared cache to the first collated batch; then the padding of some hundred."""
+    from ntl.data.collate import Seq2SeqCollator
+    from ntl.training.sampling import epoch_order
+
+    loaded = _load(tokenizer)
+    collate = Seq2SeqCollator(pad_token_id=0, start_token_id=0)
+    row: Row = {}
+    with timed(row):
+        dataset = _encode(folder, rows_per_file, loaded)
+        indices = next(epoch_order(len(dataset), seed=1, epoch=0))
+        collate(dataset.__getitems__(indices[:BATCH]))
+    padding = []
+    for lengths in (None, dataset.lengths):
+        order = epoch_order(len(dataset), 1, 0, batch_size=BATCH, lengths=lengths)
+        chosen = np.concatenate([next(order, np.empty(0, np.int64)) for _ in range(4)])[: 192 * BATCH]
+        masks = [
+            collate(dataset.__getitems__(chosen[i : i + BATCH]))["attention_mask"] for i in range(0, len(chosen), BATCH)
+        ]
+        padding.append(1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks))
+    return row | {"padding": f"{padding[0]:.3f} -> {padding[1]:.3f}"}
+
+
+def epoch(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
+    """All batches of indices of one epoch: what resuming at its end has to skip."""
+    from torch.utils.data import BatchSampler
+
+    from ntl.training.sampling import epoch_order
+
+    dataset = _encode(folder, rows_per_file, _load(tokenizer))
+    row: Row = {}
+    with timed(row):
+        indices = (index for block in epoch_order(len(dataset), 1, 0) for index in block.tolist())
+        for _ in BatchSampler(indices, BATCH, drop_last=False):
+            pass
+    return row
+
+
+def first_step(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
+    """A run on the prepared cache: seconds from its imports to its first step, and its peak to its end."""
+    settings = [f"data_dir={folder}", f"output_dir={folder / 'outputs'}", f"tokenizer.path={tokenizer}"]
+    settings += [f"dataset.rows_per_file={rows_per_file}", "dataset.train_share=0.9995", "dataset.test_rows_per_file=1"]
+    settings += ["model=t5_tiny", "trainer.max_steps=20", "trainer.logging_steps=1", f"trainer.batch_size={BATCH}"]
+    settings += ["trainer.max_input_length=512", "trainer.save_steps=0", "trainer.warmup_steps=0", "tracking=none"]
+    # With T5's vocabulary the logits of larger batches would outweigh all that is measured here.
+    settings += [f"trainer.eval_batch_size={BATCH}", "trainer.length_bucketing=false"]
+    command = [sys.executable, "-c", RUN, "dataset=mathematics", *settings]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        peak = Peak(process.pid)
+        peak.start()
+        assert process.stdout is not None
+        # Other packages may have a word to say before.
+        started = time.perf_counter() if "imported\n" in iter(process.stdout.readline, "") else None
+        seconds = None
+        while process.poll() is None:
+            if seconds is None and started and any((folder / "outputs").glob("*/metrics.jsonl")):
+                seconds = time.perf_counter() - started
+            time.sleep(0.02)
+        anonymous = peak.stop()
+    if process.returncode or seconds is None:
+        raise UserError(f"the run ended with status {process.returncode}.")
+    return {"seconds": round(seconds, 3), "peak_anon_mib": round(anonymous / MIB)}
+
+
+def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None]) -> None:
+    """All stages at one size; each row is handed to ``say`` as it is known."""
+    rows_per_file = -(-pairs // len(TRAIN))
+    total = len(TRAIN) * rows_per_file
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        folder = Path(name)
+        write_tree(folder, rows_per_file)
+        prepared = measured(prepare, folder, rows_per_file)
+        size = prepared.pop("bytes")
+        shutil.rmtree(folder / OFFICIAL_TREE)
+
+        def tell(stage: str, row: Row, *, rate: bool = True) -> None:
+            row = {"pairs": total, **row}
+            share, row["stage"] = row["pairs"] / total, stage
+            if rate:
+                row["pairs_per_s"] = round(row["pairs"] / row["seconds"])
+                row["mb_per_s"] = round(share * size / 1e6 / row["seconds"], 2)
+            say(row)
+
+        tell("prepare", prepared)
+        common = (folder, rows_per_file, tokenizer)
+        tell("tokenize", measured(tokenize, *common))
+        tell("datasets.map, threads", measured(map_datasets, *common, 1))
+        tell(f"datasets.map, {cores} processes", measured(map_datasets, *common, cores))
+        tell("first batch", measured(first_batch, *common), rate=False)
+        tell("batches of an epoch", measured(epoch, *common))
+        tell("first step", first_step(*common), rate=False)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a line a stage, and write the table; UserError for bad input."""
+    parser = argparse.ArgumentParser(prog="benchmark_data.py", description=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("--pairs", type=int, nargs="+", default=list(SIZES), help="sizes (default: 10^4 to 10^7)")
+    parser.add_argument("--tokenizer", required=True, help="folder with T5's spiece.model, or a tokenizer.json")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="0.5 KB of disk a pair")
+    parser.add_argument("--out", type=Path, help="write a CSV here")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a stage")
+    arguments = parser.parse_args(argv)
+    rows: list[Row] = []
+
+    def say(row: Row) -> None:
+        rows.append(row)
+        named = {name: row[name] for name in COLUMNS if name in row}
+        print(json.dumps(named) if arguments.json else "  ".join(f"{k} {v}" for k, v in named.items()), flush=True)
+        if arguments.out:
+            write_csv(arguments.out, rows, remark("tokenizers", "datasets", "pyarrow", "numpy"), COLUMNS)
+
+    for pairs in arguments.pairs:
+        measure(pairs, arguments.tokenizer, arguments.scratch, say)
+    return 0

@@ -1,0 +1,138 @@
+"""Our decoding against a bare loop of ``model.generate``: the same model, examples and batch size, side by side."""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ntl.benchmarks.timing import remark
+from ntl.config import compose
+from ntl.config.targets import locate
+from ntl.training.decode import max_new_tokens
+from ntl.training.parts import RunParts
+
+Side = Callable[[], list[str]]
+
+
+def ours(parts: RunParts, rows: int) -> Side:
+    """The run's own decoding: stored token ids, batches of similar length, our collator, answers in order."""
+    config = parts.config.decoding
+    examples = parts.encoded(parts.dataset.test_splits[0]).first(rows)
+
+    def decode() -> list[str]:
+        answers = locate(config._target_)(
+            config,
+            model=parts.model,
+            tokenizer=parts.tokenizer,
+            examples=examples,
+            collate=parts.collator.prompts,
+            max_new_tokens=max_new_tokens(parts),
+        )
+        return [answer.text for answer in answers]
+
+    return decode
+
+
+@torch.inference_mode()
+def _bare(parts: RunParts, questions: list[list[int]]) -> list[str]:
+    config, tokenizer, model = parts.config.decoding, parts.tokenizer, parts.model
+    encoder_decoder = model.config.is_encoder_decoder
+    model.eval()
+    texts = []
+    for start in range(0, len(questions), config.batch_size):
+        batch = questions[start : start + config.batch_size]
+        inputs: Any = tokenizer.pad(
+            {"input_ids": batch}, return_tensors="pt", padding_side="right" if encoder_decoder else "left"
+        )
+        generated = model.generate(  # pyright: ignore[reportCallIssue]
+            **inputs.to(model.device),
+            num_beams=config.num_beams,
+            do_sample=False,
+            max_new_tokens=max_new_tokens(parts),
+        )
+        skipped = 0 if encoder_decoder else inputs["input_ids"].shape[1]
+        texts += tokenizer.batch_decode(generated[:, skipped:], skip_special_tokens=True)
+    return texts
+
+
+def bare(parts: RunParts, rows: int) -> Side:
+    """What one would write by hand: pad token ids that are there, in the order of the examples, generate, decode."""
+    examples = parts.encoded(parts.dataset.test_splits[0]).first(rows)
+    questions = [examples[index]["question_ids"].tolist() for index in range(len(examples))]
+    return lambda: _bare(parts, questions)
+
+
+def seconds(decode: Side) -> float:
+    """Wall time of one pass over the examples."""
+    started = time.perf_counter()
+    decode()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def compare(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, Any]:
+    """Alternate the two; the ratio is taken within a round, so that what slows the machine slows both.
+
+    The model is an untrained one, so that nearly every answer is as long as can be, on both sides.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", "tracking=none"]
+        parts = RunParts(compose([*overrides, *places]), say=lambda line: None)
+        sides = {"ours": ours(parts, rows), "bare": bare(parts, rows)}
+        same = [a == b.strip() for a, b in zip(sides["ours"](), sides["bare"](), strict=True)]
+        measured: list[dict[str, float]] = []
+        for turn in range(rounds):
+            order = list(sides) if turn % 2 else list(sides)[::-1]
+            measured.append({name: seconds(sides[name]) for name in order})
+    return {
+        "overrides": list(overrides),
+        "model": parts.config.model.name,
+        "num_beams": parts.config.decoding.num_beams,
+        "batch_size": parts.config.decoding.batch_size,
+        "examples": len(same),
+        "same_answers": sum(same),
+        "rounds": rounds,
+        "threads": torch.get_num_threads(),
+        "examples_per_s": {name: len(same) / median(turn[name] for turn in measured) for name in sides},
+        "speed_ratio": median(turn["bare"] / turn["ours"] for turn in measured),
+        "machine": remark("torch", "transformers"),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print, or with ``--json`` dump, one row for each combination of model and number of beams."""
+    parser = argparse.ArgumentParser(prog="benchmark_decoding.py", description=__doc__)
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
+    parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny", "granite_tiny", "granite_moe_tiny"])
+    parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
+    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(argv)
+    results = [
+        compare(
+            [f"model={model}", f"decoding.num_beams={beams}", *chosen.overrides], rows=chosen.rows, rounds=chosen.rounds
+        )
+        for model in chosen.models
+        for beams in chosen.beams
+    ]
+    if chosen.json:
+        print(json.dumps(results, indent=1))
+        return
+    columns = ("model", "beams", "ours, examples/s", "bare, examples/s", "speed ratio", "same answers")
+    table = Table(*columns, title=f"Decoding, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds")
+    for result in results:
+        speed = result["examples_per_s"]
+        same = f"{result['same_answers']} of {result['examples']}"
+        cells = (f"{speed['ours']:.0f}", f"{speed['bare']:.0f}", f"{result['speed_ratio']:.3f}", same)
+        table.add_row(result["model"], str(result["num_beams"]), *cells)
+    Console().print(table)

@@ -1,0 +1,292 @@
+"""``scripts/benchmark_losses.py --implementations``: CE + number loss by every implementation, against CE alone.
+
+Forward and backward of the same labels in turns (``ntl.benchmarks.losses``), from logits, from hidden states, and
+in an optimizer step of T5-Small. The baseline is torch's cross entropy, in the step transformers' own loss. Beside
+ours stand, where they are installed, ``ntloss`` and, on a GPU, the fused cross entropies of Liger and of Apple, which
+have no number loss.
+
+Shapes: B batch, T length, V vocabulary, D hidden size.
+"""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+from ntl.benchmarks.made_up import Setting, check, draw_labels, number_vocabulary
+from ntl.benchmarks.timing import BASELINE, Call, Row, measure, short
+from ntl.config import compose
+from ntl.config.loss import NextTokenConfig
+from ntl.data.collate import IGNORE_INDEX
+from ntl.losses import ce_ntl, linear_ce_ntl
+from ntl.losses.kinds import kinds
+from ntl.numbers import NumberVocabulary
+from ntl.system.machine import keep_freed_memory
+from ntl.training.objectives.next_token import NextToken
+from ntl.training.objectives.terms import terms_of
+
+WEIGHT, HIDDEN, LARGE = 0.3, 512, 2**28
+SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155), (8, 1024, 151_936))
+DTYPES = ("float32", "bfloat16")
+Loss = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is compared at one setting: ``part`` is loss, linear or step; ``heap`` is cold or warm; ``ignored`` is the
+    share of the rows that are."""
+
+    setting: Setting
+    part: str = "loss"
+    threads: int = 1
+    heap: str = "cold"
+    ignored: float = 0.0
+    kinds: tuple[str, ...] = ()
+
+
+def other_kinds() -> tuple[str, ...]:
+    """Those beside NTL-WAS that have a fused form."""
+    return tuple(name for name, kind in kinds().items() if kind.fused and name != "was")
+
+
+def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]:
+    """Every shape, type and share; the first shape with all kinds, two threads, hidden states and the step as well."""
+    for shape in shapes:
+        for dtype in DTYPES:
+            for share in (0.8, 0.015):
+                first = (shape, share) == (shapes[0], 0.8)
+                setting = Setting(device, dtype, *shape, share)
+                yield Case(setting, kinds=other_kinds() if first else ())
+    first = Setting(device, "float32", *shapes[0], 0.8)
+    yield from (Case(first, "linear", ignored=ignored) for ignored in (0.0, 0.72))
+    yield Case(replace(first, batch=8, share=0.3), "step")
+    if device == "cpu":
+        yield Case(first, threads=2)
+        warm = (Setting(device, dtype, *shape, 0.8) for shape in shapes[:3] for dtype in DTYPES)
+        yield from (Case(setting, heap="warm") for setting in warm)
+
+
+def optional(name: str) -> Any:
+    """The module, None where its package is not installed: no dependency of this project."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
+    """CE + the package ``ntloss``, as the paper has it and with its own default weighting; nothing without it."""
+    package = optional("ntloss")
+    if package is None:
+        return {}
+
+    size = vocab.values.numel()
+    digits = {int(token): str(digit) for digit, token in enumerate(vocab.token_ids.tolist())}
+    words = {digits.get(token, f"w{token}"): token for token in range(size)}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")))
+
+    def total(loss: Any, logits: Tensor) -> Tensor:
+        number = loss(logits, labels)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()) + WEIGHT * number
+
+    makers = {"ntloss": False, "ntloss reweighed": True}
+    return {
+        name: partial(total, package.NTLoss(tokenizer, vocab_size=size, reweigh=reweigh))
+        for name, reweigh in makers.items()
+    }
+
+
+def losses_of_logits(case: Case, vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
+    """name -> loss of logits (B, T, V); the one in place comes last, as it leaves no logits behind."""
+
+    def ours(logits: Tensor, **how: Any) -> Tensor:
+        return ce_ntl(logits, labels, vocab, weight=WEIGHT, **how).total
+
+    found: dict[str, Loss] = {BASELINE: lambda logits: F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+    found["was reference"] = partial(ours, implementation="reference")
+    found["was fused"] = partial(ours, implementation="fused")
+    found |= {f"{kind} fused": partial(ours, kind=kind, implementation="fused") for kind in case.kinds}
+    found |= ntloss_calls(vocab, labels)
+    if case.setting.device == "cuda":
+        if optional("triton"):
+            found["was triton"] = partial(ours, implementation="triton")
+        if liger := optional("liger_kernel.transformers"):
+            its = liger.LigerCrossEntropyLoss()
+            found["liger CE"] = lambda logits: its(logits.flatten(0, 1), labels.flatten())
+    found["was in place"] = partial(ours, implementation="fused", inplace=True)
+    return found
+
+
+def logits_calls(case: Case) -> dict[str, Call]:
+    """Forward and backward of each."""
+    vocab, labels = _labels(case)
+    made = torch.randn(*labels.shape, case.setting.vocab, dtype=getattr(torch, case.setting.dtype))
+    logits = made.to(case.setting.device).requires_grad_()
+
+    def call(loss: Loss) -> None:
+        loss(logits).backward()
+        logits.grad = None
+
+    return {name: partial(call, loss) for name, loss in losses_of_logits(case, vocab, labels).items()}
+
+
+def linear_calls(case: Case) -> dict[str, Call]:
+    """Forward and backward from hidden states (B, T, D) and the head's weight (V, D)."""
+    vocab, labels = _labels(case)
+    dtype, device = getattr(torch, case.setting.dtype), case.setting.device
+    hidden = torch.randn(*labels.shape, HIDDEN, dtype=dtype).to(device).requires_grad_()
+    weight = (torch.randn(case.setting.vocab, HIDDEN, dtype=dtype) / HIDDEN**0.5).to(device).requires_grad_()
+    flat = labels.flatten()
+
+    def ours() -> Tensor:
+        return linear_ce_ntl(hidden, weight, labels, vocab, weight=WEIGHT, implementation="fused").total
+
+    found: dict[str, Callable[[], Tensor]] = {
+        BASELINE: lambda: F.cross_entropy(F.linear(hidden, weight).flatten(0, 1), flat),
+        "was linear": ours,
+    }
+    torchs: Any = getattr(F, "linear_cross_entropy", None)
+    if torchs is not None:
+        found["torch CE"] = lambda: torchs(hidden.flatten(0, 1), weight, flat)
+    if device == "cuda" and (apple := optional("cut_cross_entropy")):
+        found["apple CE"] = lambda: apple.linear_cross_entropy(hidden, weight, labels)
+    if device == "cuda" and (liger := optional("liger_kernel.transformers")):
+        its = liger.LigerFusedLinearCrossEntropyLoss()
+        found["liger CE"] = lambda: its(weight, hidden.flatten(0, 1), flat)
+
+    def call(loss: Callable[[], Tensor]) -> None:
+        loss().backward()
+        hidden.grad = weight.grad = None
+
+    return {name: partial(call, loss) for name, loss in found.items()}
+
+
+def step_calls(case: Case) -> dict[str, Call]:
+    """A step of AdamW on T5-Small of random weights: transformers' own CE, and CE + NTL-WAS as training computes it."""
+    vocab, labels = _labels(case)
+    network: Any = T5ForConditionalGeneration(T5Config(vocab_size=case.setting.vocab))
+    network.config.decoder_start_token_id = 0
+    network.to(case.setting.device).train()
+    optimizer = torch.optim.AdamW(network.parameters())
+    inputs, mask = labels.roll(1, dims=1), torch.ones_like(labels)
+
+    def finish(loss: Tensor) -> None:
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def ours(loss: str, implementation: str) -> None:
+        terms = terms_of(compose([f"loss={loss}", f"loss.implementation={implementation}"]).loss, vocab)
+        objective = NextToken(NextTokenConfig(), model=network, terms=terms, number_vocab=vocab).train()
+        calls[f"{loss} {implementation}"] = lambda: finish(total(objective))
+
+    def total(objective: NextToken) -> Tensor:
+        return objective(inputs, mask, labels, decoder_input_ids=inputs, counts=objective.count(labels)).total
+
+    calls: dict[str, Call] = {
+        BASELINE: lambda: finish(network(input_ids=inputs, attention_mask=mask, labels=labels).loss)
+    }
+    for loss, implementation in (("ce", "auto"), ("ntl_was", "reference"), ("ntl_was", "auto")):
+        ours(loss, implementation)
+    return calls
+
+
+CALLS = {"loss": logits_calls, "linear": linear_calls, "step": step_calls}
+
+
+def gradient_error(loss: Loss, exact: Loss, logits: Tensor) -> float:
+    """The median over logits (...) of |g − g64| / |g64|, where g64 is the gradient of ``exact`` in float64."""
+    copy, double = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    (found,) = torch.autograd.grad(loss(copy), copy)
+    (right,) = torch.autograd.grad(exact(double), double)
+    return ((found.double() - right).abs() / right.abs()).median().item()
+
+
+def gradient_errors(case: Case, rows: int = 64) -> dict[str, float]:
+    """name -> `gradient_error` of as many rows."""
+    small = replace(case, setting=replace(case.setting, batch=1, length=rows))
+    vocab, labels = _labels(small)
+    dtype, device = getattr(torch, case.setting.dtype), case.setting.device
+    logits = torch.randn(1, rows, case.setting.vocab, dtype=dtype).to(device)
+    errors = {}
+    for name, loss in losses_of_logits(small, vocab, labels).items():
+        kind, _, how = name.partition(" ")
+        if how in ("reference", "fused", "triton", "in place"):
+            exact = partial(ce_ntl, labels=labels, number_vocab=vocab, kind=kind, weight=WEIGHT)
+            errors[name] = gradient_error(
+                loss, lambda z, exact=exact: exact(z, implementation="reference").total, logits
+            )
+        elif name == BASELINE:
+            errors[name] = gradient_error(loss, loss, logits)
+    return errors
+
+
+def logits_held(name: str, dtype: str) -> int:
+    """How many times the memory of the logits a call takes at most, these counted."""
+    if name == "was reference":
+        return 5 if dtype == "float32" else 8
+    return 6 if name == "ntloss reweighed" else 4
+
+
+def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
+    """A row for each implementation but those, which is said, for which the memory of this machine is too small."""
+    setting = case.setting
+    shape = f"{setting.batch}x{setting.length}x{setting.vocab} {setting.dtype}"
+    count = setting.batch * setting.length * setting.vocab
+    size = count * getattr(torch, setting.dtype).itemsize
+    room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if setting.device == "cpu" else math.inf
+    if room < (least := logits_held(BASELINE, setting.dtype) if case.part == "loss" else 5) * size:
+        say(f"skipped {shape}: it needs {least * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
+        return []
+    say(f"{case.part} {shape} share {setting.share:g} threads {case.threads} heap {case.heap} ignored {case.ignored:g}")
+    if setting.device == "cpu":
+        torch.set_num_threads(case.threads)
+    if case.heap == "warm":
+        keep_freed_memory()
+    torch.manual_seed(0)
+    errors = gradient_errors(case) if case.part == "loss" else {}
+    common = {**asdict(setting), "threads": case.threads, "heap": case.heap, "ignored": case.ignored}
+    clock = time.process_time if case.threads == 1 else time.perf_counter
+    # A setting of a billion logits takes seconds a call.
+    rounds = max(3, min(rounds, rounds * LARGE // count))
+    found, calls = [], CALLS[case.part](case)
+    for name in [name for name in calls if logits_held(name, setting.dtype) * size > room]:
+        say(f"  {name:<24} left out: more than the {room / 2**30:.1f} GiB that are free")
+        del calls[name]
+    for row in measure(calls, setting.device, rounds, clock):
+        row |= {"logits_mib": size / 2**20, "gradient_error": errors.get(row["loss"])}
+        found.append({**common, "part": case.part, "rounds": rounds, **{key: short(row[key]) for key in row}})
+        extra = row["peak_mib"] / row["logits_mib"]
+        say(f"  {row['loss']:<24} {1000 * row['seconds']:9.1f} ms  {row['ratio']:6.3f} x CE  {extra:5.2f} x logits")
+    return found
+
+
+def run_all(shapes: Sequence[tuple[int, int, int]], device: str, rounds: int) -> Iterator[list[Row]]:
+    """Those of one of the `cases` after the other; progress goes to standard error.
+
+    UserError for a device that is not there or too few rounds.
+    """
+    check(device, rounds)
+    say = partial(print, file=sys.stderr, flush=True)
+    for case in cases(shapes, device):
+        yield run_case(case, rounds, say)
+
+
+def _labels(case: Case) -> tuple[NumberVocabulary, Tensor]:
+    vocab = number_vocabulary(case.setting.vocab)
+    labels = draw_labels(case.setting, vocab)
+    flat = labels.view(-1)
+    flat[torch.randperm(len(flat))[: round(case.ignored * len(flat))]] = IGNORE_INDEX
+    return vocab.to(case.setting.device), labels.to(case.setting.device)

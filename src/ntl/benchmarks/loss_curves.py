@@ -1,0 +1,88 @@
+"""The losses as numbers to draw: what the paper's Figures 1b and 2 show, computed by the functions that train.
+
+Of a loss with a number term, that term; else its base.
+"""
+
+import argparse
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ntl.losses import cross_entropy
+from ntl.losses.fused.terms import Terms
+from ntl.numbers import NumberVocabulary
+
+# The names of config/loss, and their kinds: torch is all that these need.
+PAPERS = {"ce": "ce", "ntl_mse": "mse", "ntl_was": "was"}
+LABEL = 4
+FOLDER = Path(__file__).resolve().parents[3] / "results" / "figures"
+Row = dict[str, float]
+
+
+def _losses(names: Sequence[str], logits: Tensor, labels: Tensor, vocab: NumberVocabulary) -> dict[str, Tensor]:
+    found = {}
+    for name in names:
+        terms = _terms(name, vocab)
+        found[name] = (terms.number if terms.numbers else terms.base)(logits, labels, vocab, reduction="none")
+    return found
+
+
+def _terms(name: str, vocab: NumberVocabulary) -> Terms:
+    if name in PAPERS:
+        return Terms.of(PAPERS[name], 1.0, {})
+    from ntl.benchmarks.made_up import check_losses
+    from ntl.config import compose
+    from ntl.training.objectives.terms import terms_of
+
+    check_losses([name])
+    return terms_of(compose([f"loss={name}"]).loss, vocab)
+
+
+def _rows(columns: dict[str, Tensor]) -> list[Row]:
+    # Six digits: what is drawn shows three, and a processor that adds in another order gives the same file.
+    digits = {name: [float(f"{value:.6g}") + 0.0 for value in column.tolist()] for name, column in columns.items()}
+    return [dict(zip(digits, values, strict=True)) for values in zip(*digits.values(), strict=True)]
+
+
+def by_digit(names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
+    """Figure 1b: a logit of 5 on one digit and 0.01 on the nine others, the label being 4; a row a digit."""
+    logits = torch.full((10, 10), 0.01, dtype=torch.float64).fill_diagonal_(5.0)
+    labels = torch.full((10,), LABEL)
+    vocab = NumberVocabulary.from_values(range(10))
+    return _rows({"predicted": torch.arange(10), **_losses(names, logits, labels, vocab)})
+
+
+def by_mass(steps: int = 50, names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
+    """Figure 2: the probabilities of 3, 4 and 5 in steps of ``1 / steps``, the label being 4; a row a distribution.
+
+    ``ce_original`` is what the authors' notebook draws, the cross-entropy of softmax(5 p): it takes probabilities for
+    logits, is finite where the label has no mass, and not 0 where it has all.
+    """
+    grid = [(a, b) for a in range(steps + 1) for b in range(steps + 1 - a)]
+    p3, p5 = (torch.tensor(side, dtype=torch.float64) / steps for side in zip(*grid, strict=True))
+    probabilities = torch.stack([p3, (1 - p3 - p5).clamp(min=0), p5], dim=-1)
+    # Rounding must not leave a mass of 1e-17 where there is none.
+    probabilities = torch.where(probabilities < 1e-9, 0.0, probabilities)
+    labels = torch.ones(len(grid), dtype=torch.long)
+    vocab = NumberVocabulary.from_values([3, 4, 5])
+    original = cross_entropy(5 * probabilities, labels, reduction="none")
+    return _rows({"p3": p3, "p5": p5, **_losses(names, probabilities.log(), labels, vocab), "ce_original": original})
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write both tables, which `make figures` draws without torch."""
+    parser = argparse.ArgumentParser(prog="loss_curves.py", description=__doc__)
+    parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR")
+    parser.add_argument("--losses", nargs="+", default=list(PAPERS), metavar="LOSS", help="names of config/loss")
+    chosen = parser.parse_args(argv)
+    folder, losses = chosen.out, chosen.losses
+    tables = {"losses_by_digit": by_digit(losses), "losses_by_mass": by_mass(names=losses)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)

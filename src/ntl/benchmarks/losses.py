@@ -1,0 +1,160 @@
+"""``scripts/benchmark_losses.py``: time and memory of each loss against cross-entropy, as in the paper's Figure 3.
+
+Every loss is the whole of what is minimised, base + weight × number term, on the same random logits. A share of the
+labels are number tokens, as named; the original draws labels from the whole vocabulary, hardly ever a number. What is
+compared takes turns, and ratios are taken within a turn, so that what slows the machine slows both.
+
+Shapes: B batch, T length, V vocabulary.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from ntl.benchmarks.made_up import Setting, check, check_losses, draw_labels, number_vocabulary, token_losses
+from ntl.benchmarks.timing import BASELINE, Call, Row, measure, remark, short, write_csv
+from ntl.config import compose
+from ntl.config.loss import NextTokenConfig
+from ntl.losses.fused.terms import Terms
+from ntl.system.errors import UserError
+from ntl.training.objectives.next_token import NextToken
+from ntl.training.objectives.terms import terms_of
+
+BASIS = "ratios to CE of the same turn, with quartiles"
+
+
+def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[str, Call]:
+    """loss -> what is timed: ``forward``, ``forward+backward``, or ``number term``, the forward of that term alone."""
+    vocab = number_vocabulary(setting.vocab)
+    labels = draw_labels(setting, vocab).to(setting.device)
+    logits = torch.randn(*labels.shape, setting.vocab, dtype=getattr(torch, setting.dtype)).to(setting.device)
+    logits.requires_grad_()
+    vocab = vocab.to(setting.device)
+
+    def whole(one: Terms) -> Tensor:
+        loss = one.base(logits, labels, vocab)
+        return loss + one.weight * one.number(logits, labels, vocab) if one.numbers else loss
+
+    def backward(one: Terms) -> None:
+        whole(one).backward()
+        logits.grad = None
+
+    def number(one: Terms) -> Tensor:
+        return (one.number if one.numbers else one.base)(logits, labels, vocab)
+
+    function = {"forward": whole, "forward+backward": backward, "number term": number}[part]
+    chosen = {name: one for name, one in terms.items() if part != "number term" or one.numbers or name == BASELINE}
+    return {name: lambda one=one: function(one) for name, one in chosen.items()}
+
+
+def step_calls(setting: Setting, terms: Mapping[str, Terms]) -> dict[str, Call]:
+    """loss -> one optimizer step of a GPT-2 of two layers of width 64, whose head has ``setting.vocab`` tokens."""
+    vocab = number_vocabulary(setting.vocab).to(setting.device)
+    labels = draw_labels(setting, number_vocabulary(setting.vocab)).to(setting.device)
+    size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
+    shape = GPT2Config(**size, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)
+    network: Any = GPT2LMHeadModel(shape)
+    network.to(setting.device)
+    optimizer = torch.optim.AdamW(network.parameters())
+    inputs, mask = labels.roll(1, dims=1), torch.ones_like(labels)
+
+    def call(one: Terms) -> Call:
+        objective = NextToken(NextTokenConfig(), model=network, terms=one, number_vocab=vocab).train()
+
+        def step() -> None:
+            objective(inputs, mask, labels).total.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    return {name: call(one) for name, one in terms.items()}
+
+
+def benchmark(
+    setting: Setting, losses: Sequence[str], rounds: int, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Row]:
+    """Every part of every loss at one setting. UserError for a device or a loss that is not there."""
+    check(setting.device, rounds)
+    if setting.vocab < 20:
+        raise UserError(f"--vocab {setting.vocab}: ten of the tokens are digits; give at least 20")
+    if not 0 <= setting.share <= 1:
+        raise UserError(f"--shares {setting.share}: a share is between 0 and 1")
+    check_losses(losses)
+    torch.manual_seed(0)
+    vocab = number_vocabulary(setting.vocab).to(setting.device)
+    names = [BASELINE, *(name for name in losses if name != BASELINE)]
+    terms = {name: terms_of(compose([f"loss={name}"]).loss, vocab) for name in names}
+    parts = {part: loss_calls(setting, terms, part) for part in ("forward", "forward+backward", "number term")}
+    parts["training step"] = step_calls(setting, terms)
+    common = {**asdict(setting), "threads": torch.get_num_threads() if setting.device == "cpu" else None}
+    for part, calls in parts.items():
+        say(f"share {setting.share:g}, {part}: {rounds} turns of {len(calls)} losses")
+        for row in measure(calls, setting.device, rounds):
+            yield {**common, "part": part, "rounds": rounds, **{key: short(value) for key, value in row.items()}}
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    batch, length, vocab = (int(part) for part in text.split("x"))
+    if min(batch, length) < 1 or vocab < 20:
+        raise ValueError(text)
+    return batch, length, vocab
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print a line, or with ``--json`` an object, for each loss and part; ``--out`` writes the CSV of Figure 3."""
+    default = Setting()
+    parser = argparse.ArgumentParser(prog="benchmark_losses.py", description=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=default.device)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default=default.dtype)
+    parser.add_argument("--batch", type=int, default=default.batch)
+    parser.add_argument("--length", type=int, default=default.length)
+    parser.add_argument("--vocab", type=int, default=default.vocab)
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.015], help="of number labels")
+    parser.add_argument("--losses", nargs="+", default=token_losses(), metavar="LOSS", help="default: all")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="write a CSV here")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--implementations", action="store_true", help="compare ways to compute CE + NTL instead")
+    parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="of --implementations")
+    chosen = parser.parse_args(argv)
+    rows: list[Row] = []
+    for found in _implementations(chosen) if chosen.implementations else _losses(chosen):
+        rows += found
+        if chosen.out and rows:  # it takes long: what is measured is kept
+            write_csv(chosen.out, rows, f"{remark('torch', 'transformers')}; {BASIS}")
+    if chosen.json:
+        print(json.dumps(rows, indent=1))
+
+
+def _losses(chosen: argparse.Namespace) -> Iterator[list[Row]]:
+    setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
+    say = partial(print, file=sys.stderr, flush=True)
+    for share in chosen.shares:
+        for row in benchmark(replace(setting, share=share), chosen.losses, chosen.rounds, say):
+            if not chosen.json:
+                _show(row)
+            yield [row]
+
+
+def _implementations(chosen: argparse.Namespace) -> Iterator[list[Row]]:
+    from ntl.benchmarks.implementations import SHAPES, run_all
+
+    return run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds)
+
+
+def _show(row: Row) -> None:
+    print(
+        f"share {row['share']:<4g} {row['part']:<17} {row['loss']:<12} {1000 * row['seconds']:9.3f} ms  "
+        f"{row['ratio']:6.3f} x CE  {row['peak_mib']:8.1f} MiB",
+        flush=True,
+    )

@@ -1,0 +1,175 @@
+"""Time and memory of calls that take turns beside a baseline, and of work in a process of its own."""
+
+import csv
+import multiprocessing
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from ntl.system.errors import UserError
+from ntl.system.machine import available_cores, processor_name
+
+BASELINE = "ce"
+MIB = 1 << 20
+Call = Callable[[], Any]
+Clock = Callable[[], float]
+Row = dict[str, Any]
+
+
+def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
+    """Of one call: by the clock on a GPU, idle before and after; else by ``clock``, unless another is given processor
+    time, all threads together, in which other work on the machine does not count.
+    """
+    if device == "cpu":
+        started = clock()
+        call()
+        return clock() - started
+    import torch
+
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def peak_bytes(call: Call, device: str) -> int:
+    """The most that one call holds at a time, beyond what was there before."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its lines would come between ours
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        call()
+    results: Any = recorded.profiler
+    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def ratio_quartiles(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
+    """Of times / others, turn by turn: the median and the quartiles."""
+    pairs = zip(times, others, strict=True)
+    low, middle, high = quantiles((one / other for one, other in pairs), n=4, method="inclusive")
+    return {"ratio": middle, "ratio_low": low, "ratio_high": high}
+
+
+def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
+    """A row a call: median seconds, the ratio to ``BASELINE`` of the same turn with its quartiles, peak memory."""
+    for call in calls.values():  # the first call pays for kernels and caches
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            times[name].append(seconds(calls[name], device, clock))
+    for name, call in calls.items():
+        yield {
+            "loss": name,
+            "seconds": median(times[name]),
+            **ratio_quartiles(times[name], times[BASELINE]),
+            "peak_mib": peak_bytes(call, device) / 2**20,
+        }
+
+
+def short(value: Any) -> Any:
+    """Four digits of a measured number."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def remark(*packages: str) -> str:
+    """On what it was measured: versions, the GPU or else the processor, cores, memory."""
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor_name()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    found = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
+    return ", ".join([*found, device, f"{available_cores()} cores, {memory:.0f} GiB"])
+
+
+def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[str] = ()) -> None:
+    """The rows, of which ``columns`` or those of the first, under a line that says on what they were measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        stream.write(f"# {remark}\n")
+        writer = csv.DictWriter(stream, list(columns or rows[0]), lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def anonymous_bytes(pid: int | str = "self") -> int:
+    """Anonymous memory of a process now; 0 where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
+
+
+class Peak(threading.Thread):
+    """Watches a process's anonymous memory until it is stopped."""
+
+    def __init__(self, pid: int | str = "self") -> None:
+        super().__init__(daemon=True)
+        self.pid = pid
+        self.bytes = 0
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        """Look every 20 ms."""
+        while not self.done.wait(0.02):
+            self.bytes = max(self.bytes, anonymous_bytes(self.pid))
+
+    def stop(self) -> int:
+        """The peak in bytes."""
+        self.done.set()
+        self.join()
+        return max(self.bytes, anonymous_bytes(self.pid))
+
+
+def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:
+    peak = Peak()
+    peak.start()
+    row = function(*arguments)
+    pipe.send({**row, "peak_anon_mib": round(peak.stop() / MIB)})
+
+
+def measured(function: Callable[..., Row], *arguments: Any) -> Row:
+    """What ``function`` returns in a fresh process, and the peak of that process's anonymous memory."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_in_child, args=(theirs, function, arguments))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    except EOFError as error:
+        raise UserError(f"the stage {function.__name__} failed; its message stands above.") from error
+    finally:
+        process.join()
+
+
+@contextmanager
+def timed(row: Row) -> Iterator[None]:
+    """Put the seconds that the block takes into the row."""
+    started = time.perf_counter()
+    yield
+    row["seconds"] = max(round(time.perf_counter() - started, 3), 0.001)

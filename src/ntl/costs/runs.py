@@ -1,0 +1,216 @@
+"""What runs cost before they are made: hours, and on what; disk. From records where there are some, else by FLOPs."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, median
+
+from ntl.config import Config
+from ntl.config.identity import plain
+from ntl.results import RunRecord
+
+# An H100 SXM's dense matrix products a second (NVIDIA's data sheet) with trainer.bf16 and without, where PyTorch's
+# default is full float32; and the share of it that a training step of this kind reaches, assumed.
+BF16_FLOPS, FLOAT32_FLOPS, UTILISATION = 990e12, 67e12, 0.4
+# Below this a step of a small model does not go on a GPU, which waits for its kernels to be launched; assumed.
+STEP_SECONDS = 0.03
+CPU, GPU = "CPU", "H100"
+# Of a run's folder, beside its checkpoints: predictions, tokenizer, logs, record.
+BESIDE_BYTES = 5_000_000
+# A checkpoint: float32 weights and AdamW's two moments of each.
+BYTES_PER_PARAMETER = 4 * (1 + 2)
+# Steps at this scale are those of the authors' presets, whose runs were stopped by hand before.
+PRESET_SCALE = "paper"
+# What runs at scale=tiny is bound by a step's fixed costs, whatever the model; a larger one by its arithmetic.
+FIXED_COST_SCALE = "tiny"
+# A run of this scale has one CPU core; what such a core trains in a second, assumed where no run of it was measured.
+CORE_SCALE, CORE_FLOPS = "hour", 5e10
+
+ASSUMPTIONS = (
+    f"Estimated: 6 x parameters x tokens on one {GPU} at {UTILISATION:.0%} of {BF16_FLOPS / 1e12:.0f} TFLOP/s (bf16) "
+    f"or {FLOAT32_FLOPS / 1e12:.0f} (float32), at least {STEP_SECONDS * 1000:.0f} ms a step, decoding not counted; at "
+    "scale=tiny the mean of other models on the same data set, or of all runs; at scale=hour a step of measured runs "
+    f"or {CORE_FLOPS / 1e9:.0f} GFLOP/s on one core. Tokens are those of records on the data set, or on others."
+)
+
+Kind = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One run's. ``disk`` is in bytes, what stays of it, and ``disk_more`` what it takes beside that while it trains.
+
+    ``measured`` says whether runs of the same kind have been made. ``epochs`` is how often it sees its training rows,
+    NaN where their number is not known.
+    """
+
+    seconds: float
+    device: str
+    measured: bool
+    disk: int
+    disk_more: int
+    epochs: float = math.nan
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Of several runs: seconds by device, how many of the runs were measured, bytes, the known numbers of epochs."""
+
+    runs: int
+    seconds: Mapping[str, float]
+    measured: int
+    disk: int
+    epochs: tuple[float, ...] = ()
+
+    @property
+    def basis(self) -> str:
+        if self.measured in (0, self.runs):
+            return "measured" if self.measured else "estimated" if self.runs else ""
+        return f"estimated, {self.measured} of {self.runs} measured"
+
+
+class Costs:
+    """What is known from records, and what follows for a run."""
+
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self._seconds: dict[Kind, dict[str, list[float]]] = {}
+        self._tokens: dict[str, list[float]] = {}
+        self._parameters: dict[str, int] = {}
+        self._train_rows: dict[str, int] = {}
+        for record in records:
+            names = [str(record.config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale")]
+            kind = (*names, str(record.config.get("trainer", {}).get("max_steps", "")))
+            by_device = self._seconds.setdefault(kind, {})
+            by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
+            if rows := record.data.get("rows", {}).get("train"):
+                self._train_rows[_settings(record.config["dataset"])] = rows
+            if record.examples_seen:
+                self._tokens.setdefault(kind[0], []).append(record.tokens_seen / record.examples_seen)
+
+    @property
+    def measured(self) -> dict[Kind, float]:
+        """Median seconds of each kind of run that has records, on the device that most of them had."""
+        return {kind: self._measured(kind)[1] for kind in self._seconds}
+
+    def of(self, config: Config) -> Cost:
+        """Wall time times devices of one run: the median of its kind, else an estimate."""
+        kind, disk, epochs = kind_of(config), self._disk(config), self._epochs(config)
+        if kind in self._seconds:
+            device, seconds = self._measured(kind)
+            return Cost(seconds, device, True, *disk, epochs)
+        if config.scale.name == CORE_SCALE:
+            return Cost(self._on_a_core(config), CPU, False, *disk, epochs)
+        if config.scale.name == FIXED_COST_SCALE and (akin := self._akin(kind)):
+            seconds = mean(self._measured(each)[1] for each in akin)
+            return Cost(seconds, self._measured(akin[0])[0], False, *disk, epochs)
+        return Cost(self._by_flops(config), GPU, False, *disk, epochs)
+
+    def total(self, configs: Iterable[Config]) -> Sum:
+        """The sum over runs."""
+        costs = [self.of(config) for config in configs]
+        seconds: dict[str, float] = {}
+        for cost in costs:
+            seconds[cost.device] = seconds.get(cost.device, 0.0) + cost.seconds
+        measured = sum(cost.measured for cost in costs)
+        epochs = tuple(sorted({cost.epochs for cost in costs if cost.epochs == cost.epochs}))
+        return Sum(len(costs), dict(sorted(seconds.items())), measured, sum(cost.disk for cost in costs), epochs)
+
+    def _epochs(self, config: Config) -> float:
+        trainer, rows = config.trainer, self._train_rows.get(_settings(plain(config.dataset)))
+        return trainer.max_steps * trainer.batch_size * trainer.accumulation_steps / rows if rows else math.nan
+
+    def _measured(self, kind: Kind) -> tuple[str, float]:
+        device, seconds = max(self._seconds[kind].items(), key=lambda item: (len(item[1]), item[0]))
+        return device, median(seconds)
+
+    def parameters(self, config: Config) -> int:
+        """Of the weights in the folder that the run starts from, else of its model, counted on shapes without storage.
+
+        Imports torch the first time.
+        """
+        key = json.dumps([plain(config.model), config.tokenizer.vocab_size])
+        if key not in self._parameters:
+            from ntl.costs.estimate import shape
+
+            model = config.model
+            stored = stored_parameters(Path(model.path)) if model.path and model.pretrained else 0
+            self._parameters[key] = stored or shape(replace(config, model=replace(model, path=""))).parameters
+        return self._parameters[key]
+
+    def disk_needed(self, configs: Iterable[Config], at_once: int) -> int:
+        """Bytes that these runs take at most, where ``at_once`` of them train at the same time."""
+        costs = [self._disk(config) for config in configs]
+        return sum(stays for stays, _ in costs) + sum(sorted((more for _, more in costs), reverse=True)[:at_once])
+
+    def _disk(self, config: Config) -> tuple[int, int]:
+        checkpoint, trainer = BYTES_PER_PARAMETER * self.parameters(config), config.trainer
+        # The newest is written before the oldest is deleted.
+        most = trainer.keep_checkpoints + 1 if trainer.save_steps else 1
+        stays = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
+        return checkpoint * stays + BESIDE_BYTES, checkpoint * (most - stays)
+
+    def _akin(self, kind: Kind) -> list[Kind]:
+        """Measured kinds of the scale: those of other models on the data set, else of any data set."""
+        same_scale = [each for each in self._seconds if each[2] == kind[2]]
+        return [each for each in same_scale if each[0] == kind[0]] or same_scale
+
+    def _on_a_core(self, config: Config) -> float:
+        # Of runs of another length a step is known.
+        name = kind_of(config)
+        steps = [
+            seconds / int(each[3])
+            for each in self._seconds
+            if each[:3] == name[:3]
+            for seconds in self._seconds[each].get(CPU, [])
+        ]
+        if steps:
+            return config.trainer.max_steps * median(steps)
+        return config.trainer.max_steps * self._flops(config) / CORE_FLOPS
+
+    def _by_flops(self, config: Config) -> float:
+        trainer = config.trainer
+        rate = UTILISATION * (BF16_FLOPS if trainer.bf16 else FLOAT32_FLOPS)
+        return trainer.max_steps * max(self._flops(config) / rate, STEP_SECONDS)
+
+    def _flops(self, config: Config) -> float:
+        """Of a step."""
+        # Kaplan et al., 2020: 6 FLOPs a parameter and token, forward and backward together. Decoding is not counted.
+        trainer = config.trainer
+        examples = trainer.batch_size * trainer.accumulation_steps
+        return 6 * self.parameters(config) * examples * self._tokens_per_example(config)
+
+    def _tokens_per_example(self, config: Config) -> float:
+        typical = {name: median(known) for name, known in self._tokens.items()}
+        longest = config.trainer.max_input_length
+        if not typical:
+            return longest
+        return min(typical.get(config.dataset.name, median(typical.values())), longest)
+
+
+def _settings(dataset: Mapping[str, object]) -> str:
+    """Of a data set, those that its training rows follow from."""
+    return json.dumps({key: value for key, value in dataset.items() if not key.startswith("test_")}, sort_keys=True)
+
+
+def stored_parameters(folder: Path) -> int:
+    """Numbers in the safetensors files of a folder, by their headers; 0 where there are none that can be read."""
+    shapes = []
+    try:
+        for path in folder.glob("*.safetensors"):
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            shapes += [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError):
+        return 0  # the run itself says what is wrong with it
+    return sum(map(math.prod, shapes))
+
+
+def _device(record: RunRecord) -> str:
+    return CPU if record.device.lower().startswith("cpu") else record.device
+
+
+def kind_of(config: Config) -> tuple[str, ...]:
+    """Runs of one kind are expected to take, and to cost, the same."""
+    return (config.dataset.name, config.model.name, config.scale.name, str(config.trainer.max_steps))

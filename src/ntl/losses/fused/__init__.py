@@ -1,0 +1,1 @@
+"""Base and number terms together: what is minimised, as data, and what computes it with its gradient."""

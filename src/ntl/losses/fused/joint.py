@@ -1,0 +1,216 @@
+"""Cross-entropy and number losses as one function, in several implementations of the same numbers.
+
+Shape suffixes: V vocabulary, N all positions.
+"""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ntl.config.implementation import checked_implementation
+from ntl.losses.fused.passes import FusedTotal, Pass, chunked_pass, losses_alone
+from ntl.losses.fused.plan import problem_of_logits
+from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import import_all
+from ntl.losses.rows import Reduction, aligned, check_width, checked_weights, count_labels, weighted
+from ntl.losses.sums import JointLoss, Scales, SumCount, scales_of
+from ntl.numbers import NumberVocabulary
+
+# Width of the logits: at 1,024 the two are even, at 4,096 one pass takes 0.6 to 0.7 of the time.
+FASTER_FROM = 2048
+
+
+def ce_ntl(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    kind: str = "was",
+    weight: float = 0.3,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    base_count: Tensor | float | None = None,
+    number_count: Tensor | float | None = None,
+    loss_weights: Tensor | None = None,
+    implementation: str = "auto",
+    inplace: bool = False,
+    **options: Any,
+) -> JointLoss:
+    """CE + weight × NTL (the paper's Eq. 3, where weight is λ), with the gradient in one pass over the logits.
+
+    Args:
+        logits: (..., V). As everywhere here, nothing is shifted.
+        labels: (...).
+        kind: of the number loss: was, was_cdf, was_vocab, mse, mae, huber, crps, digit_ce, number_level or any other
+            that is registered (`ntl.losses.kinds`); ce for none; gce in place of CE; or several, as "gce+was_cdf" or
+            "was+crps", whose number losses are added.
+        reduction: "mean" divides the base by the number of labelled tokens and the number loss by that of number
+            labels (numbers, for number_level), or by the counts given; "sum" by nothing; "none" is
+            base + weight × number (...) at each position.
+        base_count, number_count: denominators in place of this batch's own, such as those of a whole optimizer step.
+        loss_weights: (...), finite and not negative, one for each label: it multiplies both losses of that position,
+            and in the denominators it takes the place of 1. "mean" is thus Σ w·CE / Σ w over labelled tokens + weight ×
+            Σ w·NTL / Σ w over number labels; denominators that are given stay as they are. It gets no gradient. The
+            weight of a number, for number_level, is that of its last digit.
+        implementation: "reference" calls the functions of this package one by one; "fused" needs one buffer of the
+            logits' size, gradient included; "triton" is the same in one kernel on a GPU where there is a gradient, and
+            not yet measured; "auto" takes what was measured to be fastest. All of them give the same numbers but for
+            rounding. With the reduction "none" a gradient is always that of "reference".
+        inplace: write the gradient over the logits, which nothing may read afterwards; one backward only.
+        options: of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost (was_vocab),
+            delta (huber), point_id (number_level); and label_smoothing (CE).
+
+    Raises:
+        ValueError: An unknown kind, option or implementation; shapes that do not fit; inplace where it cannot be.
+    """
+    terms = Terms.of(kind, weight, options)
+    return joint_loss(
+        terms,
+        logits,
+        labels,
+        number_vocab,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        counts=(base_count, number_count),
+        loss_weights=loss_weights,
+        implementation=implementation,
+        inplace=inplace,
+    )
+
+
+def joint_loss(
+    terms: Terms,
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    counts: tuple[Tensor | float | None, Tensor | float | None] = (None, None),
+    loss_weights: Tensor | None = None,
+    implementation: str = "auto",
+    inplace: bool = False,
+) -> JointLoss:
+    """`ce_ntl` of terms that are made already."""
+    logits_, labels_ = aligned(logits, labels)
+    check_width(logits_, number_vocab)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+    chosen = _choose(implementation, terms, logits, inplace)
+    if inplace:
+        _check_inplace(chosen, logits, reduction)
+    weights = checked_weights(loss_weights, logits, labels, ignore_index)
+    denominators = denominators_of(terms, labels_, number_vocab, ignore_index, counts, weights)
+    scales = scales_of(terms.weight, logits_, denominators, reduction)
+    run = triton_pass_for(logits.device, logits.dtype) if chosen == "triton" else chunked_pass
+    with_gradient = torch.is_grad_enabled() and logits.requires_grad
+    # One gradient a position would be a pass of its own.
+    if chosen == "reference" or (reduction == "none" and with_gradient):
+        return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators, weights)
+    logits_NV = logits_.reshape(-1, logits_.shape[-1])
+    problem = problem_of_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index, weights)
+    if with_gradient:
+        total, base_N, number_M = FusedTotal.apply(logits_NV, problem, scales, inplace, run)
+    else:
+        base_N, number_M = losses_alone(problem, logits_NV.detach())
+        if reduction == "none":
+            total = base_N.index_add(0, problem.where.flat, scales.number * number_M).view(labels.shape)
+        else:
+            total = scales.total(base_N.sum(), number_M.sum())
+    return joint_of_sums(total, base_N.sum(), number_M.sum(), denominators)
+
+
+def joint_of_sums(total: Tensor, base: Tensor, number: Tensor, counts: tuple[Tensor, Tensor]) -> JointLoss:
+    """Of a total with its graph and of sums without."""
+    return JointLoss(total, SumCount(base, counts[0]), SumCount(number, counts[1]), torch.zeros_like(base))
+
+
+def is_faster(device: torch.device, width: int) -> bool:
+    """Whether one pass was measured to be faster than one function after the other: on a CPU, with a vocabulary that is
+    not tiny. Nothing was measured on a GPU yet, and a compiler makes its own pass.
+    """
+    return device.type == "cpu" and width >= FASTER_FROM and not torch.compiler.is_compiling()
+
+
+def _choose(implementation: str, terms: Terms, logits: Tensor, inplace: bool) -> str:
+    chosen = str(checked_implementation(implementation))
+    if chosen == "linear":
+        raise ValueError("implementation='linear' needs hidden states: give them to linear_ce_ntl, or take 'fused'")
+    if chosen == "auto":  # never "triton", which has not been measured on a GPU yet
+        faster = inplace or is_faster(logits.device, logits.shape[-1])
+        return "fused" if terms.knows and faster else "reference"
+    if chosen != "reference" and not terms.knows:
+        raise ValueError(f"implementation={chosen!r} knows the losses of this package alone; leave it to 'auto'")
+    return chosen
+
+
+def triton_pass_for(device: torch.device, dtype: torch.dtype = torch.float32) -> Pass:
+    """The pass of "triton" for such logits. ValueError, one line, where there can be none."""
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(f"implementation='triton' needs logits on a CUDA device, not on {device}; take 'fused'")
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f"implementation='triton' computes in float32: take 'fused' for {dtype} logits")
+    try:
+        from ntl.losses.fused.triton_pass import triton_pass
+    except ImportError:
+        raise ValueError("implementation='triton' needs the package triton: install it, or take 'fused'") from None
+    return triton_pass
+
+
+def _check_inplace(implementation: str, logits: Tensor, reduction: str) -> None:
+    if implementation == "reference" or reduction == "none":
+        raise ValueError("inplace=True needs implementation='fused' or 'triton', and a reduction to one number")
+    if not logits.is_contiguous():
+        raise ValueError("inplace=True needs contiguous logits: give labels that are shifted, not logits")
+    if logits.dtype == torch.float16:
+        raise ValueError("inplace=True: float16 cannot hold a gradient before it is scaled; use bfloat16 or float32")
+
+
+def denominators_of(
+    terms: Terms,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    ignore_index: int,
+    counts: tuple[Tensor | float | None, Tensor | float | None],
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What the two sums are divided by, () each: ``counts`` where they are given, else those of the labels, or the sums
+    of their weights, which are 0 where a label is ignored.
+    """
+    base, number = counts
+    if base is None:
+        base = count_labels(labels, ignore_index=ignore_index) if weights is None else weights.sum()
+    if number is None:
+        counted = terms.counted(labels, number_vocab, ignore_index)
+        number = counted.sum() if weights is None else (weights.view_as(labels) * counted).sum()
+    return torch.as_tensor(base), torch.as_tensor(number)
+
+
+def _reference(
+    terms: Terms,
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    ignore_index: int,
+    reduction: Reduction,
+    scales: Scales,
+    denominators: tuple[Tensor, Tensor],
+    weights: Tensor | None,
+) -> JointLoss:
+    how: Reduction = "none" if reduction == "none" or weights is not None else "sum"
+    base = terms.base(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
+    number = torch.zeros_like(base)
+    if terms.numbers:
+        number = terms.number(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
+    if weights is not None:
+        base, number = weighted(base, weights), weighted(number, weights)
+        if reduction != "none":
+            base, number = base.sum(), number.sum()
+    total = scales.total(base, number)
+    return joint_of_sums(total, base.detach().sum(), number.detach().sum(), denominators)
+
+
+# Here, not where a kind is asked for: a function that is compiled cannot import.
+import_all()

@@ -1,0 +1,126 @@
+"""Objectives of models with a head for numbers: a value is predicted, alone or beside a token.
+
+Shapes: B batch, S sequence length, V vocabulary.
+"""
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from ntl.config.loss import MaskedNumberConfig, ObjectiveConfig, RegressionConfig
+from ntl.losses import JointLoss
+from ntl.losses.fused.terms import Terms
+from ntl.losses.sums import SumCount
+from ntl.models.xval import XValForMaskedNumber
+from ntl.numbers import NumberVocabulary
+from ntl.training.objectives.terms import number_term
+
+
+class _NumberHead(nn.Module):
+    """The number term of the loss is a function of predictions and targets (B,), as ``squared_error``."""
+
+    def __init__(
+        self,
+        config: ObjectiveConfig,
+        *,
+        model: PreTrainedModel | XValForMaskedNumber,
+        terms: Terms,
+        number_vocab: NumberVocabulary | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = model.config
+        self.model = model
+        self.terms = terms
+        self.squared_error = number_term(terms)
+
+    def _joint(
+        self,
+        ce_B: torch.Tensor,
+        labelled_B: torch.Tensor,
+        errors_B: torch.Tensor,
+        one_B: torch.Tensor,
+        counts: torch.Tensor | None,
+    ) -> JointLoss:
+        parts = (ce_B, labelled_B, errors_B, one_B, torch.zeros_like(ce_B))
+        ce, labelled, errors, one, none = (part.sum() for part in parts) if self.training else parts
+        over = None if counts is None else (counts[0], counts[1])
+        return JointLoss.of(SumCount(ce, labelled), SumCount(errors, one), none, self.terms.weight, over)
+
+
+class Regression(_NumberHead):
+    """The squared error of a sequence-classification model with one label (paper, Table 4): no token is predicted."""
+
+    def __init__(
+        self,
+        config: RegressionConfig,
+        *,
+        model: PreTrainedModel,
+        terms: Terms,
+        number_vocab: NumberVocabulary | None = None,
+    ) -> None:
+        super().__init__(config, model=model, terms=terms)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor,
+        counts: torch.Tensor | None = None,
+    ) -> JointLoss:
+        """Sums and counts, of which CE has none, and their total.
+
+        Args:
+            input_ids: (B, S).
+            attention_mask: Like ``input_ids``.
+            labels: (B,) float, the answers' values in their own unit.
+            counts: (2,), the denominators of the total; by default those of this batch.
+        """
+        outputs_B = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits.squeeze(-1)
+        errors_B = self.squared_error(outputs_B, labels, reduction="none")
+        none_B, one_B = torch.zeros_like(errors_B), torch.ones_like(labels, dtype=torch.int64)
+        return self._joint(none_B, none_B.long(), errors_B, one_B, counts)
+
+    def count(self, labels: torch.Tensor) -> torch.Tensor:
+        """(2,): how many labels CE and the squared error count."""
+        return torch.tensor([0, labels.numel()], device=labels.device)
+
+
+class MaskedNumber(_NumberHead):
+    """The answer's last number is masked: CE of the token head plus the squared error of the number head, both at the
+    mask alone (Golkar et al., 2023).
+    """
+
+    def __init__(
+        self,
+        config: MaskedNumberConfig,
+        *,
+        model: XValForMaskedNumber,
+        terms: Terms,
+        number_vocab: NumberVocabulary | None = None,
+    ) -> None:
+        super().__init__(config, model=model, terms=terms)
+
+    def forward(
+        self,
+        labels: torch.Tensor,
+        number_labels: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        **inputs: torch.Tensor,
+    ) -> JointLoss:
+        """Sums and counts of both terms, and their total.
+
+        Args:
+            labels: (B,), the token that was masked.
+            number_labels: (B,) float, its value on the scale of the inputs, sign(x) ln(1 + |x|).
+            counts: (2,), the denominators of the total; by default those of this batch.
+            inputs: What ``XValForMaskedNumber`` reads.
+        """
+        output = self.model(**inputs)
+        ce_B = self.terms.base(output.logits, labels, reduction="none")
+        errors_B = self.squared_error(output.numbers, number_labels, reduction="none")
+        one_B = torch.ones_like(labels)
+        return self._joint(ce_B, one_B, errors_B, one_B, counts)
+
+    def count(self, labels: torch.Tensor) -> torch.Tensor:
+        """(2,): how many labels CE and the squared error count."""
+        return torch.full((2,), labels.numel(), device=labels.device)

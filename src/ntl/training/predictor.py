@@ -1,0 +1,85 @@
+"""`scripts/predict.py`: decode the newest whole checkpoint of a run again, and score what it says."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ntl.config import Config
+from ntl.config.identity import plain
+from ntl.config.restore import CHANGEABLE, read_config
+from ntl.evaluation.command import PREDICTIONS, print_tables
+from ntl.evaluation.command import plain as plain_number
+from ntl.evaluation.scores import score_predictions
+from ntl.results.find import find_run
+from ntl.system.errors import one_line_when_full
+from ntl.system.secrets import redact
+from ntl.training.folder import only_one
+
+if TYPE_CHECKING:
+    from ntl.training.parts import Say
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the metrics as scripts/evaluate.py does; progress goes to standard error. UserError for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="predict.py",
+        description="Decode the newest whole checkpoint of a run again, and score what it says.",
+        epilog=f"The file is {PREDICTIONS} when the decoding is the run's own, else predictions-NAME-BEAMS.jsonl "
+        "beside it; a checkpoint from before the last step adds its own name.",
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
+    settings = f"as decoding.num_beams=1; of {', '.join(CHANGEABLE)}"
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=settings)
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
+    arguments = parser.parse_intermixed_args(argv)
+    path = predict(find_run(arguments.run, arguments.outputs), arguments.overrides, say=_to_stderr)
+    metrics = score_predictions(path).metrics
+    if arguments.json:
+        print(json.dumps({name: plain_number(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
+    else:
+        print_tables(metrics)
+    return 0
+
+
+def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Path:
+    """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings.
+
+    Returns:
+        The predictions file: ``predictions.jsonl`` when the decoding is the run's own and the training is complete,
+        so that a finished run's record keeps describing it; else a file of another name beside it.
+
+    Raises:
+        Busy: Another process is at this run, in training or decoding.
+    """
+    # Mistakes show before torch is imported.
+    config, own = read_config(folder, overrides), read_config(folder)
+    with only_one(folder.resolve()):
+        return _predict(folder, overrides, config, own, say)
+
+
+def _predict(folder: Path, overrides: Sequence[str], config: Config, own: Config, say: "Say") -> Path:
+    from ntl.training.checkpoints import digest, step_of
+    from ntl.training.decode import check_lengths, decode_splits, forget_answers, predictions_name, restore, splits_of
+
+    parts, checkpoint = restore(folder, overrides, say)
+    name = predictions_name(config.decoding)
+    if step_of(checkpoint) < config.trainer.max_steps:
+        name = predictions_name(config.decoding, checkpoint.name)
+        say(f"{checkpoint}: not the last of the {config.trainer.max_steps:,} steps.")
+    elif plain(config.decoding) == plain(own.decoding):
+        name = PREDICTIONS
+    path = folder / name
+    check_lengths(parts)
+    with one_line_when_full(folder):
+        decode_splits(parts, splits_of(parts, config.decoding), path, weights=digest(checkpoint))
+    forget_answers(folder, path.stem)
+    say(f"Predictions: {path}")
+    return path
+
+
+def _to_stderr(message: str) -> None:
+    print(redact(message), file=sys.stderr, flush=True)

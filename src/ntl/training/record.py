@@ -1,0 +1,159 @@
+"""The record of a run that ended well."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import PretrainedConfig
+
+from ntl.models.lora import LORA
+from ntl.results import RunRecord, pack_errors, thin_curve
+from ntl.results.match import override_key
+from ntl.results.record import PROBE
+from ntl.system.machine import device_name, packages, peak_memory_bytes
+from ntl.training.decode import described
+from ntl.training.tracking import METRICS, read_metrics
+
+if TYPE_CHECKING:
+    from ntl.training.parts import RunParts
+    from ntl.training.trainer import ObjectiveTrainer
+
+# Where things are, and who watches: no part of what was computed.
+UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
+# What the last lines of a run tell.
+SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
+CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
+
+
+def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
+    series = {name: [(line["step"], line[name]) for line in lines if name in line] for name in CURVES}
+    probes = [(line["step"], values) for line in lines if isinstance(values := line.get("probe"), dict)]
+    for group in sorted({group for _, values in probes for group in values}):
+        series[f"{PROBE}{group}"] = [(step, values[group]) for step, values in probes if group in values]
+    return {name: thin_curve(points) for name, points in series.items() if points}
+
+
+def _is_recorded(override: str) -> bool:
+    return override_key(override).split(".")[0] not in UNRECORDED
+
+
+def longer_than_train(parts: "RunParts") -> dict[str, float]:
+    """Test split -> the share of its examples that have more tokens than any training example.
+
+    A model with learned positions, for one, cannot know those behind the last that it was trained on. Question and
+    answer are counted together, in the tokens of the run.
+    """
+    longest = int(_lengths(parts, "train").max(initial=0))
+    lengths = {split: _lengths(parts, split) for split in parts.dataset.test_splits}
+    return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
+
+
+def _lengths(parts: "RunParts", split: str) -> np.ndarray:
+    encoded = parts.encoded(split)
+    return encoded.lengths(np.arange(len(encoded)))
+
+
+def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
+    named = parts.model.named_parameters()
+    found: dict[str, Any] = {"parameters": sum(each.numel() for name, each in named if LORA not in name)}
+    if parts.config.base:
+        found["base"] = {"run": parts.config.base, "sha256": made_of["base"]}
+    if parts.config.model.pretrained:
+        found |= {"weights": parts.loaded, "shape": shape(parts.model.config)}
+    return found
+
+
+def shape(config: Any) -> dict[str, Any]:
+    """The numbers in a model's config that are its architecture's own, and what else of that is not as by default."""
+    own = {name: value for name, value in config.to_dict().items() if isinstance(value, int | float | str)}
+    common, default = PretrainedConfig().to_dict(), type(config)().to_dict()
+    kept = {
+        name: value
+        for name, value in own.items()
+        if name not in common and not name.endswith("_token_id") and (type(value) is int or value != default.get(name))
+    }
+    return {"model_type": config.model_type, **kept}
+
+
+def build_record(
+    parts: "RunParts",
+    trainer: "ObjectiveTrainer",
+    validation: Mapping[str, float],
+    scores: Any,
+    *,
+    folder: Path,
+    overrides: Sequence[str],
+    values: Mapping[str, Any],
+    made_of: Mapping[str, str],
+    git: dict[str, Any],
+    seen: tuple[int, int],
+    seconds: float,
+) -> RunRecord:
+    """Everything that a table, a figure or a paired test reads.
+
+    Args:
+        validation: ``eval_ce`` and ``eval_ntl`` at the last step, where there are such.
+        scores: What ``ntl.evaluation.score_predictions`` found.
+        folder: The run's, which bears its id and holds its metrics.jsonl.
+        overrides, values: Of the command line, and the config as ``ntl.config.identity.recorded`` has it.
+        made_of: The sha256 of the checkpoint that it began from as ``base``, where there is one.
+        git: The source that the run was started from (``git_state``).
+        seen: Examples and tokens that were trained on, over all ranks, repeats included.
+        seconds: This process' wall time.
+    """
+    config = parts.config
+    values = {**values, "decoding": described(parts.model, config.decoding)}
+    device: torch.device = trainer.args.device
+    names = [name for name in ("ce", "ntl") if f"eval_{name}" in validation]
+    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
+    return RunRecord(
+        id=folder.name,
+        overrides=[override for override in overrides if _is_recorded(override)],
+        config=values,
+        seed=config.seed,
+        metrics={**losses, **scores.metrics},
+        git=git,
+        packages=packages(),
+        device=device_name(device),
+        model=_model(parts, made_of),
+        num_devices=trainer.args.world_size,
+        data={**parts.fingerprint, "longer_than_train": longer_than_train(parts)},
+        steps=trainer.state.global_step,
+        examples_seen=seen[0],
+        tokens_seen=seen[1],
+        wall_time_s=round(seconds, 3),
+        peak_memory_bytes=peak_memory_bytes(device),
+        groups=scores.groups,
+        curves=_curves(read_metrics(folder / METRICS)),
+        correct=scores.correct,
+        errors={split: pack_errors(errors) for split, errors in scores.errors.items()},
+        digit_histograms=scores.digits,
+        ids_sha256=scores.ids_sha256,
+        predictions_sha256=scores.predictions_sha256,
+        rules=scores.rules,
+    )
+
+
+def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[str]:
+    """The last lines of a run; the record has everything. ``rule`` is "@paper" for the authors' way of scoring."""
+    lines = []
+    for split in splits:
+        named = {name: f"{split}/{name}{rule}" for name in SUMMARY}
+        shown = [f"{name} {_text(record.metrics[key])}" for name, key in named.items() if key in record.metrics]
+        lines.append(f"{split}: {', '.join(shown)}")
+        constants = [
+            f"{name} {_text(record.metrics[key])} ({constant})"
+            for name in ("rmse", "mae")
+            for constant in ("mean", "median", "mode")
+            if (key := f"{split}/{name}:{constant}") in record.metrics
+        ]
+        if constants:
+            lines.append(f"{split}, constant answers: {', '.join(constants)}")
+    return lines
+
+
+def _text(value: float | None) -> str:
+    return "undefined" if value is None or math.isnan(value) else f"{value:.4g}"

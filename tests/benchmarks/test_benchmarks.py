@@ -1,0 +1,241 @@
+"""Each benchmark runs at its smallest, and what it compares does the same work."""
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ntl.benchmarks import data, decoding, losses, timing, tracking, training
+from ntl.benchmarks.implementations import SHAPES, Case, cases, gradient_errors, losses_of_logits, other_kinds, run_case
+from ntl.benchmarks.made_up import Setting, draw_labels, number_vocabulary
+from ntl.benchmarks.timing import MIB, measure, measured, peak_bytes, ratio_quartiles, seconds
+from ntl.config import UserError, compose
+from ntl.system.machine import available_cores
+from ntl.tokenizers import train_tokenizer
+
+SMALL = Setting(batch=2, length=8, vocab=100)
+TINY = ["dataset=noisy_numbers", "dataset.train_rows=64", "trainer.batch_size=8", "model.n_embd=8", "device=cpu"]
+ARGUMENTS = ["--batch", "2", "--length", "8", "--vocab", "100", "--rounds", "2"]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    remark, *lines = path.read_text().splitlines()
+    assert remark.startswith("# Python 3")
+    assert f", {available_cores()} cores, " in remark
+    assert os.uname().nodename not in remark.split(", ")
+    return list(csv.DictReader(lines))
+
+
+# ---- time and memory
+
+
+def test_peak_memory_by_hand() -> None:
+    # 1,000 floats, then 500 doubles beside them; the first are gone before the last 250 floats come.
+    def call() -> None:
+        first = torch.empty(1000)
+        second = torch.empty(500, dtype=torch.float64)
+        del first
+        torch.empty(250)
+        del second
+
+    assert peak_bytes(call, "cpu") == pytest.approx(8000, abs=128)
+
+
+def test_ratios_are_taken_within_a_turn() -> None:
+    # 2, 2 and 2.5: a turn that is ten times as slow for both is no outlier.
+    found = ratio_quartiles([2.0, 20.0, 5.0], [1.0, 10.0, 2.0])
+    assert found == {"ratio": 2.0, "ratio_low": 2.0, "ratio_high": 2.25}
+    ce, was = measure({"ce": lambda: None, "ntl_was": lambda: None}, "cpu", rounds=2)
+    assert (ce["ratio"], was["loss"]) == (1.0, "ntl_was")
+
+
+def test_other_work_on_the_machine_is_not_counted() -> None:
+    assert seconds(lambda: timing.time.sleep(0.2), "cpu") < 0.1
+
+
+def take(mib: int) -> dict[str, Any]:
+    return {"sum": int(np.ones(mib * MIB, dtype=np.uint8).sum()), "pid": os.getpid()}
+
+
+def fail() -> dict[str, Any]:
+    raise ValueError("no")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell RssAnon")
+def test_memory_is_that_of_another_process(capfd: pytest.CaptureFixture[str]) -> None:
+    small, large = measured(take, 1), measured(take, 201)
+    assert small["pid"] != large["pid"] != os.getpid()
+    assert 150 < large["peak_anon_mib"] - small["peak_anon_mib"] < 230
+    with pytest.raises(UserError, match="the stage fail failed"):
+        measured(fail)
+    assert "ValueError: no" in capfd.readouterr().err
+
+
+# ---- losses
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.8, 13), (0.1, 2), (0.0, 0), (1.0, 16)])
+def test_the_share_of_number_labels_is_exact(share: float, count: int) -> None:
+    vocab = number_vocabulary(100)
+    labels = draw_labels(Setting(batch=2, length=8, vocab=100, share=share), vocab)
+    assert labels.shape == (2, 8)
+    assert int((~vocab.values[labels].isnan()).sum()) == count
+
+
+def test_losses_as_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    losses.main([*ARGUMENTS, "--shares", "0.8", "--losses", "ntl_was", "--json", "--out", str(tmp_path / "a.csv")])
+    rows = json.loads(capsys.readouterr().out)
+    parts = ["forward", "forward+backward", "number term", "training step"]
+    assert [(row["part"], row["loss"]) for row in rows] == [
+        (part, loss) for part in parts for loss in ("ce", "ntl_was")
+    ]
+    assert [row["ratio"] for row in rows if row["loss"] == "ce"] == [1.0] * 4
+    assert [row["loss"] for row in rows_of(tmp_path / "a.csv")] == [row["loss"] for row in rows]
+    losses.main([*ARGUMENTS, "--losses", "ce"])
+    assert "1.000 x CE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--losses", "nlt_was"], "--losses nlt_was: choose from ce, "),
+        (["--rounds", "1"], "--rounds 1"),
+        (["--vocab", "5"], "--vocab 5"),
+        (["--shares", "1.5"], "--shares 1.5"),
+        *([] if torch.cuda.is_available() else [(["--device", "cuda"], "--device cuda")]),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        losses.main([*ARGUMENTS, *arguments])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu() -> None:
+    rows = list(losses.benchmark(Setting(device="cuda", batch=2, length=8, vocab=1000), ["ntl_was"], 2))
+    assert all(row["seconds"] > 0 and row["peak_mib"] > 0 and row["threads"] is None for row in rows)
+
+
+# ---- implementations
+
+
+def test_implementations_of_one_loss_agree() -> None:
+    case = Case(SMALL, kinds=other_kinds())
+    vocab = number_vocabulary(SMALL.vocab)
+    labels = draw_labels(SMALL, vocab)
+    logits = torch.randn(*labels.shape, SMALL.vocab)
+    found = {name: loss(logits.clone()).item() for name, loss in losses_of_logits(case, vocab, labels).items()}
+    was = found["was reference"]
+    assert found["was fused"] == pytest.approx(was, rel=1e-5)
+    assert found["was in place"] == pytest.approx(was, rel=1e-5)
+    assert found["ce fused"] == pytest.approx(found["ce"], rel=1e-5)
+    assert {f"{kind} fused" for kind in other_kinds()} < found.keys()
+    assert max(gradient_errors(Case(SMALL, kinds=("mse",)), rows=4).values()) < 1e-6
+
+
+@pytest.mark.parametrize("part", ["loss", "linear", pytest.param("step", marks=pytest.mark.slow)])
+def test_a_case(part: str) -> None:
+    setting = SMALL if part != "step" else Setting(batch=2, length=8, vocab=2100, share=0.3)
+    said: list[str] = []
+    rows = run_case(Case(setting, part, ignored=0.0 if part == "step" else 0.5), 3, said.append)
+    assert (rows[0]["loss"], rows[0]["ratio"]) == ("ce", 1)
+    assert all(row["peak_mib"] >= 0 and row["rounds"] == 3 for row in rows)
+    assert len(said) == 1 + len(rows)
+
+
+def test_the_heap_stays_warm_once_it_is() -> None:
+    heaps = [case.heap for case in cases(SHAPES, "cpu")]
+    assert heaps == sorted(heaps)
+    assert {(case.threads, case.heap) for case in cases(SHAPES, "cuda")} == {(1, "cold")}
+
+
+# ---- training, decoding, tracking
+
+
+def test_both_sides_train_the_same_batches_to_the_same_loss(tmp_path: Path) -> None:
+    settings = [*TINY, "loss=ce", "trainer.max_steps=3", "trainer.save_steps=0", "scale=tiny"]
+    config = compose([*settings, f"output_dir={tmp_path}", f"data_dir={tmp_path}"])
+    found = []
+    for side in (training.ours, training.bare):
+        trainer = side(config, tmp_path)(training.Clock())
+        trainer.train()
+        found.append(trainer.state.log_history[-1]["train_loss"])
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_training() -> None:
+    result = training.compare(TINY, steps=6, rounds=2)
+    assert (result["model"], result["loss"], result["steps"], result["rounds"]) == ("gpt2_tiny", "ntl_was", 6, 2)
+    assert 0.05 < result["speed_ratio"] < 20
+
+
+@pytest.mark.parametrize("option", [["--steps", "2"], ["--rounds", "0"]])
+def test_too_little_to_be_measured_is_one_line(option: list[str]) -> None:
+    with pytest.raises(UserError, match=f"{' '.join(option)}.*at least 3 steps and 1 round"):
+        training.main(option)
+
+
+@pytest.mark.parametrize(("model", "beams"), [("gpt2_tiny", 1), ("t5_tiny", 3)])
+def test_decoding_gives_the_same_answers(model: str, beams: int) -> None:
+    sizes = ["dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=9", "decoding.batch_size=4"]
+    result = decoding.compare([f"model={model}", f"decoding.num_beams={beams}", *sizes], rows=7, rounds=1)
+    assert (result["examples"], result["same_answers"], result["num_beams"]) == (7, 7, beams)
+    assert result["speed_ratio"] > 0
+
+
+@pytest.mark.slow
+def test_tracking() -> None:
+    none, offline = tracking.compare(TINY, steps=5, rounds=2)
+    assert (none["tracking"], none["ratio"]) == ("tracking=none", 1)
+    assert (offline["tracking"], offline["ratio"] > 0) == ("offline", True)
+
+
+# ---- data
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> str:
+    texts = [text for number in range(2000) for text in data.made_up_pair(number)]
+    train_tokenizer(texts, tmp_path / "tokenizer", kind="digit", vocab_size=200)
+    return str(tmp_path / "tokenizer")
+
+
+def test_the_same_ids_as_datasets_map(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets import Dataset
+
+    made: list[Dataset] = []
+    original = Dataset.map
+
+    def kept(self: Dataset, *args: object, **kwargs: object) -> Dataset:
+        made.append(original(self, *args, **kwargs))
+        return made[-1]
+
+    monkeypatch.delenv("NTL_DATA_DIR", raising=False)
+    monkeypatch.setattr(Dataset, "map", kept)
+    data.write_tree(tmp_path, 6)
+    data.prepare(tmp_path, 6)
+    data.map_datasets(tmp_path, 6, tokenizer, 1)
+    ours = data._encode(tmp_path, 6, data._load(tokenizer))
+    assert [row["question_ids"].tolist() for row in ours] == made[0]["input_ids"][:]
+    assert [row["answer_ids"].tolist() for row in ours] == made[0]["labels"][:]
+
+
+@pytest.mark.slow
+def test_data(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NTL_DATA_DIR", raising=False)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    table = tmp_path / "a.csv"
+    assert data.main(["--pairs", "80", "--tokenizer", tokenizer, "--scratch", str(scratch), "--out", str(table)]) == 0
+    rows = rows_of(table)
+    assert [row["stage"] for row in rows][::6] == ["prepare", "first step"]
+    assert rows[0]["pairs"] == "117"
+    assert all(float(row["seconds"]) > 0 for row in rows)
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,123 @@
+"""What a record says about where it was made."""
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ntl.config import UserError
+from ntl.system import machine
+from ntl.system.machine import device_name, git_state, packages, peak_memory_bytes, pick_device
+
+CPU = torch.device("cpu")
+STATUS = Path("/proc/self/status")
+
+
+def test_packages_are_those_that_run() -> None:
+    found = packages()
+    assert found["python"] == platform.python_version()
+    assert found["torch"] == torch.__version__
+    assert {"transformers", "tokenizers", "accelerate", "numpy", "sentencepiece", "datasets"} <= set(found)
+
+
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PACKAGES", ("torch", "there-is-no-such-package"))
+    assert set(packages()) == {"python", "torch"}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository that the source seems to lie in."""
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    source = tmp_path / "src" / "environment.py"
+    source.parent.mkdir()
+    source.write_text("first")
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-qm", "first")
+    monkeypatch.setattr(machine, "__file__", str(source))
+    return tmp_path
+
+
+def test_commit_and_changes(checkout: Path) -> None:
+    commit = _git(checkout, "rev-parse", "HEAD")
+    assert len(commit) == 40
+    assert git_state() == {"commit": commit, "dirty": False}
+    (checkout / "outputs.txt").write_text("an untracked file is no change of the source")
+    assert git_state() == {"commit": commit, "dirty": False}
+    (checkout / "results").mkdir()
+    (checkout / "results" / "a.json").write_text("{}")
+    _git(checkout, "add", "results")
+    assert git_state() == {"commit": commit, "dirty": False}
+    (checkout / "src" / "environment.py").write_text("second")
+    assert git_state() == {"commit": commit, "dirty": True}
+
+
+def test_outside_a_checkout_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "environment.py"))
+    assert git_state() == {"commit": None, "dirty": None}
+
+
+def test_without_git_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_state() == {"commit": None, "dirty": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "has_cuda", "kind"), [("auto", True, "cuda"), ("auto", False, "cpu"), ("cpu", True, "cpu")]
+)
+def test_the_device(name: str, has_cuda: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+    assert pick_device(name) == torch.device(kind)
+
+
+def test_a_device_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"^device=cuda: .*device=cpu"):
+        pick_device("cuda")
+
+
+def test_the_processor_is_named_with_its_threads() -> None:
+    assert platform.machine() in device_name(CPU)
+    assert f", {torch.get_num_threads()} of " in device_name(CPU)
+    assert torch.backends.cpu.get_cpu_capability() in device_name(CPU)
+
+
+def test_a_processor_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "processor : 0\n\nprocessor : 1\n")
+    assert device_name(CPU).startswith(f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}, ")
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="this system does not tell the peak of a process elsewhere")
+def test_memory_is_the_peak_of_this_process_in_bytes() -> None:
+    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM")]
+    assert peak_memory_bytes(CPU) == pytest.approx(int(line.split()[1]) * 1024, rel=0.01)
+
+
+def test_memory_that_is_kept_is_not_faulted_in_again() -> None:
+    """In a process of its own: 40 times 64 MB, each page of which is new without it."""
+    program = """
+import resource, sys, torch
+from ntl.system.machine import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+for _ in range(40):
+    torch.ones(16_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+    faults = [
+        int(subprocess.run([sys.executable, "-c", program, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("kept", "given back")
+    ]
+    assert faults[0] < faults[1] / 3 or platform.libc_ver()[0] != "glibc"

@@ -1,0 +1,133 @@
+"""Which values of the environment are secrets, and what stands in their place."""
+
+import json
+import string
+from urllib.parse import quote, quote_plus, unquote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ntl.system.secrets import print_traceback, redact, redacted
+
+PRINTABLE = string.ascii_letters + string.digits + string.punctuation
+SECRETS = st.text(PRINTABLE + "äß☃", min_size=12, max_size=40)
+# What a shell or a page lets somebody type between :// and the host, encoded or not.
+LOGINS = st.text(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:%/", min_size=1, max_size=30)
+HOSTS = st.sampled_from(["host", "host.example:8080", "127.0.0.1:9"])
+OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.mark.parametrize(
+    "name", ["WANDB_API_KEY", "HF_TOKEN", "hf_token", "AWS_SECRET_ACCESS_KEY", "PG_PASSWORD", "MY_SECRET", "KEY"]
+)
+def test_a_secret_becomes_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "0123456789abcdef")
+    assert redact("key=0123456789abcdef!") == f"key=<{name}>!"
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "KEYBOARD", "HOME_X", "MONKEY"])
+def test_other_values_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "0123456789abcdef")
+    assert redact("0123456789abcdef") == "0123456789abcdef"
+
+
+def test_a_short_one_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "noisy")
+    monkeypatch.setenv("NO_KEY", "")
+    assert redact("noisy_numbers") == "noisy_numbers"
+
+
+def test_the_longer_of_two_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", "0123456789ab")
+    monkeypatch.setenv("B_KEY", "0123456789ab-more")
+    assert redact("0123456789ab-more 0123456789ab") == "<B_KEY> <A_KEY>"
+
+
+def test_the_login_of_a_url() -> None:
+    assert redact("http://me:pass@host:80/x:y@z") == "http://<login>@host:80/x:y@z"
+    assert redact("http://host:80/a and me@host") == "http://host:80/a and me@host"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hf_abcdefgh@host/owner/name", "https://<login>@host/owner/name"),
+        ("https://hf_abcdefgh@host:8080", "https://<login>@host:8080"),
+        ("https://me:p/a/ss@host/x", "https://<login>@host/x"),
+        ("https://me:80/ss@host/x", "https://<login>@host/x"),
+        ("https://me:p@ss@host/x", "https://<login>@host/x"),
+        ("https://me:p#a?ss@host/x", "https://<login>@host/x"),
+        ("https://me%40x:p%2Fss@host", "https://<login>@host"),
+        ("git+ssh://me:pass@host and http://you:pass@host", "git+ssh://<login>@host and http://<login>@host"),
+        ("http://a:b@h,http://c:d@i", "http://<login>@h,http://<login>@i"),
+        ("https://host/owner/name@main", "https://host/owner/name@main"),
+        ("https://host?mail=me@host", "https://host?mail=me@host"),
+        ("https://<login>@host", "https://<login>@host"),
+    ],
+)
+def test_what_stands_before_a_host(url: str, shown: str) -> None:
+    assert redact(url) == shown
+
+
+@OFTEN
+@given(user=LOGINS.map(lambda text: text.replace("/", "")), password=LOGINS, host=HOSTS)
+def test_no_login_is_left_of_any_url(user: str, password: str, host: str) -> None:
+    assert redact(f"see https://{user}:{password}@{host}/x for more") == f"see https://<login>@{host}/x for more"
+    if user:
+        assert redact(f"see https://{user}@{host}/x for more") == f"see https://<login>@{host}/x for more"
+
+
+SPELLINGS = {
+    "as it is": str,
+    "percent-encoded": lambda text: quote(text, safe=""),
+    "percent-encoded but for slashes": quote,
+    "in lower case": lambda text: quote_lower(text),
+    "as in a form": quote_plus,
+    "encoded twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "in JSON": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "in repr": lambda text: repr(text)[1:-1],
+}
+
+
+def quote_lower(text: str) -> str:
+    return "".join(each if each.isalnum() and each.isascii() else quote(each, safe="").lower() for each in text)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@OFTEN
+@given(secret=SECRETS)
+def test_a_secret_is_found_however_it_is_spelled(spelling: str, secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED_TOKEN", secret)
+    assert redact(f"[{SPELLINGS[spelling](secret)}]") == "[<PLANTED_TOKEN>]"
+
+
+@OFTEN
+@given(secret=SECRETS)
+def test_a_variable_that_holds_a_secret_encoded(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = unquote(secret)
+    if len(secret) >= 12:
+        monkeypatch.setenv("PLANTED_TOKEN", quote(secret, safe=""))
+        assert redact(f"[{secret}]") == "[<PLANTED_TOKEN>]"
+
+
+@OFTEN
+@given(secret=SECRETS, rest=st.text(max_size=20))
+def test_every_text_of_a_config_is_redacted(secret: str, rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED_TOKEN", secret)
+    config = {"a": {"b": [f"{rest}{secret}", 1, None, True]}, "c": f"{secret}{rest}", "d": 2.5}
+    found = redacted(config)
+    assert secret not in [*found["a"]["b"], found["c"]]
+    assert [found["a"]["b"][1:], found["d"]] == [[1, None, True], 2.5]
+    assert all("<PLANTED_TOKEN>" in text or "<login>" in text for text in (found["a"]["b"][0], found["c"]))
+
+
+def test_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
+    try:
+        raise ValueError("bad 0123456789abcdef")
+    except ValueError:
+        print_traceback()
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last)")
+    assert said.endswith("ValueError: bad <WANDB_API_KEY>\n")

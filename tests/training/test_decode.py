@@ -1,0 +1,222 @@
+"""From decoded text to predictions.jsonl; a stand-in decoder says what is to be written."""
+
+import json
+import shutil
+from pathlib import Path
+from statistics import mean, median_low
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from ntl.config import Config, UserError, compose
+from ntl.decoding.generation import Answer
+from ntl.evaluation import read_predictions
+from ntl.results import read_record
+from ntl.training import decode as module
+from ntl.training import run
+from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, described, max_new_tokens
+from ntl.training.parts import RunParts
+
+AS_IT_SAYS = {"name": "model", "_target_": "ntl.decoding.generation.generate_as_the_model_says", "num_beams": 0}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the decoder was called with. It says 1 for every example of even place, and nothing for the others."""
+    seen: list[dict[str, Any]] = []
+
+    def decode(config: Any, *, progress: Any, **arguments: Any) -> list[Answer]:
+        seen.append(arguments)
+        progress(len(arguments["examples"]))
+        # The tokens are the label's own, the end left out.
+        labels = [example["answer_ids"].tolist()[:-1] for example in arguments["examples"]]
+        return [Answer("1" if index % 2 == 0 else "", label) for index, label in enumerate(labels)]
+
+    monkeypatch.setattr(module, "locate", lambda target: {"ntl.decoding.generation.generate": decode}[target])
+    return seen
+
+
+def _parts(config: Config, said: list[str] | None = None) -> RunParts:
+    return RunParts(config, say=[].append if said is None else said.append)
+
+
+def test_every_example_with_what_is_known_of_it(small, calls, tmp_path: Path) -> None:
+    said: list[str] = []
+    parts = _parts(small("decoding.batch_size=7"), said)
+    scores = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
+    header, lines = read_predictions(tmp_path / "predictions.jsonl")
+    rows = parts.rows("test")
+    assert lines == [
+        {
+            "split": "test",
+            "id": row["id"],
+            "answer": row["answer"],
+            "prediction": "1" if index % 2 == 0 else "",
+            "truth": parts.dataset.truth(row["question"]),
+        }
+        for index, row in enumerate(rows)
+    ]
+    assert header["decoding"]["batch_size"] == 7
+    assert (header["dataset"], header["metrics"]) == ("noisy_numbers", "number")
+    assert scores.metrics["test/unparsable"] == 0.5
+    assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in rows[::2]) / 30
+    assert said[-1] == "decoded test: 30 examples"
+    (call,) = calls
+    assert call["model"] is parts.model
+    assert len(call["examples"]) == 30
+
+
+def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, finished: Path, tmp_path: Path) -> None:
+    """In a folder of weights, as published ones bring it."""
+    weights = shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "weights")
+    model = [f"model.path={weights}", "model.pretrained=true", f"tokenizer.path={finished / 'tokenizer'}"]
+    # Shapes are those of the weights.
+    words = [word for word in settings(*model) if not word.startswith("model.n_")]
+    tokenizer = AutoTokenizer.from_pretrained(finished / "tokenizer")
+    others = sorted(set(range(len(tokenizer))) - {tokenizer.convert_tokens_to_ids("7")})
+    own = {"suppress_tokens": others, "num_beams": 2, "eos_token_id": 9}
+
+    def decode(*overrides: str) -> tuple[list[str], dict[str, Any], list[str]]:
+        said: list[str] = []
+        parts = _parts(compose([*words, *overrides]), said)
+        decode_splits(parts, ["test"], path := tmp_path / "predictions.jsonl")
+        header, lines = read_predictions(path)
+        assert header["decoding"] == described(parts.model, parts.config.decoding)
+        return [line["prediction"] for line in lines], header["decoding"], said
+
+    greedy, settings, said = decode()
+    assert not any("generation config" in line for line in said)
+    assert decode("decoding=model")[:2] == (greedy, {**settings, **AS_IT_SAYS, "own": {}})
+    (weights / "generation_config.json").write_text(json.dumps(own))
+    again, same, told = decode()
+    assert (again, same) == (greedy, settings)
+    changes = f"num_beams=2, suppress_tokens={others}"
+    assert told[-2] == (
+        f"decoding=greedy: the model's own generation config has {changes}, and none of it acts; "
+        "decoding=model obeys it."
+    )
+    other, settings, told = decode("decoding=model")
+    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(_parts(compose(words)))}, {""})
+    assert settings["own"] == {"num_beams": 2, "suppress_tokens": others}
+    assert told[-2] == f"decoding=model: the model's own generation config says {changes}."
+
+
+def test_malformed_numbers_where_the_tokenizer_counts_them(small, calls, tmp_path: Path, monkeypatch) -> None:
+    parts = _parts(small())
+    monkeypatch.setattr(parts.tokenizer, "count_malformed", lambda ids: len(ids) - 1, raising=False)
+    scores = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
+    lines = read_predictions(tmp_path / "predictions.jsonl")[1]
+    digits = [len(row["answer"]) for row in parts.rows("test")]
+    assert [line["malformed"] >= count - 1 for line, count in zip(lines, digits, strict=True)] == [True] * 30
+    assert scores.metrics["test/malformed"] == sum(line["malformed"] > 0 for line in lines) / 30
+
+
+def test_what_a_decoding_says_of_its_answers_is_written(small, tmp_path: Path, monkeypatch) -> None:
+    about = {"covered": 0.5, "sd": 1.0, "quantiles": {"0.5": 1.0}}
+
+    def decode(config: Any, *, examples: Any, **arguments: Any) -> list[Answer]:
+        return [Answer("1", [], about)] * len(examples)
+
+    monkeypatch.setattr(module, "locate", lambda target: decode)
+    scores = decode_splits(_parts(small()), ["test"], tmp_path / "predictions.jsonl")
+    assert all(line.items() >= about.items() for line in read_predictions(tmp_path / "predictions.jsonl")[1])
+    assert scores.metrics["test/covered"] == 0.5
+
+
+def test_constants_are_those_of_the_training_targets(small, calls, tmp_path: Path) -> None:
+    parts = _parts(small())
+    decode_splits(parts, ["validation"], tmp_path / "predictions.jsonl")
+    baselines = read_predictions(tmp_path / "predictions.jsonl")[0]["baselines"]
+    targets = sorted(int(row["answer"]) for row in parts.rows("train"))
+    assert float(baselines["mean"]) == pytest.approx(mean(targets))
+    assert float(baselines["median"]) == (median_low(targets) + targets[len(targets) // 2]) / 2
+    assert targets.count(int(baselines["mode"])) == max(map(targets.count, targets))
+
+
+def test_splits_and_groups(small, calls, tmp_path: Path) -> None:
+    parts = _parts(small(dataset="multiplication"))
+    decode_splits(parts, parts.dataset.test_splits, tmp_path / "predictions.jsonl")
+    _, lines = read_predictions(tmp_path / "predictions.jsonl")
+    assert [line["split"] for line in lines] == sorted(
+        (line["split"] for line in lines), key=["interpolate", "extrapolate"].index
+    )
+    assert {line["group"] for line in lines if line["split"] == "extrapolate"} == {
+        "1x4",
+        "2x4",
+        "3x4",
+        "4x1",
+        "4x2",
+        "4x3",
+        "4x4",
+    }
+    assert all("truth" not in line for line in lines)
+    # Each split begins anew: its first prediction is a "1".
+    firsts = {line["split"]: line["prediction"] for line in reversed(lines)}
+    assert firsts == {"interpolate": "1", "extrapolate": "1"}
+
+
+def test_text_has_no_constants(small, calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = _parts(small())
+    monkeypatch.setattr(parts.dataset, "metrics", "text", raising=False)
+    decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
+    header, lines = read_predictions(tmp_path / "predictions.jsonl")
+    assert (header["metrics"], header["baselines"]) == ("text", {})
+    # The word-start token and two digits of four: the end is missing.
+    counts = {(line["tokens_correct"], line["tokens_total"], line["tokens_generated"]) for line in lines}
+    assert counts == {(3, 4, 3)}
+
+
+def test_the_length_comes_from_the_training_answers(small, calls, tmp_path: Path) -> None:
+    parts = _parts(small(dataset="multiplication"))
+    longest = max(len(parts.tokenizer.tokenize(row["answer"])) for row in parts.rows("train"))
+    # One more for the end token.
+    assert max_new_tokens(parts) == longest + 1 + EXTRA_TOKENS
+    decode_splits(parts, ["validation"], tmp_path / "predictions.jsonl")
+    assert calls[0]["max_new_tokens"] == longest + 1 + EXTRA_TOKENS
+    assert max_new_tokens(_parts(small("decoding.max_new_tokens=3"))) == 3
+
+
+def _positions_needed(parts: RunParts) -> int:
+    """By hand: the longest test question and all tokens that may be generated, but the last."""
+    tokenized = [parts.tokenizer.tokenize(row["question"]) for row in parts.rows("test")]
+    return max(map(len, tokenized)) + max_new_tokens(parts) - 1
+
+
+def test_a_model_with_too_few_positions_is_told_before_training(small) -> None:
+    needed = _positions_needed(_parts(small()))
+    check_lengths(_parts(small(f"model.n_positions={needed}")))
+    with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers test needs {needed}"):
+        check_lengths(_parts(small(f"model.n_positions={needed - 1}")))
+
+
+def test_training_examples_count_too(small) -> None:
+    """With one generated token the longest is a training example with its answer: three tokens, the end not read."""
+    parts = _parts(small("decoding.max_new_tokens=1"))
+    question = max(len(parts.tokenizer.tokenize(row["question"])) for row in parts.rows("train"))
+    answer = max(len(parts.tokenizer.tokenize(row["answer"])) for row in parts.rows("train"))
+    check_lengths(_parts(small("decoding.max_new_tokens=1", f"model.n_positions={question + answer}")))
+    with pytest.raises(UserError, match="noisy_numbers train needs"):
+        check_lengths(_parts(small("decoding.max_new_tokens=1", f"model.n_positions={question + answer - 1}")))
+
+
+def test_relative_positions_have_no_end(small) -> None:
+    from ntl.config.model import T5Config
+
+    config = small()
+    shape = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    config.model = T5Config(name="t5_tiny", pretrained=False, **shape)
+    parts = _parts(config)
+    parts.model.config.max_position_embeddings = 1
+    check_lengths(parts)
+
+
+def test_a_reading_of_some_test_splits(small) -> None:
+    numbers = ["dataset.max_digits=2", "dataset.extrapolate_digits=3", "dataset.test_rows_per_cell=3"]
+    words = [*numbers, "beside=expectation"]
+    config = small(*words, "beside.expectation.splits=[interpolate]", dataset="multiplication")
+    metrics = read_record(run(config)).metrics
+    assert {name.partition("/")[0] for name in metrics if name.endswith("@expectation")} == {"interpolate"}
+    assert {"interpolate/mae", "extrapolate/mae"} < metrics.keys()
+    with pytest.raises(UserError, match=r"expectation, splits: multiplication has no test split 'interplate'; choose"):
+        run(small(*words, "beside.expectation.splits=[interplate]", "seed=2", dataset="multiplication"))

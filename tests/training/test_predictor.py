@@ -1,0 +1,157 @@
+"""scripts/predict.py on a trained run."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ntl.config import compose, run_id
+from ntl.decoding.journal import Journal
+from ntl.evaluation import command as evaluation
+from ntl.evaluation import read_predictions, score_predictions
+from ntl.results import read_record
+from ntl.system.errors import Busy
+from ntl.training import run
+from ntl.training.folder import is_taken, only_one
+from ntl.training.predictor import main, predict
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_runs_own_decoding_gives_its_file_byte_for_byte(small, capsys: pytest.CaptureFixture[str]) -> None:
+    finished = run(
+        small("dataset.noise_sd=0", "trainer.max_steps=200", "trainer.lr=1e-2", "decoding.batch_size=8")
+    ).parent
+    path = finished / "predictions.jsonl"
+    before = path.read_bytes()
+    assert len({row["prediction"] for row in read_predictions(path)[1]}) > 3
+    path.unlink()
+    capsys.readouterr()
+    assert main([str(finished), "device=cpu", "--json"]) == 0
+    assert path.read_bytes() == before
+    printed = capsys.readouterr()
+    metrics = json.loads(printed.out)
+    record = read_record(finished / "record.json").metrics
+    assert metrics.keys() == {name for name in record if not name.startswith("validation")}
+    for name, value in metrics.items():
+        assert (value is None) == (record[name] is None)
+        assert value is None or value == pytest.approx(record[name], rel=1e-6)
+    assert "decoded test: 30 examples" in printed.err
+
+
+def test_saying_the_runs_own_decoding_is_no_other(finished: Path) -> None:
+    assert predict(finished, ["decoding.num_beams=1", "decoding=greedy"], say=[].append).name == "predictions.jsonl"
+
+
+def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (finished / "predictions.jsonl").read_bytes()
+    assert main([finished.name, "decoding=beam", "decoding.num_beams=2", "--outputs", str(finished.parent)]) == 0
+    header, rows = read_predictions(finished / "predictions-beam-2.jsonl")
+    assert (header["decoding"]["name"], header["decoding"]["num_beams"], len(rows)) == ("beam", 2, 30)
+    assert (finished / "predictions.jsonl").read_bytes() == before
+    assert "unparsable" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["expectation", "median"])
+def test_a_number_of_the_model_s_own_distribution(name: str, finished: Path, small) -> None:
+    """Also of a run that was trained so, which is the same run."""
+    assert run_id(small(f"decoding={name}")) == finished.name
+    trained = run(small(f"decoding={name}", "decoding.num_beams=30", f"output_dir={finished.parent / name}")).parent
+    path = predict(finished, [f"decoding={name}", "decoding.num_beams=30"], say=[].append)
+    assert path.name == f"predictions-{name}-30.jsonl"
+    header, rows = read_predictions(path)
+    assert (header["decoding"]["name"], len(rows)) == (name, 30)
+    assert all(0 <= row["covered"] <= 1 for row in rows)
+    metrics = score_predictions(path).metrics
+    assert 0 < metrics["test/covered"] < 1
+    record = read_record(trained / "record.json").metrics
+    assert record["test/covered"] == pytest.approx(metrics["test/covered"])
+    assert predict(trained, say=[].append).name == "predictions.jsonl"
+    assert read_predictions(trained / "predictions.jsonl")[0]["decoding"] == header["decoding"]
+
+
+def test_as_the_model_says_is_on_record(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small("decoding=model", f"output_dir={finished.parent / 'own'}")
+    path = run(config)
+    assert path.parent.name == finished.name  # a decoding is no part of what a run is
+    decoding = read_record(path).config["decoding"]
+    assert (decoding["name"], decoding["own"]) == ("model", {})
+    assert read_predictions(path.parent / "predictions.jsonl")[0]["decoding"] == decoding
+    assert "generation config says nothing: greedy." in capsys.readouterr().out
+    assert run(config) == path
+    assert "It was decoded" not in capsys.readouterr().out
+    assert predict(finished, ["decoding=model"], say=[].append).name == "predictions-model-0.jsonl"
+
+
+def test_the_tables_are_those_of_evaluate(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(finished)])
+    predicted = capsys.readouterr().out
+    evaluation.main([str(finished)])
+    assert capsys.readouterr().out == predicted
+
+
+def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path) -> None:
+    before = (finished / "predictions.jsonl").read_bytes()
+    (finished / "checkpoints" / "checkpoint-12" / "manifest.json").unlink()
+    said: list[str] = []
+    assert predict(finished, say=said.append).name == "predictions-greedy-1-checkpoint-6.jsonl"
+    assert (finished / "predictions.jsonl").read_bytes() == before
+    assert any("checkpoint-6: not the last of the 12 steps" in line for line in said)
+
+
+@pytest.mark.parametrize("arguments", [["no-such-run"], ["{run}", "loss=ce"], ["{run}", "decoding.num_beams=0"]])
+def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(arguments: list[str], finished: Path) -> None:
+    arguments = [argument.replace("{run}", str(finished)) for argument in arguments]
+    program = [sys.executable, "-X", "importtime", str(ROOT / "scripts" / "predict.py"), *arguments]
+    done = subprocess.run(program, capture_output=True, text=True)
+    imported, said = [], []
+    for line in done.stderr.splitlines():
+        (imported if line.startswith("import time:") else said).append(line)
+    assert (done.returncode, len(said), done.stdout) == (2, 1, "")
+    assert said[0].startswith("error: ")
+    assert not any(line.rpartition("|")[2].strip() in ("torch", "transformers") for line in imported)
+
+
+def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_path: Path, monkeypatch) -> None:
+    """Under whatever name the folder is given."""
+    link = tmp_path / "link"
+    link.symlink_to(finished)
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    with only_one(finished):
+        for folder in (finished, link):
+            with pytest.raises(Busy, match="another process is at this run"):
+                predict(folder)
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+    add, taken = Journal.add, []
+    monkeypatch.setattr(Journal, "add", lambda *batch: (taken.append(is_taken(finished)), add(*batch)))
+    predict(link)
+    assert taken == [True]
+    assert not is_taken(finished)
+
+
+@pytest.mark.slow
+def test_beside_a_run_that_decodes_it_is_refused_with_one_line(settings) -> None:
+    overrides = settings("decoding=median", "decoding.num_beams=20", "decoding.batch_size=1")
+    config = compose(overrides)
+    folder = Path(config.output_dir) / run_id(config)
+    train = [sys.executable, str(ROOT / "train.py"), *overrides]
+    with subprocess.Popen(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(folder.glob(".predictions*.answers")):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)  # so that it does not end before the other has come
+        second = subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / "predict.py"), str(folder)], capture_output=True, text=True
+        )
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=300)
+    assert (second.returncode, second.stdout, second.stderr.count("\n")) == (2, "", 1), second.stderr
+    assert second.stderr.startswith(f"error: {folder}: another process is at this run; wait for it")
+    assert process.returncode == 0, errors
+    assert predict(folder, say=[].append) == folder / "predictions.jsonl"
+    record = read_record(folder / "record.json")
+    assert score_predictions(folder / "predictions.jsonl").predictions_sha256 == record.predictions_sha256

@@ -1,0 +1,168 @@
+"""What of a run is put on record."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+from ntl.config import compose
+from ntl.config.identity import recorded
+from ntl.results import RunRecord, read_record, unpack_errors
+from ntl.results.command import publish
+from ntl.system.content import digest
+from ntl.training import run
+from ntl.training.parts import RunParts
+from ntl.training.record import build_record, longer_than_train
+from ntl.training.tracking import METRICS
+
+GIT = {"commit": "c" * 40, "dirty": True}
+TRAINER: Any = SimpleNamespace(
+    args=SimpleNamespace(device=torch.device("cpu"), world_size=3), state=SimpleNamespace(global_step=12)
+)
+SCORES = SimpleNamespace(
+    metrics={"test/accuracy": 0.25, "test/rmse": None},
+    groups={"test": {"3x2": {"accuracy": 0.5}}},
+    correct={"test": "AQ=="},
+    errors={"test": [0.0, 1.5, None]},
+    digits={"test": {"1": 3}},
+    ids_sha256={"test": "i" * 64},
+    predictions_sha256="p" * 64,
+    rules={"default": 2, "paper": 1},
+)
+LINES = [
+    {"step": 4, "loss": 3.0, "ce": 2.0, "ntl": 1.0, "learning_rate": 0.5, "grad_norm": 0.25, "epoch": 1.0},
+    {"step": 4, "eval_loss": 2.5, "eval_ce": 2.25, "eval_ntl": 0.5, "eval_runtime": 9.0},
+    {"step": 8, "loss": 1.0, "ce": 0.75, "ntl": 0.5, "learning_rate": 0.25, "grad_norm": 0.125, "epoch": 2.0},
+]
+
+
+@pytest.fixture
+def record(small, tmp_path: Path) -> RunRecord:
+    folder = tmp_path / "some-run"
+    folder.mkdir()
+    (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    parts = RunParts(small("seed=5", "tracking=wandb", "tracking.tags=[a]"), say=lambda line: None)
+    validation = {"eval_ce": 0.5, "eval_ntl": 0.125, "eval_runtime": 9.0}
+    return build_record(
+        parts,
+        TRAINER,
+        validation,
+        SCORES,
+        folder=folder,
+        overrides=["seed=5"],
+        values=recorded(parts.config),
+        made_of={},
+        git=GIT,
+        seen=(191, 2345),
+        seconds=1.23456,
+    )
+
+
+def test_what_was_computed(record: RunRecord) -> None:
+    assert (record.id, record.seed, record.overrides, record.git) == ("some-run", 5, ["seed=5"], GIT)
+    assert (record.steps, record.examples_seen, record.tokens_seen) == (12, 191, 2345)
+    assert (record.num_devices, record.wall_time_s) == (3, 1.235)
+    assert record.metrics == {
+        "validation/ce": 0.5,
+        "validation/ntl": 0.125,
+        "test/accuracy": 0.25,
+        "test/rmse": None,
+    }
+    assert record.groups == SCORES.groups
+    assert (record.correct, record.digit_histograms) == (SCORES.correct, SCORES.digits)
+    assert (record.ids_sha256, record.predictions_sha256) == (SCORES.ids_sha256, "p" * 64)
+    assert record.rules == {"default": 2, "paper": 1}
+    assert record.data["rows"] == {"train": 96, "validation": 20, "test": 30}
+    assert all(len(digest) == 64 for digest in record.data["files"].values())
+    assert record.data["longer_than_train"] == {"test": 0.0}  # every question has two digits
+
+
+def test_examples_longer_than_any_that_was_trained_on_are_counted_in_tokens() -> None:
+    """Of 4, 5 and 6 tokens one is longer than 5; as long is not longer; a split without examples has no share."""
+
+    class Encoded(list):
+        def lengths(self, indices: np.ndarray) -> np.ndarray:
+            return np.array(self, dtype=np.int64)[indices]
+
+    tokens = {"train": [2, 5, 3], "test": [5, 1], "far": [4, 5, 6], "none": []}
+    parts: Any = SimpleNamespace(
+        dataset=SimpleNamespace(test_splits=("test", "far", "none")), encoded=lambda split: Encoded(tokens[split])
+    )
+    assert longer_than_train(parts) == {"test": 0.0, "far": 0.3333}
+
+
+def test_where_it_lies_and_who_watches_are_left_out(record: RunRecord) -> None:
+    groups = {"model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer", "decoding"}
+    assert set(record.config) == groups | {"seed", "paper_compat"}
+    assert record.config["trainer"]["schedule"] == "linear"
+
+
+def test_curves_are_the_lines_of_the_metrics_file(record: RunRecord) -> None:
+    assert {name: [list(point) for point in points] for name, points in record.curves.items()} == {
+        "loss": [[4, 3.0], [8, 1.0]],
+        "ce": [[4, 2.0], [8, 0.75]],
+        "ntl": [[4, 1.0], [8, 0.5]],
+        "eval_loss": [[4, 2.5]],
+        "eval_ce": [[4, 2.25]],
+        "eval_ntl": [[4, 0.5]],
+        "learning_rate": [[4, 0.5], [8, 0.25]],
+        "grad_norm": [[4, 0.25], [8, 0.125]],
+    }
+
+
+def test_errors_are_packed(record: RunRecord) -> None:
+    unpacked = unpack_errors(record.errors["test"])
+    assert [unpacked[0], unpacked[1]] == [0.0, 1.5]
+    assert len(unpacked) == 3
+
+
+def test_the_parameters_of_a_model_from_scratch(record: RunRecord, small, tmp_path: Path) -> None:
+    rows = len(RunParts(small(), say=[].append).tokenizer)
+    width, positions = 16, 128
+    block = (
+        2 * 2 * width
+        + (width + 1) * 3 * width
+        + (width + 1) * width
+        + (width + 1) * 4 * width
+        + (4 * width + 1) * width
+    )
+    assert record.model == {"parameters": (rows + positions) * width + block + 2 * width}
+
+
+@pytest.fixture
+def two_layers(finished: Path, tmp_path: Path) -> Path:
+    """A T5 of two layers, as save_pretrained leaves it."""
+    folder = Path(shutil.copytree(finished / "tokenizer", tmp_path / "two_layers"))
+    rows = len(AutoTokenizer.from_pretrained(folder))
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": rows}
+    T5ForConditionalGeneration(T5Config(**shape, decoder_start_token_id=0)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_loaded_weights_are_recorded_as_they_are_and_not_as_the_model_s_name_says(
+    two_layers: Path, settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for word in settings("trainer.max_steps=2") if not word.startswith("model.")]
+    path = run(compose([*words, "model=t5_base", f"model.path={two_layers}"]))
+    record = read_record(path)
+    shape = record.model["shape"]
+    assert (shape["model_type"], shape["num_layers"], shape["d_model"], shape["num_heads"]) == ("t5", 2, 16, 2)
+    model = T5ForConditionalGeneration.from_pretrained(two_layers)
+    assert record.model["parameters"] == model.num_parameters()
+    assert record.model["weights"] == {"sha256": digest([two_layers / "config.json", two_layers / "model.safetensors"])}
+    assert "num_layers" not in record.config["model"]
+    assert len(json.dumps(record.model)) < 500
+    capsys.readouterr()
+    publish([record.id, "--outputs", str(path.parents[1]), "--out", str(tmp_path / "runs")])
+    said = capsys.readouterr().out
+    assert (
+        f"from weights with sha256 {record.model['weights']['sha256']}, {model.num_parameters():,} parameters" in said
+    )
+    assert "num_layers 2" in said

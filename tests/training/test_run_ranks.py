@@ -1,0 +1,223 @@
+"""Two ranks on one machine, as torchrun starts them."""
+
+import json
+import math
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from ntl.config import Config, UserError, compose, run_id
+from ntl.config.composition import CONFIG_DIR
+from ntl.evaluation import score_predictions
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.checkpoints import newest_whole
+from ntl.training.predictor import predict
+from ntl.training.tracking import METRICS, read_metrics
+
+# 21 validation rows: the last batch of an evaluation is not full.
+SETTINGS = ["dataset.validation_rows=21", "trainer.eval_batch_size=4", "trainer.logging_steps=3"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def _on_two_ranks(settings, folder: Path, *overrides: str) -> tuple[list[str], Config]:
+    """The command line, and the config that it composes."""
+    chosen = settings(*SETTINGS, *overrides, f"output_dir={folder}")
+    return [*TORCHRUN, str(CONFIG_DIR.parent / "train.py"), *chosen], compose(chosen)
+
+
+def _folder(config: Config) -> Path:
+    return Path(config.output_dir) / run_id(config)
+
+
+def _lines(folder: Path) -> list[dict[str, float]]:
+    return read_metrics(folder / METRICS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("accumulated", "implementation"), [(1, "auto"), (2, "auto"), (1, "fused"), (2, "linear")])
+def test_two_ranks_compute_what_one_process_does(
+    accumulated: int, implementation: str, settings, small, tmp_path: Path
+) -> None:
+    shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
+    batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]
+    batches.append(f"loss.implementation={implementation}")
+    command, config = _on_two_ranks(settings, tmp_path / "two", *shared, *batches)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("decoded test: 30 examples") == done.stdout.count("Record: ") == 1
+
+    one, two = run(small(*SETTINGS, *shared, "trainer.batch_size=16")).parent, _folder(config)
+    for line, expected in zip(_lines(two), _lines(one), strict=True):
+        assert line == pytest.approx(expected, rel=1e-5)
+    records = [read_record(folder / "record.json") for folder in (one, two)]
+    assert [record.num_devices for record in records] == [1, 2]
+    assert [record.examples_seen for record in records] == [160, 160]
+    assert records[0].tokens_seen == records[1].tokens_seen
+    assert records[0].metrics["validation/ce"] == pytest.approx(records[1].metrics["validation/ce"], rel=1e-5)
+    assert records[0].predictions_sha256 == records[1].predictions_sha256
+    checkpoint, damaged = newest_whole(two / "checkpoints")
+    assert (checkpoint and checkpoint.name, damaged) == ("checkpoint-10", [])
+    manifest = json.loads((two / "checkpoints" / "checkpoint-5" / "manifest.json").read_text())
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(manifest)
+    assert [path.name for path in two.parent.iterdir()] == [two.name]
+
+
+@pytest.mark.slow
+def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(settings, tmp_path: Path) -> None:
+    # 7 steps a log line: the interruption cuts one in two.
+    shared = ["trainer.max_steps=600", "trainer.save_steps=0", "trainer.batch_size=8", "model.dropout=0.1"]
+    shared.append("trainer.logging_steps=7")
+    straight_command, straight = _on_two_ranks(settings, tmp_path / "straight", *shared)
+    subprocess.run(straight_command, check=True, capture_output=True, timeout=300)
+
+    command, broken = _on_two_ranks(settings, tmp_path / "broken", *shared)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        while process.poll() is None and not any("loss" in line for line in read_metrics(_folder(broken) / METRICS)):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=300)
+    assert process.returncode != 0
+    checkpoint, damaged = newest_whole(_folder(broken) / "checkpoints")
+    assert checkpoint is not None, said
+    assert damaged == []
+    assert not (_folder(broken) / "record.json").exists()
+
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert _lines(_folder(broken)) == _lines(_folder(straight))
+    records = [read_record(_folder(config) / "record.json") for config in (straight, broken)]
+    assert records[0].metrics == records[1].metrics
+    assert records[0].tokens_seen == records[1].tokens_seen
+
+
+def _on_ranks(ranks: int, how: str, settings, folder: Path, *overrides: str) -> "subprocess.CompletedProcess[str]":
+    chosen = settings(*SETTINGS, *overrides, f"output_dir={folder}")
+    if any(word.startswith("model=") for word in overrides):
+        chosen = [word for word in chosen if not word.startswith("model.n_")]
+    torchrun = [*TORCHRUN[:-1], str(ranks)] if ranks > 1 else [sys.executable]
+    program = [str(Path(__file__).with_name("on_ranks.py")), how, str(CONFIG_DIR.parent / "train.py")]
+    return subprocess.run([*torchrun, *program, *chosen], capture_output=True, text=True, timeout=300)
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    (path,) = folder.glob("*/checkpoints/checkpoint-10/model.safetensors")
+    return safetensors.torch.load_file(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["ce", "ntl_was"])
+@pytest.mark.parametrize("how", ["float64", "float64,shard"])
+def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, loss: str, settings, tmp_path: Path) -> None:
+    """The ranks' batches hold different numbers of tokens and digits; only sums over all of them come out equal."""
+    shared = [f"loss={loss}", "trainer.max_steps=10", "trainer.save_steps=5"]
+    sharded = ["trainer=fsdp"] if "shard" in how else ["trainer=ddp"]
+    two = _on_ranks(2, how, settings, tmp_path / "two", *shared, *sharded, "trainer.batch_size=8")
+    assert two.returncode == 0, two.stderr
+    one = _on_ranks(1, "float64", settings, tmp_path / "one", *shared, "trainer.batch_size=16")
+    assert one.returncode == 0, one.stderr
+    (first,), (second,) = (tmp_path / "one").glob("*"), (tmp_path / "two").glob("*")
+    for line, expected in zip(_lines(second), _lines(first), strict=True):
+        assert line == pytest.approx(expected, rel=1e-6)
+    weights, expected_weights = _weights(tmp_path / "two"), _weights(tmp_path / "one")
+    assert weights.keys() == expected_weights.keys()
+    for name, tensor in weights.items():
+        assert tensor.dtype == torch.float64
+        torch.testing.assert_close(tensor, expected_weights[name], rtol=1e-6, atol=1e-9)
+    records = [read_record(folder / "record.json") for folder in (first, second)]
+    assert records[0].predictions_sha256 == records[1].predictions_sha256
+
+
+# A mixture of experts is saved under the names of its published checkpoints.
+EXPERTS = ["model=granite_moe_tiny", "model.settings.hidden_size=16", "model.settings.num_hidden_layers=1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [[], EXPERTS], ids=["gpt2_tiny", "granite_moe_tiny"])
+def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], settings, tmp_path: Path) -> None:
+    shared = ["trainer=fsdp", "trainer.batch_size=8", "trainer.save_steps=5", "trainer.max_steps=10", *model]
+    straight = _on_ranks(2, "shard", settings, tmp_path / "straight", *shared)
+    assert straight.returncode == 0, straight.stderr
+    broken = tmp_path / "broken"
+    shutil.copytree(tmp_path / "straight", broken)
+    (folder,) = broken.glob("*")
+    assert not list(folder.rglob("pytorch_model_fsdp.bin"))  # the weights are not written twice
+    shutil.rmtree(folder / "checkpoints" / "checkpoint-10")
+    (folder / "record.json").unlink()
+    again = _on_ranks(2, "shard", settings, broken, *shared)
+    assert again.returncode == 0, again.stderr
+    assert "Continuing from" in again.stdout
+    for name, tensor in _weights(broken).items():
+        torch.testing.assert_close(tensor, _weights(tmp_path / "straight")[name], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(settings, small, tmp_path: Path) -> None:
+    shared = ["trainer.max_steps=4", "trainer.save_steps=2", "trainer.batch_size=8"]
+    command, config = _on_two_ranks(settings, tmp_path / "two", *shared)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    (_folder(config) / "record.json").unlink()
+    with pytest.raises(UserError, match=r"checkpoint-4: taken by 2 processes, and this is a run of 1, whose batches"):
+        run(config)
+    assert not (_folder(config) / "record.json").exists()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (again.returncode, "Continuing from" in again.stdout) == (0, True), again.stderr
+
+
+@pytest.mark.slow
+def test_three_ranks_decode_what_one_does(settings, tmp_path: Path) -> None:
+    """31 examples: the shares are 11, 10 and 10."""
+    more = ["dataset.test_rows=31", "trainer.max_steps=4", "trainer.save_steps=4"]
+    three = _on_ranks(3, "plain", settings, tmp_path / "three", *more, "trainer.batch_size=4", "beside=expectation")
+    assert three.returncode == 0, three.stderr
+    (path,) = (tmp_path / "three").glob("*/record.json")
+    record = read_record(path)
+    assert record.num_devices == 3
+    # The same weights, decoded by one process.
+    (path.parent / "predictions.jsonl").unlink()
+    again = score_predictions(predict(path.parent, say=[].append))
+    assert again.predictions_sha256 == record.predictions_sha256
+    assert again.ids_sha256 == record.ids_sha256
+    expected = score_predictions(predict(path.parent, ["decoding=expectation"], say=[].append)).metrics
+    compared = [name for name in record.metrics if name.endswith("@expectation")]
+    assert len(compared) > 5
+    for name in compared:
+        value, other = record.metrics[name], expected[name.removesuffix("@expectation")]
+        # A probability is float32, and its last bits depend on what else is in the batch.
+        assert (value is None and math.isnan(other)) or value == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_run_with_its_own_error(settings, tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = _on_ranks(2, "die", settings, tmp_path, "trainer.batch_size=8")
+    assert done.returncode != 0
+    assert time.monotonic() - started < 120
+    assert "the second rank's own trouble" in done.stderr
+    assert not list(tmp_path.glob("*/record.json"))
+
+
+@pytest.mark.slow
+def test_a_loss_that_diverges_is_told_by_each_rank_with_its_own_examples(settings, tmp_path: Path) -> None:
+    diverging = ["trainer.lr=1e30", "trainer.batch_size=8"]
+    done = _on_ranks(2, "plain", settings, tmp_path, *diverging)
+    assert done.returncode != 0
+    told = re.findall(r"diverged: the training loss is nan at step (\d+); its examples: ([^;]*);", done.stderr)
+    assert len(told) == 2, done.stderr
+    assert told[0][0] == told[1][0]
+    examples = [name for _, names in told for name in names.split(", ")]
+    assert len(examples) == len(set(examples)) == 16
+    assert not list(tmp_path.glob("*/record.json"))
+
+
+@pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
+def test_several_processes_are_asked_for_and_there_is_one(trainer: str, small) -> None:
+    with pytest.raises(UserError, match=f"trainer.parallel={trainer}: this is one process; start several with"):
+        run(small(f"trainer={trainer}"))
