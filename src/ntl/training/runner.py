@@ -59,7 +59,7 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
     folder = Path(config.output_dir) / run_id(config)
     record_path = folder / "record.json"
     if record_path.is_file():
-        if not _lacking(record_path, config):
+        if not lacking_readings(read_record(record_path).config, plain(config.beside)):
             return _already_finished(record_path, config)
     else:
         if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
@@ -204,10 +204,6 @@ def _make_folder(folder: Path, parts: "RunParts") -> None:
     text = OmegaConf.to_yaml(OmegaConf.create(redacted(plain(parts.config))))
     (folder / "config.yaml").write_text(text, encoding="utf-8")
     parts.tokenizer.save_pretrained(folder / "tokenizer")
-
-
-def _lacking(record_path: Path, config: Config) -> list[str]:
-    return lacking_readings(read_record(record_path).config, plain(config.beside))
 
 
 def _already_finished(record_path: Path, config: Config) -> Path:

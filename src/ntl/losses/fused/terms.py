@@ -101,14 +101,14 @@ class Terms:
         """``counted(labels, number_vocab, ignore_index)`` (...) bool, one for each that the number terms' mean is over:
         number labels, or for number_level the last digits of numbers. ValueError for terms of both sorts.
         """
-        whole = [loss for loss in self.numbers if loss.kind is not None and loss.kind.counted is not None]
+        by_kind = [(loss.kind.name, loss.kind.counted, loss.options) for loss in self.numbers if loss.kind]
+        whole = [(name, counted, options) for name, counted, options in by_kind if counted is not None]
         if not whole:
             return is_number
-        kind = whole[0].kind
-        assert kind is not None and kind.counted is not None  # noqa: PT018
+        name, counted, options = whole[0]
         if len(whole) < len(self.numbers):
-            raise ValueError(f"{kind.name} counts numbers, the other kinds count digits: they cannot be one mean")
-        return partial(kind.counted, **whole[0].options)
+            raise ValueError(f"{name} counts numbers, the other kinds count digits: they cannot be one mean")
+        return partial(counted, **options)
 
 
 def _bound(kind: Kind, options: Mapping[str, Any]) -> Loss:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ntl.config.loss import MaskedNumberConfig, ObjectiveConfig, RegressionConfig
+from ntl.config.loss import ObjectiveConfig
 from ntl.losses import JointLoss
 from ntl.losses.fused.terms import Terms
 from ntl.losses.sums import SumCount
@@ -50,16 +50,6 @@ class _NumberHead(nn.Module):
 class Regression(_NumberHead):
     """The squared error of a sequence-classification model with one label (paper, Table 4): no token is predicted."""
 
-    def __init__(
-        self,
-        config: RegressionConfig,
-        *,
-        model: PreTrainedModel,
-        terms: Terms,
-        number_vocab: NumberVocabulary | None = None,
-    ) -> None:
-        super().__init__(config, model=model, terms=terms)
-
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -89,16 +79,6 @@ class MaskedNumber(_NumberHead):
     """The answer's last number is masked: CE of the token head plus the squared error of the number head, both at the
     mask alone (Golkar et al., 2023).
     """
-
-    def __init__(
-        self,
-        config: MaskedNumberConfig,
-        *,
-        model: XValForMaskedNumber,
-        terms: Terms,
-        number_vocab: NumberVocabulary | None = None,
-    ) -> None:
-        super().__init__(config, model=model, terms=terms)
 
     def forward(
         self,
