@@ -114,6 +114,6 @@ def test_a_threads_share_of_a_chunk_is_what_its_cache_holds() -> None:
     one, threads = torch.ones(()), torch.get_num_threads()
     empty = torch.empty(0, dtype=torch.long)
     part = chunks.NumberPart(one[None][:0], None, None, None, None, None)
-    rows = chunks.Rows(labels, None, empty, empty, one.new_empty(0, 0), part, chunks.Scales(one, one))
+    rows = chunks.RowBatch(labels, None, empty, empty, one.new_empty(0, 0), part, chunks.Scales(one, one))
     assert rows.chunk_length(1024) == threads * chunks.CPU_CHUNK_BYTES // 4096
     assert rows.chunk_length(10**9) == 1

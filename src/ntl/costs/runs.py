@@ -35,7 +35,7 @@ ASSUMPTIONS = (
     f"or {CORE_FLOPS / 1e9:.0f} GFLOP/s on one core. Tokens are those of records on the data set, or on others."
 )
 
-Kind = tuple[str, ...]
+RunKind = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Costs:
     """What is known from records, and what follows for a run."""
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
-        self._seconds: dict[Kind, dict[str, list[float]]] = {}
+        self._seconds: dict[RunKind, dict[str, list[float]]] = {}
         self._tokens: dict[str, list[float]] = {}
         self._parameters: dict[str, int] = {}
         self._train_rows: dict[str, int] = {}
@@ -90,7 +90,7 @@ class Costs:
                 self._tokens.setdefault(kind[0], []).append(record.tokens_seen / record.examples_seen)
 
     @property
-    def measured(self) -> dict[Kind, float]:
+    def measured(self) -> dict[RunKind, float]:
         """Median seconds of each kind of run that has records, on the device that most of them had."""
         return {kind: self._measured(kind)[1] for kind in self._seconds}
 
@@ -121,7 +121,7 @@ class Costs:
         trainer, rows = config.trainer, self._train_rows.get(_settings(plain(config.dataset)))
         return trainer.max_steps * trainer.batch_size * trainer.accumulation_steps / rows if rows else math.nan
 
-    def _measured(self, kind: Kind) -> tuple[str, float]:
+    def _measured(self, kind: RunKind) -> tuple[str, float]:
         device, seconds = max(self._seconds[kind].items(), key=lambda item: (len(item[1]), item[0]))
         return device, median(seconds)
 
@@ -151,7 +151,7 @@ class Costs:
         stays = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
         return checkpoint * stays + BESIDE_BYTES, checkpoint * (most - stays)
 
-    def _akin(self, kind: Kind) -> list[Kind]:
+    def _akin(self, kind: RunKind) -> list[RunKind]:
         """Measured kinds of the scale: those of other models on the data set, else of any data set."""
         same_scale = [each for each in self._seconds if each[2] == kind[2]]
         return [each for each in same_scale if each[0] == kind[0]] or same_scale

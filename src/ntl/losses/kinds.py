@@ -20,7 +20,7 @@ COMMON = {"logits", "labels", "number_vocab", "ignore_index", "reduction"}
 
 
 @dataclass(frozen=True)
-class Kind:
+class LossKind:
     """A loss function by its name; ``options`` are the keyword arguments that it has beside those of every loss.
 
     is_base: it is the base, over every labelled token, and not a term on number labels
@@ -60,25 +60,25 @@ class Kind:
         return "cost" in self.options
 
 
-_KINDS: dict[str, Kind] = {}
-_BY_FUNCTION: dict[Callable[..., Tensor], Kind] = {}
+_KINDS: dict[str, LossKind] = {}
+_BY_FUNCTION: dict[Callable[..., Tensor], LossKind] = {}
 
 
 def register(name: str, function: Callable[..., Tensor], **known: Any) -> None:
-    """Make a loss function known by a name; ``known`` are the fields of `Kind`. ValueError for a name that is taken."""
+    """Make a loss function known by a name; ``known`` are the fields of `LossKind`. ValueError for a name that is taken."""
     if name in _KINDS and _KINDS[name].function is not function:
         raise ValueError(f"kind {name!r} is {_KINDS[name].function.__name__} already")
-    _KINDS[name] = _BY_FUNCTION[function] = Kind(name, function, **known)
+    _KINDS[name] = _BY_FUNCTION[function] = LossKind(name, function, **known)
 
 
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, LossKind]:
     """All that are registered, by name: cross entropy and the other bases first."""
     if not torch.compiler.is_compiling():  # ``ce_ntl`` has done it, and a compiler need not look into it
         import_all()
     return dict(sorted(_KINDS.items(), key=lambda item: (not item[1].is_base, item[0])))
 
 
-def kind_of(function: Callable[..., Tensor]) -> Kind | None:
+def kind_of(function: Callable[..., Tensor]) -> LossKind | None:
     """None for a function that was never registered."""
     return _BY_FUNCTION.get(function)
 

@@ -27,7 +27,7 @@ _SPREAD = 87.0
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowBatch:
     """Everything about N rows but their logits.
 
     labels: (N,), a token id where ``counted``, any valid id elsewhere
@@ -48,7 +48,7 @@ class Rows:
     smoothing: float = 0.0
     weights: Tensor | None = None
 
-    def between(self, start: int, stop: int) -> "Rows":
+    def between(self, start: int, stop: int) -> "RowBatch":
         """The rows ``start`` ... ``stop`` - 1 alone."""
         edges = [start, stop]
         if len(self.numbers) != len(self.labels):
@@ -98,12 +98,12 @@ def kept_type(logits: Tensor) -> torch.dtype:
     return torch.float32 if logits.dtype == torch.float16 else logits.dtype
 
 
-def label_logits(logits_CV: Tensor, rows: Rows) -> Tensor:
+def label_logits(logits_CV: Tensor, rows: RowBatch) -> Tensor:
     """(C,): the logit of each label, in the type that is computed in."""
     return logits_CV.gather(-1, rows.labels.unsqueeze(-1)).squeeze(-1).to(rows.scales.base.dtype)
 
 
-def without_gradient(logits_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def without_gradient(logits_CV: Tensor, rows: RowBatch) -> tuple[Tensor, Tensor]:
     """(C,) and (2, C): the base losses, 0 where a row does not count, and the log-sum-exps, there anything."""
     target_C = label_logits(logits_CV, rows)
     if not len(target_C):
@@ -121,7 +121,7 @@ def without_gradient(logits_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     return base_losses(lse_2C, target_C, rows, _mean_less(logits_CV, target_C, rows)), lse_2C
 
 
-def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: RowBatch) -> tuple[Tensor, Tensor]:
     """Write the gradient of these rows' part of the total to ``out_CV``, which may be ``logits_CV`` itself.
 
     Computed in the type of ``rows.scales``, whatever those two are. Returns, (C,) and (2, C), the base losses and the
@@ -167,7 +167,7 @@ def to_gradient(logits_CV: Tensor, out_CV: Tensor, rows: Rows) -> tuple[Tensor, 
 
 
 def _scaled_softmax(
-    logits_CV: Tensor, out_CV: Tensor, rows: Rows, target_C: Tensor
+    logits_CV: Tensor, out_CV: Tensor, rows: RowBatch, target_C: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Write the softmax times each row's scale, less what smoothing takes; 0 where a row does not count.
 
@@ -285,7 +285,7 @@ def _exact(logits_BV: Tensor, out_BV: Tensor) -> Tensor:
     return logits_BV if logits_BV.dtype == out_BV.dtype else out_BV.copy_(logits_BV)
 
 
-def base_losses(lse_2C: Tensor, target_C: Tensor, rows: Rows, mean_C: Tensor | None) -> Tensor:
+def base_losses(lse_2C: Tensor, target_C: Tensor, rows: RowBatch, mean_C: Tensor | None) -> Tensor:
     """(C,): the base losses, weighted, 0 where a row does not count; mean_C as `_mean_less` has it."""
     top_C, rest_C = lse_2C
     losses_C = rest_C + (top_C - target_C)
@@ -300,7 +300,7 @@ def base_losses(lse_2C: Tensor, target_C: Tensor, rows: Rows, mean_C: Tensor | N
     return weighted(losses_C, rows.weights)
 
 
-def excess_losses(rows: Rows, lse_2N: Tensor) -> Tensor | None:
+def excess_losses(rows: RowBatch, lse_2N: Tensor) -> Tensor | None:
     """(M,): text cost + Σ_k p_k c_k; None without such a term."""
     part = rows.part
     if part.excess_MK is None or part.text_M is None:
@@ -308,13 +308,13 @@ def excess_losses(rows: Rows, lse_2N: Tensor) -> Tensor | None:
     return part.text_M + (_likely(rows, lse_2N) * part.excess_MK).masked_fill(part.excess_MK == 0, 0.0).sum(-1)
 
 
-def _likely(rows: Rows, lse_2N: Tensor) -> Tensor:
+def _likely(rows: RowBatch, lse_2N: Tensor) -> Tensor:
     """(M, K): the probabilities of the number tokens."""
     top_M1, rest_M1 = lse_2N[:, rows.numbers].unsqueeze(-1)
     return (rows.logits_MK - top_M1 - rest_M1).exp()
 
 
-def _mean_less(logits_CV: Tensor, target_C: Tensor, rows: Rows) -> Tensor | None:
+def _mean_less(logits_CV: Tensor, target_C: Tensor, rows: RowBatch) -> Tensor | None:
     """(C,): the mean of all logits less the label's, a few rows at a time; None without smoothing."""
     if not rows.smoothing:
         return None

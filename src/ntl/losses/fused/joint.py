@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntl.config.implementation import checked_implementation
 from ntl.losses.fused.passes import FusedTotal, Pass, chunked_pass, losses_alone
-from ntl.losses.fused.plan import problem_of_logits
+from ntl.losses.fused.plan import inputs_from_logits
 from ntl.losses.fused.terms import Terms
 from ntl.losses.kinds import import_all
 from ntl.losses.rows import Reduction, aligned, check_width, checked_weights, count_labels, weighted
@@ -110,13 +110,13 @@ def joint_loss(
     if chosen == "reference" or (reduction == "none" and with_gradient):
         return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators, weights)
     logits_NV = logits_.reshape(-1, logits_.shape[-1])
-    problem = problem_of_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index, weights)
+    inputs = inputs_from_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index, weights)
     if with_gradient:
-        total, base_N, number_M = FusedTotal.apply(logits_NV, problem, scales, inplace, run)
+        total, base_N, number_M = FusedTotal.apply(logits_NV, inputs, scales, inplace, run)
     else:
-        base_N, number_M = losses_alone(problem, logits_NV.detach())
+        base_N, number_M = losses_alone(inputs, logits_NV.detach())
         if reduction == "none":
-            total = base_N.index_add(0, problem.where.flat, scales.number * number_M).view(labels.shape)
+            total = base_N.index_add(0, inputs.where.flat, scales.number * number_M).view(labels.shape)
         else:
             total = scales.total(base_N.sum(), number_M.sum())
     return joint_of_sums(total, base_N.sum(), number_M.sum(), denominators)

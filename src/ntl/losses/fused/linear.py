@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ntl.config.implementation import checked_implementation
-from ntl.losses.fused.chunks import Rows, to_gradient, without_gradient
+from ntl.losses.fused.chunks import RowBatch, to_gradient, without_gradient
 from ntl.losses.fused.joint import denominators_of, is_faster, joint_loss, joint_of_sums
 from ntl.losses.fused.passes import number_losses, rows_to_pass
-from ntl.losses.fused.plan import NumberPositions, Problem, check_labels
+from ntl.losses.fused.plan import FusedInputs, NumberPositions, check_labels
 from ntl.losses.fused.terms import Terms
 from ntl.losses.lm_head import LMHead
 from ntl.losses.rows import Reduction, check_width, checked_weights, is_number, number_index, reduce, rows_of
@@ -45,7 +45,7 @@ def linear_ce_ntl(
     """`ce_ntl` of the logits softcap · tanh(z / softcap), z = logit_scale · (hidden_states · lm_head_weightᵀ + bias).
 
     They are made for a few rows at a time, with their gradient, and forgotten: beside the gradients of hidden states
-    and weight it needs one such chunk. Rows that are ignored are dropped before the product. The weight's gradient is
+    and weight it needs one such chunk. Ignored rows are dropped before the product. The weight's gradient is
     summed in float32 and skipped where the weight is frozen. Under autocast the products are in its type, as the
     model's own would be. One backward or several, no double backward.
 
@@ -113,10 +113,10 @@ def linear_joint_loss(
     denominators = denominators_of(terms, labels, number_vocab, ignore_index, counts, weights)
     scales = scales_of(terms.weight, hidden_states, denominators, reduction)
     hidden = hidden_states.reshape(-1, hidden_states.shape[-1])
-    hidden_ND, problem = _problem(terms, hidden, head, labels, number_vocab, ignore_index, weights)
+    hidden_ND, inputs = _inputs_from_hidden(terms, hidden, head, labels, number_vocab, ignore_index, weights)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         total, base_sum, number_sum = _LinearTotal.apply(
-            hidden_ND, head.weight, head.bias, head.scale, head.cap, problem, scales, torch.is_grad_enabled()
+            hidden_ND, head.weight, head.bias, head.scale, head.cap, inputs, scales, torch.is_grad_enabled()
         )
     return joint_of_sums(total, base_sum, number_sum, denominators)
 
@@ -141,7 +141,7 @@ def _in_autocast_type(hidden_states: Tensor, head: LMHead) -> tuple[Tensor, LMHe
     return hidden_states.to(dtype), head._replace(weight=head.weight.to(dtype), bias=bias)
 
 
-def _problem(
+def _inputs_from_hidden(
     terms: Terms,
     hidden: Tensor,
     head: LMHead,
@@ -149,7 +149,7 @@ def _problem(
     number_vocab: NumberVocabulary,
     ignore_index: int,
     weights: Tensor | None,
-) -> tuple[Tensor, Problem]:
+) -> tuple[Tensor, FusedInputs]:
     """The rows that count, (N, D) with their graph, and what is to be computed on them."""
     counted = labels != ignore_index
     kept_N = counted.flatten().nonzero().squeeze(-1)
@@ -167,7 +167,7 @@ def _problem(
         logits_MK = head.logits(hidden_ND[at_M], number_vocab.token_ids)
     where = NumberPositions(index, counts_M, at_M)
     weights_N = None if weights is None else weights.flatten()[kept_N]
-    return hidden_ND, Problem(terms, number_vocab, labels, labels_N, None, where, logits_MK, weights_N)
+    return hidden_ND, FusedInputs(terms, number_vocab, labels, labels_N, None, where, logits_MK, weights_N)
 
 
 class _LinearTotal(torch.autograd.Function):
@@ -184,13 +184,13 @@ class _LinearTotal(torch.autograd.Function):
         bias_V: Tensor | None,
         scale: float,
         cap: float | None,
-        problem: Problem,
+        inputs: FusedInputs,
         scales: Scales,
         with_gradient: bool,
     ) -> tuple[Tensor, ...]:
         head = LMHead(weight_VD, bias_V, scale, cap)
         wanted = [with_gradient and wants for wants in ctx.needs_input_grad[:3]]
-        rows = rows_to_pass(problem, scales, gradient=any(wanted))
+        rows = rows_to_pass(inputs, scales, gradient=any(wanted))
         gradients = _Gradients(hidden_ND, head, wanted)
         base_N, lse_2N = scales.base.new_zeros(len(hidden_ND)), scales.base.new_zeros(2, len(hidden_ND))
         step = max(64, weight_VD.shape[1])  # then a chunk of logits is as large as the weight
@@ -219,7 +219,7 @@ class _LinearTotal(torch.autograd.Function):
         return (*scaled, None, None, None, None, None)
 
 
-def _losses(logits_CV: Tensor, rows: Rows, cap: float | None, with_gradient: bool) -> tuple[Tensor, Tensor]:
+def _losses(logits_CV: Tensor, rows: RowBatch, cap: float | None, with_gradient: bool) -> tuple[Tensor, Tensor]:
     """(C,) and (2, C), base losses and log-sum-exps; ``logits_CV`` become the gradient before the cap."""
     if not with_gradient:
         return without_gradient(logits_CV, rows)

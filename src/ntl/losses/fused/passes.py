@@ -10,34 +10,34 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.losses.fused.chunks import Rows, excess_losses, kept_type, to_gradient, without_gradient
-from ntl.losses.fused.plan import Problem
+from ntl.losses.fused.chunks import RowBatch, excess_losses, kept_type, to_gradient, without_gradient
+from ntl.losses.fused.plan import FusedInputs
 from ntl.losses.rows import weighted
 from ntl.losses.sums import Scales
 
 # (logits (N, V), rows, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (2, N) in two parts.
-Pass = Callable[[Tensor, Rows, bool], tuple[Tensor, Tensor, Tensor]]
+Pass = Callable[[Tensor, RowBatch, bool], tuple[Tensor, Tensor, Tensor]]
 
 
-def rows_to_pass(problem: Problem, scales: Scales, *, gradient: bool) -> Rows:
+def rows_to_pass(inputs: FusedInputs, scales: Scales, *, gradient: bool) -> RowBatch:
     """What a pass over the rows is told; ``scales`` () each."""
-    part, ids = problem.part(scales, gradient=gradient), problem.number_vocab.token_ids
-    smoothing, weights = problem.terms.smoothing, problem.weights_N
-    where, logits_MK = problem.where.flat, problem.logits_MK
-    return Rows(problem.labels_N, problem.counted_N, where, ids, logits_MK, part, scales, smoothing, weights)
+    part, ids = inputs.part(scales, gradient=gradient), inputs.number_vocab.token_ids
+    smoothing, weights = inputs.terms.smoothing, inputs.weights_N
+    where, logits_MK = inputs.where.flat, inputs.logits_MK
+    return RowBatch(inputs.labels_N, inputs.counted_N, where, ids, logits_MK, part, scales, smoothing, weights)
 
 
-def number_losses(rows: Rows, lse_2N: Tensor) -> Tensor:
+def number_losses(rows: RowBatch, lse_2N: Tensor) -> Tensor:
     """(M,): all number terms of each row, weighted; lse_2N, the log-sum-exps of all rows."""
     of_vocabulary = excess_losses(rows, lse_2N)
     losses_M = rows.part.losses_M if of_vocabulary is None else rows.part.losses_M + of_vocabulary
     return weighted(losses_M, None if rows.weights is None else rows.weights[rows.numbers])
 
 
-def losses_alone(problem: Problem, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+def losses_alone(inputs: FusedInputs, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
     """(N,) base losses and (M,) number losses, weighted, without gradients."""
-    one = torch.ones((), dtype=problem.logits_MK.dtype, device=logits_NV.device)
-    rows = rows_to_pass(problem, Scales(one, one), gradient=False)
+    one = torch.ones((), dtype=inputs.logits_MK.dtype, device=logits_NV.device)
+    rows = rows_to_pass(inputs, Scales(one, one), gradient=False)
     base_N, lse_2N = without_gradient(logits_NV, rows)
     return base_N, number_losses(rows, lse_2N)
 
@@ -47,9 +47,9 @@ class FusedTotal(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits_NV: Tensor, problem: Problem, scales: Scales, inplace: bool, run: Pass
+        ctx: Any, logits_NV: Tensor, inputs: FusedInputs, scales: Scales, inplace: bool, run: Pass
     ) -> tuple[Tensor, ...]:
-        rows = rows_to_pass(problem, scales, gradient=True)
+        rows = rows_to_pass(inputs, scales, gradient=True)
         buffer_NV, base_N, lse_2N = run(logits_NV, rows, inplace)
         number_M = number_losses(rows, lse_2N)
         ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
@@ -73,7 +73,7 @@ class FusedTotal(torch.autograd.Function):
         return _scaled(buffer_NV, grad, ctx.dtype, last), None, None, None, None
 
 
-def chunked_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+def chunked_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient (N, V), the base losses (N,) and the log-sum-exps (2, N)."""
     buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept_type(logits_NV))
     return buffer_NV, *to_gradient(logits_NV, buffer_NV, rows)

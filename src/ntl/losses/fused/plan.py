@@ -64,7 +64,7 @@ class NumberPart:
 
 
 @dataclass(frozen=True)
-class Problem:
+class FusedInputs:
     """Everything about N rows but their logits.
 
     labels: as they were given, (...) and at least one-dimensional
@@ -120,14 +120,14 @@ class Problem:
         return NumberPart(losses_M.detach(), soft_M, is_soft_M, patch_MK, excess_MK, text_M, top_M)
 
 
-def problem_of_logits(
+def inputs_from_logits(
     terms: Terms,
     logits_NV: Tensor,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     ignore_index: int,
     weights: Tensor | None = None,
-) -> Problem:
+) -> FusedInputs:
     """Of detached logits; ``weights`` (...). IndexError, on a CPU, for a label that is no token."""
     counted_N = (labels != ignore_index).flatten()
     every = labels.device.type == "cpu" and bool(counted_N.all())
@@ -138,7 +138,7 @@ def problem_of_logits(
     logits_MK = logits_NV.index_select(-1, ids) if where.index is None else logits_NV[where.flat.unsqueeze(-1), ids]
     counted = None if every else counted_N
     weights_N = None if weights is None else weights.flatten()
-    return Problem(terms, number_vocab, labels, labels_N, counted, where, upcast(logits_MK), weights_N)
+    return FusedInputs(terms, number_vocab, labels, labels_N, counted, where, upcast(logits_MK), weights_N)
 
 
 def check_labels(labels_N: Tensor, width: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ntl.losses.categorical import check_smoothing, cross_entropy
-from ntl.losses.kinds import Kind, kind_of, kinds
+from ntl.losses.kinds import LossKind, kind_of, kinds
 from ntl.losses.rows import NumberRows, is_number
 from ntl.numbers import NumberVocabulary
 
@@ -27,7 +27,7 @@ class Loss:
         return self.function(*given, **self.options, **how)
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> LossKind | None:
         """What is known of the function; None for one that is not registered."""
         return kind_of(self.function)
 
@@ -111,5 +111,5 @@ class Terms:
         return partial(counted, **options)
 
 
-def _bound(kind: Kind, options: Mapping[str, Any]) -> Loss:
+def _bound(kind: LossKind, options: Mapping[str, Any]) -> Loss:
     return Loss(kind.function, {name: value for name, value in options.items() if name in kind.options})

@@ -10,13 +10,13 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from ntl.losses.fused.chunks import Rows, kept_type
+from ntl.losses.fused.chunks import RowBatch, kept_type
 
 # Columns at a time, and the warps that share them: our choice, not yet measured.
 BLOCK, WARPS = 4096, 8
 
 
-def triton_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+def triton_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
     """`ntl.losses.fused.passes.chunked_pass` in one launch that the host does not wait for.
 
     logits_NV: float32, bfloat16 or float16. A label that counts and is no token makes its loss NaN, as only a CPU can
@@ -61,7 +61,7 @@ def triton_pass(logits_NV: Tensor, rows: Rows, inplace: bool) -> tuple[Tensor, T
     return buffer_NV, base_N, lse_2N
 
 
-def _of_all_rows(part_M: Tensor | None, rows: Rows) -> Tensor | None:
+def _of_all_rows(part_M: Tensor | None, rows: RowBatch) -> Tensor | None:
     """(M, ...) -> (N, ...), zeros elsewhere; on a GPU they are the same."""
     if part_M is None or len(part_M) == len(rows.labels):
         return None if part_M is None else part_M.detach().contiguous()
