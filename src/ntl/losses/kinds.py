@@ -65,7 +65,7 @@ _BY_FUNCTION: dict[Callable[..., Tensor], LossKind] = {}
 
 
 def register(name: str, function: Callable[..., Tensor], **known: Any) -> None:
-    """Make a loss function known by a name; ``known`` are the fields of `LossKind`. ValueError for a name that is taken."""
+    """Make a loss function known by a name; ``known`` are fields of `LossKind`. ValueError for a name that is taken."""
     if name in _KINDS and _KINDS[name].function is not function:
         raise ValueError(f"kind {name!r} is {_KINDS[name].function.__name__} already")
     _KINDS[name] = _BY_FUNCTION[function] = LossKind(name, function, **known)
