@@ -9,7 +9,7 @@ import pytest
 
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data.base import TextDataset
-from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 Release = Callable[..., None]
 

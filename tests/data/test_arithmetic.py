@@ -4,9 +4,10 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import ArithmeticConfig
-from ntl.data import download, generator
-from ntl.data.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, interleaved
-from ntl.data.deepmind import OFFICIAL_TREE
+from ntl.data import download
+from ntl.data.sets import generator
+from ntl.data.sets.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, interleaved
+from ntl.data.sets.deepmind import OFFICIAL_TREE
 
 SMALL = ArithmeticConfig(train_rows_per_difficulty=40, validation_rows_per_difficulty=5, test_rows=10)
 

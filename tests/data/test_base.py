@@ -7,7 +7,7 @@ from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import base
 from ntl.data.base import id_width, numbered
-from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 
 def test_load_has_exactly_three_text_columns(small: NoisyNumbers, data_dir: Path) -> None:

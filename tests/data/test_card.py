@@ -11,9 +11,9 @@ from ntl.data import card
 from ntl.data.base import Log, Material, TextDataset, numbered
 from ntl.data.card import Lengths, describe, escaped, markdown, show, table
 from ntl.data.loading import dataset_named
-from ntl.data.multirc import MultiRC
-from ntl.data.noisy_numbers import NoisyNumbers
-from ntl.data.rjokes import RJokes
+from ntl.data.sets.multirc import MultiRC
+from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.data.sets.rjokes import RJokes
 
 PAIRS = {
     "train": [("a b", "1"), ("c", "12"), ("a b", "1"), ("a b", "x | 3"), ("long long question", "-1,234.5")],

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from ntl.config import UserError
-from ntl.data import download, generator
-from ntl.data.deepmind import GENERATED_TREE, OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts
+from ntl.data import download
 from ntl.data.files import Pairs
 from ntl.data.raw import Missing
+from ntl.data.sets import generator
+from ntl.data.sets.deepmind import GENERATED_TREE, OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts
 
 EASY, TEST = "train-easy/m.txt", "interpolate/m.txt"
 WANTED = {EASY: 3, TEST: 2}

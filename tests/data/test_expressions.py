@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntl.data.expressions import answer_of, value_of
+from ntl.data.sets.arithmetic import answer_of, value_of
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.data import generator
-from ntl.data.expressions import answer_of
 from ntl.data.files import Pair, Pairs, read_file
-from ntl.data.generator import KNOWN_TEXT, PINS, core_hours, ensure_environment, generate
 from ntl.data.raw import Missing
+from ntl.data.sets import generator
+from ntl.data.sets.arithmetic import answer_of
+from ntl.data.sets.generator import KNOWN_TEXT, PINS, core_hours, ensure_environment, generate
 
 EASY = "train-easy/arithmetic__add_sub_multiple.txt"
 LONGER = "extrapolate/arithmetic__add_sub_multiple_longer.txt"

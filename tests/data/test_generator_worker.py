@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ntl.data.files import Pair, Pairs, read_file
-from ntl.data.generator import WORKER
+from ntl.data.sets.generator import WORKER
 
 PACKAGES = {
     "numpy.py": "from types import SimpleNamespace\nseeds = []\nrandom = SimpleNamespace(seed=seeds.append)\n",

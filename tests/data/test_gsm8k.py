@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import GSM8KConfig
-from ntl.data import gsm8k
-from ntl.data.gsm8k import GSM8K, normalize, normalize_as_paper, parse
 from ntl.data.raw import Missing
+from ntl.data.sets import gsm8k
+from ntl.data.sets.gsm8k import GSM8K, normalize, normalize_as_paper, parse
 
 ROWS = [
     ("A bag holds 1,000 nuts.", "2*3=<<2*3=6>>6 bags\n6,000/.5 = <<6000/.5=12000>>12,000\n#### 12,000"),

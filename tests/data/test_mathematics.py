@@ -5,10 +5,11 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import MathematicsConfig
-from ntl.data import download, generator
-from ntl.data.deepmind import OFFICIAL_TREE
+from ntl.data import download
 from ntl.data.files import Pair, Pairs, read_file
-from ntl.data.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
+from ntl.data.sets import generator
+from ntl.data.sets.deepmind import OFFICIAL_TREE
+from ntl.data.sets.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
 
 SMALL = MathematicsConfig(rows_per_file=10, train_share=0.8, test_rows_per_file=3)
 NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])

@@ -7,7 +7,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import MultiplicationConfig
-from ntl.data.multiplication import (
+from ntl.data.sets.multiplication import (
     QUESTION,
     Multiplication,
     cells,

@@ -12,10 +12,10 @@ from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.config.data import MultiRCConfig
-from ntl.data import multirc
 from ntl.data.encode import encode_dataset
-from ntl.data.multirc import Item, MultiRC, pair, pair_as_paper, parse
 from ntl.data.raw import Missing
+from ntl.data.sets import multirc
+from ntl.data.sets.multirc import Item, MultiRC, pair, pair_as_paper, parse
 
 
 def passage(text: str, *questions: tuple[int, str, list[tuple[str, int | None]]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
-from ntl.data.noisy_numbers import WORDS, NoisyNumbers
+from ntl.data.sets.noisy_numbers import WORDS, NoisyNumbers
 from ntl.system.files import sha256_of
 
 

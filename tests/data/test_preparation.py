@@ -14,8 +14,8 @@ import pytest
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import preparation
-from ntl.data.noisy_numbers import NoisyNumbers
 from ntl.data.preparation import find_prepared
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.system.locks import wait_for_lock
 
 # Prepares the data set of the fixture `small` and waits in the middle of writing while a file named "hold" exists.
@@ -25,7 +25,7 @@ from pathlib import Path
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import store
-from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 data_dir = Path(sys.argv[1])
 write = store.write_split

@@ -12,11 +12,12 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
-from ntl.data import gsm8k, reads
+from ntl.data import reads
 from ntl.data.base import TextDataset
-from ntl.data.gsm8k import GSM8K
-from ntl.data.noisy_numbers import NoisyNumbers
 from ntl.data.reads import Files, code_of, named_files, stamp_of, watching
+from ntl.data.sets import gsm8k
+from ntl.data.sets.gsm8k import GSM8K
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.system.files import sha256_of
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import RJokesConfig
-from ntl.data import rjokes
 from ntl.data.raw import Missing
-from ntl.data.rjokes import RJokes, held_out, parse, parse_train, unescape
+from ntl.data.sets import rjokes
+from ntl.data.sets.rjokes import RJokes, held_out, parse, parse_train, unescape
 
 LINES = (
     '3\tWhy so tense? The past said "no.\n'

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.data.store import Example, Rows, read_manifest, write_split
 
 EXAMPLES = [

@@ -20,8 +20,8 @@ import numpy as np
 
 from ntl.benchmarks.timing import MIB, Peak, Row, measured, remark, timed, write_csv
 from ntl.config.data import MathematicsConfig
-from ntl.data.deepmind import OFFICIAL_TREE
-from ntl.data.mathematics import TESTS, TRAIN, Mathematics
+from ntl.data.sets.deepmind import OFFICIAL_TREE
+from ntl.data.sets.mathematics import TESTS, TRAIN, Mathematics
 from ntl.system.errors import UserError
 
 COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mib", "padding")

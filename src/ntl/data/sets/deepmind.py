@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from ntl.data import download as official
-from ntl.data import generator
 from ntl.data.files import Buffer, Pair, Pairs, iterate_members, map_file, map_unpacked, read_members
 from ntl.data.preparation import data_roots
 from ntl.data.raw import Missing, Origin
+from ntl.data.sets import generator
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import atomic_writer, sweep
 from ntl.system.locks import wait_for_lock, without_locks
