@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import NoisyNumbersConfig
 from ntl.data import reads
-from ntl.data.base import TextDataset
+from ntl.data.dataset import TextDataset
+from ntl.data.prepared import Prepared
 from ntl.data.reads import Files, code_of, named_files, stamp_of, watching
 from ntl.data.sets import gsm8k
 from ntl.data.sets.gsm8k import GSM8K
@@ -159,7 +159,6 @@ def test_the_code_of_a_data_set_is_what_it_does(tmp_path: Path) -> None:
     assert code_of(type("Nowhere", (TextDataset,), {"__module__": "no.such.module"})) == ""
 
 
-def test_a_computed_data_set_has_no_source(tmp_path: Path) -> None:
-    small = NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20))
-    small.prepare(tmp_path, lambda line: None)
-    assert small.manifest(tmp_path)["made_from"] == {"code": code_of(NoisyNumbers), "files": {}}
+def test_a_computed_data_set_has_no_source(small: Prepared) -> None:
+    small.prepare()
+    assert small.manifest["made_from"] == {"code": code_of(NoisyNumbers), "files": {}}

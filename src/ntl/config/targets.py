@@ -42,6 +42,7 @@ MOVED = {
         f"ntl.data.{name}": f"ntl.data.sets.{name}"
         for name in ("arithmetic", "gsm8k", "mathematics", "multiplication", "multirc", "noisy_numbers", "rjokes")
     },
+    "ntl.data.number_collate": "ntl.data.collate",
     "ntl.losses.cost": "ntl.losses.wasserstein",
     "ntl.training.objectives.masked_number": "ntl.training.objectives.number_heads",
     "ntl.training.objectives.regression": "ntl.training.objectives.number_heads",

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ntl.config.data import ArithmeticConfig
-from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair
 from ntl.data.sets.deepmind import ORIGIN, find_texts
 

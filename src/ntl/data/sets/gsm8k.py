@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from ntl.config.data import GSM8KConfig
 from ntl.data import raw
-from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, parse_jsonl
 from ntl.system.errors import UserError
 
