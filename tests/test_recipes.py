@@ -88,7 +88,7 @@ def test_a_data_set_that_reads_a_file_never_gives_what_the_file_was_before(
     tree = tmp_path / "tree"
     for name in ("src", "config"):
         shutil.copytree(followed[0] / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    source = tree / "src" / "ntl" / "data" / "doubling.py"
+    source = tree / "src" / "ntl" / "data" / "sets" / "doubling.py"
     assert DRAWN in source.read_text()
     source.write_text(source.read_text().replace(DRAWN, FROM_A_FILE).replace('": 500', '": 20'))
     shutil.copy(ROOT / "train.py", tree)

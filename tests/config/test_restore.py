@@ -98,11 +98,15 @@ def test_an_objective_is_found_by_the_name_of_its_day(model: str, was: str, comp
     path = folder / "config.yaml"
     name = was.partition(".")[2]
     now = path.read_text()
-    path.write_text(now.replace(f"objectives.number_heads.{name}", f"objectives.{was}"))
-    assert path.read_text() != now
+    then = now.replace(f"objectives.number_heads.{name}", f"objectives.{was}")
+    then = then.replace("ntl.data.collate.", "ntl.data.number_collate.").replace("ntl.data.sets.", "ntl.data.")
+    path.write_text(then)
+    assert was in then
+    assert "ntl.data.number_collate." in then
+    assert "ntl.data.sets." in now
     stored, config = read_config(folder), composed(f"model={model}")
     assert (stored.objective, type(stored.objective)) == (config.objective, type(config.objective))
-    assert run_id(stored) == run_id(config)
+    assert (stored.dataset._target_, run_id(stored)) == (config.dataset._target_, run_id(config))
     assert locate(stored.objective._target_).__name__ == name
 
 
@@ -110,7 +114,8 @@ def test_every_target_that_a_run_stored_is_there(composed) -> None:
     """Those of all published records, and what a record says of one that moved."""
     stored: set[str] = set()
     for path in (Path(__file__).resolve().parents[2] / "results" / "runs").rglob("*.json"):
-        stored.update(re.findall(r'"_target_": ?"([^"]+)"', path.read_text(encoding="utf-8")))
+        stored.update(re.findall(r'"(?:_target_|collator)": ?"([^"]+)"', path.read_text(encoding="utf-8")))
     assert any(name.endswith(".masked_number.MaskedNumber") for name in stored)
+    assert "ntl.data.number_collate.masked_number_collator" in stored
     for name in stored:
         assert locate(as_now({"_target_": name})["_target_"]) is not None

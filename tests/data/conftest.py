@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config.data import NoisyNumbersConfig
-from ntl.data.base import TextDataset
-from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data.dataset import TextDataset
+from ntl.data.prepared import Prepared
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 Release = Callable[..., None]
 
@@ -24,9 +25,9 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def small() -> NoisyNumbers:
-    """noisy_numbers with 30 + 10 + 20 rows."""
-    return NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20))
+def small(data_dir: Path) -> Prepared:
+    """noisy_numbers with 30 + 10 + 20 rows, not prepared yet, in ``data_dir``."""
+    return Prepared(NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20)), data_dir)
 
 
 @pytest.fixture

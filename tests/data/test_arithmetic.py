@@ -1,12 +1,18 @@
+import ast
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ntl.config import UserError
 from ntl.config.data import ArithmeticConfig
-from ntl.data import download, generator
-from ntl.data.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, interleaved
-from ntl.data.deepmind import OFFICIAL_TREE
+from ntl.data import raw
+from ntl.data.prepared import Prepared
+from ntl.data.sets import generator
+from ntl.data.sets.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, answer_of, interleaved, value_of
+from ntl.data.sets.deepmind import OFFICIAL_TREE
 
 SMALL = ArithmeticConfig(train_rows_per_difficulty=40, validation_rows_per_difficulty=5, test_rows=10)
 
@@ -18,7 +24,7 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*_: object, **__: object) -> bool:
         raise AssertionError("files on disk come first")
 
-    monkeypatch.setattr(download, "fetch", refuse)
+    monkeypatch.setattr(raw, "download_archive", refuse)
     monkeypatch.setattr(generator, "generate", refuse)
     for number, name in enumerate((*TRAIN, INTERPOLATE, EXTRAPOLATE), start=1):
         path = data_dir / OFFICIAL_TREE / name
@@ -28,14 +34,15 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answers(dataset: Arithmetic, split: str, data_dir: Path) -> list[int]:
-    return [int(row["answer"]) for row in dataset.rows(split, data_dir)]
+    return [int(row["answer"]) for row in Prepared(dataset, data_dir).rows(split)]
 
 
 def test_splits(tree: Path, data_dir: Path) -> None:
     dataset = Arithmetic(SMALL)
-    dataset.prepare(data_dir)
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare()
     train, validation = answers(dataset, "train", data_dir), answers(dataset, "validation", data_dir)
-    assert dataset.fingerprint(data_dir)["rows"] == {
+    assert prepared.fingerprint()["rows"] == {
         "train": 120,
         "validation": 15,
         "interpolate": 10,
@@ -52,7 +59,7 @@ def test_splits(tree: Path, data_dir: Path) -> None:
     # The test files keep their order.
     assert answers(dataset, "interpolate", data_dir) == list(range(4000, 4010))
     assert answers(dataset, "extrapolate", data_dir) == list(range(5000, 5010))
-    assert dataset.rows("interpolate", data_dir)[7]["id"] == "interpolate/00007"
+    assert prepared.rows("interpolate")[7]["id"] == "interpolate/00007"
     assert dataset.group("interpolate/00007") is None
 
 
@@ -64,13 +71,13 @@ def test_smaller_counts_take_a_prefix_and_seeds_differ(tree: Path, data_dir: Pat
             test_rows=10,
             seed=seed,
         )
-        Arithmetic(config).prepare(data_dir)
+        Prepared(Arithmetic(config), data_dir).prepare()
         return answers(Arithmetic(config), "train", data_dir)
 
     full = train(train_rows_per_difficulty=40)
     assert train(train_rows_per_difficulty=12) == full[:36]
     assert train(train_rows_per_difficulty=40, seed=1) != full
-    assert Arithmetic(SMALL).manifest(data_dir)["source"]["kind"] == "official tree"
+    assert Prepared(Arithmetic(SMALL), data_dir).manifest["source"]["kind"] == "official tree"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,7 @@ def test_a_wrong_answer_is_named_with_its_line(
     (tree / name).write_text("\n".join(lines))
     config = ArithmeticConfig(train_rows_per_difficulty=45, validation_rows_per_difficulty=5, test_rows=10)
     with pytest.raises(UserError) as caught:
-        Arithmetic(config).prepare(data_dir)
+        Prepared(Arithmetic(config), data_dir).prepare()
     assert message in str(caught.value)
     assert not any("arithmetic-" in path.name and path.is_dir() for path in data_dir.iterdir())
 
@@ -108,7 +115,7 @@ def test_an_odd_source_file_is_named(tree: Path, data_dir: Path) -> None:
     path = tree / TRAIN[0]
     path.write_text(path.read_text().rsplit("\n", 2)[0])
     with pytest.raises(UserError, match=r"train-easy/arithmetic__add_sub_multiple\.txt:99: question without an answer"):
-        Arithmetic(SMALL).prepare(data_dir)
+        Prepared(Arithmetic(SMALL), data_dir).prepare()
 
 
 def test_interleaved() -> None:
@@ -120,8 +127,9 @@ def test_interleaved() -> None:
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
     dataset = Arithmetic(ArithmeticConfig())
-    dataset.prepare(tmp_path)
-    fingerprint = dataset.fingerprint(tmp_path)
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare()
+    fingerprint = prepared.fingerprint()
     assert fingerprint["rows"] == {"train": 99_999, "validation": 3_000, "interpolate": 10_000, "extrapolate": 10_000}
     assert fingerprint["files"] == {
         "train.jsonl": "a9836f48bd4957cffe66ba59feecf3493b1ee56fc5b8d0c880fe9e65ca9dd708",
@@ -129,11 +137,94 @@ def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
         "interpolate.jsonl": "b861fda7961a0a1609e042cabae98e780915eae0224222a2df6838419da737f3",
         "extrapolate.jsonl": "fa8a64eaba431d4961d58dde2ba28e1a910509ba9d7ad035917764fe8147c595",
     }
-    train = {row["question"] for row in dataset.rows("train", tmp_path)}
-    interpolate = [row["question"] for row in dataset.rows("interpolate", tmp_path)]
+    train = {row["question"] for row in prepared.rows("train")}
+    interpolate = [row["question"] for row in prepared.rows("interpolate")]
     assert not train & set(interpolate)
     extrapolate = answers(dataset, "extrapolate", tmp_path)
     assert (min(extrapolate), max(extrapolate)) == (-481, 494)
     assert sum(abs(answer) >= 100 for answer in extrapolate) / 10_000 == pytest.approx(0.63, abs=0.005)
     inside = answers(dataset, "interpolate", tmp_path)
     assert (min(inside), max(inside)) == (-50, 50)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Calculate -13 + (10 - 5) + 4.", "-4"),
+        ("What is the value of -2 + 9 - (5 - 0)?", "2"),
+        ("What is 3 + (-11 - -3) + (-10 - -7) + (-83 - 6)?", "-97"),
+        ("Evaluate 7 - 9 - 118 - (0 + 1 - 10 - ((-8 - -9) + 8 + -14) - (-2 + 0)).", "-118"),
+        ("-48 - (-10 - ((-12 - -18) + -18 + 4))", "-46"),
+        ("1 - -(2 - 3) - 99999999999999999999", "-99999999999999999999"),
+    ],
+)
+def test_answers(question: str, answer: str) -> None:
+    assert answer_of(question) == answer
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "",
+        "Calculate .",
+        "Calculate 1 + 2?",
+        "What is 1 + 2.",
+        "1 +",
+        "1 2",
+        "(1 + 2",
+        "1 + 2)",
+        "()",
+        "1 * 2",
+        "1.5 + 2",
+        "²",
+    ],
+)
+def test_anything_else_is_refused(question: str) -> None:
+    with pytest.raises(ValueError, match="not a sum"):
+        answer_of(question)
+
+
+def node(children: st.SearchStrategy[tuple[str, int]]) -> st.SearchStrategy[tuple[str, int]]:
+    def join(parts: list[tuple[str, int]], minus: list[bool]) -> tuple[str, int]:
+        text, value = parts[0]
+        for (more, number), is_minus in zip(parts[1:], minus, strict=False):
+            text += f" {'-' if is_minus else '+'} {more}"
+            value += -number if is_minus else number
+        return f"({text})", value
+
+    return st.builds(join, st.lists(children, min_size=1, max_size=4), st.lists(st.booleans(), min_size=3, max_size=3))
+
+
+SUMS = st.recursive(st.integers(-(10**20), 10**20).map(lambda n: (str(n), n)), node, max_leaves=20)
+
+
+@given(SUMS)
+def test_nested_sums(case: tuple[str, int]) -> None:
+    text, value = case
+    assert value_of(text) == value
+
+
+@given(st.text(st.sampled_from("0123456789+-() "), max_size=12))
+def test_any_text_has_a_value_or_a_reason(text: str) -> None:
+    value, reason = None, ""
+    try:
+        value = value_of(text)
+    except ValueError as error:
+        reason = str(error)
+    if value is None:
+        assert reason.startswith("not a sum")
+        return
+    # Python refuses leading zeros, so they are taken off before the comparison.
+    tree = ast.parse(re.sub(r"\b0+(?=\d)", "", text.strip()), mode="eval")
+    assert ast_value(tree.body) == value
+
+
+def ast_value(tree: ast.expr) -> int:
+    if isinstance(tree, ast.Constant):
+        assert isinstance(tree.value, int)
+        return tree.value
+    if isinstance(tree, ast.UnaryOp):
+        return -ast_value(tree.operand) if isinstance(tree.op, ast.USub) else ast_value(tree.operand)
+    assert isinstance(tree, ast.BinOp)
+    sign = -1 if isinstance(tree.op, ast.Sub) else 1
+    return ast_value(tree.left) + sign * ast_value(tree.right)

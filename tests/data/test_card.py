@@ -8,12 +8,11 @@ import pytest
 
 from ntl.config.data import MultiRCConfig, NoisyNumbersConfig, RJokesConfig
 from ntl.data import card
-from ntl.data.base import Log, Material, TextDataset, numbered
 from ntl.data.card import Lengths, describe, escaped, markdown, show, table
-from ntl.data.loading import dataset_named
-from ntl.data.multirc import MultiRC
-from ntl.data.noisy_numbers import NoisyNumbers
-from ntl.data.rjokes import RJokes
+from ntl.data.dataset import Log, Material, TextDataset, dataset_named, numbered
+from ntl.data.prepared import Prepared
+from ntl.data.sets.multirc import MultiRC
+from ntl.data.sets.rjokes import RJokes
 
 PAIRS = {
     "train": [("a b", "1"), ("c", "12"), ("a b", "1"), ("a b", "x | 3"), ("long long question", "-1,234.5")],
@@ -38,10 +37,15 @@ class Words:
 
 
 @pytest.fixture
-def described(data_dir: Path) -> card.Card:
-    dataset = Pairs(NoisyNumbersConfig(name="pairs"))
-    dataset.prepare(data_dir)
-    return describe(dataset, data_dir, tokenizer=Words(), tokenizer_name="words", max_length=3)
+def pairs(data_dir: Path) -> Prepared:
+    prepared = Prepared(Pairs(NoisyNumbersConfig(name="pairs")), data_dir)
+    prepared.prepare()
+    return prepared
+
+
+@pytest.fixture
+def described(pairs: Prepared) -> card.Card:
+    return describe(pairs, tokenizer=Words(), tokenizer_name="words", max_length=3)
 
 
 def test_figures_by_hand(described: card.Card) -> None:
@@ -76,19 +80,15 @@ def test_the_table_is_rectangular(described: card.Card) -> None:
     assert ["questions also in test", "1", ""] in cells
 
 
-def test_without_a_tokenizer_there_are_no_tokens(data_dir: Path) -> None:
-    dataset = Pairs(NoisyNumbersConfig(name="pairs"))
-    dataset.prepare(data_dir)
-    described = describe(dataset, data_dir)
+def test_without_a_tokenizer_there_are_no_tokens(pairs: Prepared) -> None:
+    described = describe(pairs)
     assert described.splits["train"].truncated is None
     assert not any("token" in row[0] for row in table(described))
 
 
-def test_a_large_split_is_sampled_for_tokens(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_split_is_sampled_for_tokens(pairs: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card, "TOKEN_ROWS", 2)
-    dataset = Pairs(NoisyNumbersConfig(name="pairs"))
-    dataset.prepare(data_dir)
-    train = describe(dataset, data_dir, tokenizer=Words(), max_length=3).splits["train"]
+    train = describe(pairs, tokenizer=Words(), max_length=3).splits["train"]
     # Every third row: "a b" and "a b", "1" and "x | 3".
     assert train.lengths["question tokens"] == Lengths(3, 3, 3)
     assert train.lengths["answer tokens"] == Lengths(2, 4, 4)
@@ -118,24 +118,21 @@ def test_nothing_of_a_private_data_set_is_in_its_markdown(release: Any, data_dir
 
     secret = gzip.compress(b"".join(b"%d\tsecret joke %d\n" % (i % 12, i) for i in range(50)))
     release(RJokes, validation=secret, test=secret)
-    dataset = RJokes(RJokesConfig())
-    dataset.prepare(data_dir, download=False)
-    described = describe(dataset, data_dir)
+    jokes = Prepared(RJokes(RJokesConfig()), data_dir)
+    jokes.prepare(download=False)
+    described = describe(jokes)
     assert described.samples[0] == ("secret joke 0", "0")
     text = markdown(described)
     assert "secret" not in text
     assert str(data_dir) not in text
     assert "| questions also in test | 50 |  |" in text
     assert "licence: Reddit" in text
-    assert not describe(MultiRC(MultiRCConfig()), _multirc(release, data_dir)).publishable
-
-
-def _multirc(release: Any, data_dir: Path) -> Path:
     question = {"idx": 0, "question": "q", "answers": [{"text": "a", "label": 1}]}
     row = json.dumps({"passage": {"text": "secret", "questions": [question]}}).encode()
     release(MultiRC, train=row, validation=row)
-    MultiRC(MultiRCConfig()).prepare(data_dir, download=False)
-    return data_dir
+    passages = Prepared(MultiRC(MultiRCConfig()), data_dir)
+    passages.prepare(download=False)
+    assert not describe(passages).publishable
 
 
 def test_on_a_terminal(described: card.Card, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,9 +144,9 @@ def test_on_a_terminal(described: card.Card, capsys: pytest.CaptureFixture[str])
     assert "numeric targets" in text
 
 
-def test_the_smallest_data_set_of_the_project(small: NoisyNumbers, data_dir: Path) -> None:
-    small.prepare(data_dir)
-    described = describe(small, data_dir)
+def test_the_smallest_data_set_of_the_project(small: Prepared) -> None:
+    small.prepare()
+    described = describe(small)
     assert described.publishable
     assert described.splits["test"].numeric == 1
     assert described.splits["test"].digits == 2
@@ -162,9 +159,9 @@ def test_the_smallest_data_set_of_the_project(small: NoisyNumbers, data_dir: Pat
 def test_the_published_cards_are_those_of_the_real_files(name: str, data_root: Path, tmp_path: Path) -> None:
     from ntl.tokenizers import load_tokenizer
 
-    dataset = dataset_named(name)
-    dataset.prepare(tmp_path, download=False)
+    prepared = Prepared(dataset_named(name), tmp_path)
+    prepared.prepare(download=False)
     tokenizer = load_tokenizer(str(data_root / "tokenizers" / "t5"), kind="digit")
-    described = describe(dataset, tmp_path, tokenizer=tokenizer, tokenizer_name="t5, digit", max_length=512)
+    described = describe(prepared, tokenizer=tokenizer, tokenizer_name="t5, digit", max_length=512)
     published = (Path(__file__).parents[2] / "data" / "README.md").read_text(encoding="utf-8")
     assert markdown(described).replace("## ", "### ", 1) in published

@@ -11,9 +11,9 @@ import pytest
 from ntl.config import UserError
 from ntl.data import command
 from ntl.data.command import main
-from ntl.data.multirc import MultiRC
 from ntl.data.raw import Missing
-from ntl.data.rjokes import RJokes
+from ntl.data.sets.multirc import MultiRC
+from ntl.data.sets.rjokes import RJokes
 from ntl.system.files import sha256_of
 
 ROOT = Path(__file__).parents[2]

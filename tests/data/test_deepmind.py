@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from ntl.config import UserError
-from ntl.data import download, generator
-from ntl.data.deepmind import GENERATED_TREE, OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts
+from ntl.data import raw
 from ntl.data.files import Pairs
 from ntl.data.raw import Missing
+from ntl.data.sets import generator
+from ntl.data.sets.deepmind import GENERATED_TREE, OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts
 
 EASY, TEST = "train-easy/m.txt", "interpolate/m.txt"
 WANTED = {EASY: 3, TEST: 2}
@@ -24,7 +25,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Neither network nor generator; says in which order they were asked."""
     asked: list[str] = []
 
-    def fetch(target: Path, log: object) -> bool:
+    def fetch(url: str, size: int, target: Path, log: object) -> bool:
         asked.append("download")
         return False
 
@@ -32,7 +33,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append("generator")
         raise UserError("no generator")
 
-    monkeypatch.setattr(download, "fetch", fetch)
+    monkeypatch.setattr(raw, "download_archive", fetch)
     monkeypatch.setattr(generator, "generate", generate)
     return asked
 
@@ -147,11 +148,11 @@ def test_the_release_is_asked_before_the_generator(data_dir: Path, offline: list
 
 
 def test_a_downloaded_release_is_used(data_dir: Path, monkeypatch: pytest.MonkeyPatch, offline: list[str]) -> None:
-    def fetch(target: Path, log: object) -> bool:
+    def fetch(url: str, size: int, target: Path, log: object) -> bool:
         archive(target, OFFICIAL_TREE)
         return True
 
-    monkeypatch.setattr(download, "fetch", fetch)
+    monkeypatch.setattr(raw, "download_archive", fetch)
     assert find(data_dir).source["kind"] == "official archive"
     assert offline == []
 

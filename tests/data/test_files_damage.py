@@ -13,8 +13,8 @@ import pytest
 
 from ntl.config import UserError
 from ntl.data import files
-from ntl.data.deepmind import unpack
 from ntl.data.files import map_unpacked, read_file, read_members
+from ntl.data.sets.deepmind import unpack
 
 TEXT = b"".join(b"What is %d times %d?\n%d\n" % (a, b, a * b) for a in range(40, 60) for b in range(11, 23))
 WANTED = {"easy/a.txt": 1, "hard/b.txt": 1}

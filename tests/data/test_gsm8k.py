@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import GSM8KConfig
-from ntl.data import gsm8k
-from ntl.data.gsm8k import GSM8K, normalize, normalize_as_paper, parse
+from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
+from ntl.data.sets import gsm8k
+from ntl.data.sets.gsm8k import GSM8K, normalize, normalize_as_paper, parse
 
 ROWS = [
     ("A bag holds 1,000 nuts.", "2*3=<<2*3=6>>6 bags\n6,000/.5 = <<6000/.5=12000>>12,000\n#### 12,000"),
@@ -37,8 +38,9 @@ def made_up(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def test_rows_follow_the_list_of_indices(made_up: Path, silent: list[str]) -> None:
     dataset = GSM8K(GSM8KConfig())
-    dataset.prepare(made_up, silent.append)
-    assert list(dataset.rows("train", made_up)) == [
+    prepared = Prepared(dataset, made_up)
+    prepared.prepare(silent.append)
+    assert list(prepared.rows("train")) == [
         {"id": "train/00000", "question": "And zero?", "answer": "none\n#### 0"},
         {
             "id": "train/00001",
@@ -46,11 +48,14 @@ def test_rows_follow_the_list_of_indices(made_up: Path, silent: list[str]) -> No
             "answer": "2*3=6 bags\n6000/0.5 = 12000\n#### 12000",
         },
     ]
-    assert [row["question"] for row in dataset.rows("validation", made_up)] == ["How much is left?", "Half of 12.5?"]
-    assert [row["answer"] for row in dataset.rows("test", made_up)] == ["It’s −3.\n#### -3"]
+    assert [row["question"] for row in prepared.rows("validation")] == [
+        "How much is left?",
+        "Half of 12.5?",
+    ]
+    assert [row["answer"] for row in prepared.rows("test")] == ["It’s −3.\n#### -3"]
     assert silent[0] == "gsm8k: licence: MIT (OpenAI, 2021)"
-    assert dataset.fingerprint(made_up)["licence"] == "MIT (OpenAI, 2021)"
-    assert dataset.manifest(made_up)["source"]["home"] == "https://github.com/openai/grade-school-math"
+    assert prepared.fingerprint()["licence"] == "MIT (OpenAI, 2021)"
+    assert prepared.manifest["source"]["home"] == "https://github.com/openai/grade-school-math"
 
 
 def test_the_scored_part_and_the_group(made_up: Path) -> None:
@@ -63,15 +68,16 @@ def test_the_scored_part_and_the_group(made_up: Path) -> None:
 def test_test_rows_takes_a_prefix(release: Any, made_up: Path) -> None:
     release(GSM8K, train=jsonl(), test=jsonl(ROWS))
     dataset = GSM8K(GSM8KConfig(test_rows=3))
-    dataset.prepare(made_up)
-    assert dataset.fingerprint(made_up)["rows"] == {"train": 2, "validation": 2, "test": 3}
+    prepared = Prepared(dataset, made_up)
+    prepared.prepare()
+    assert prepared.fingerprint()["rows"] == {"train": 2, "validation": 2, "test": 3}
 
 
 def test_paper_compat_is_another_text_another_folder_and_another_run(made_up: Path) -> None:
     corrected, original = GSM8K(GSM8KConfig()), GSM8K(GSM8KConfig(paper_compat=True))
     for dataset in (corrected, original):
-        dataset.prepare(made_up)
-    answers = [dataset.rows("validation", made_up)[1]["answer"] for dataset in (corrected, original)]
+        Prepared(dataset, made_up).prepare()
+    answers = [Prepared(dataset, made_up).rows("validation")[1]["answer"] for dataset in (corrected, original)]
     assert answers == ["12.5*0.5=6.25\n#### 6", "120.5*0.5=6.25\n#### 6"]
     assert corrected.folder_name != original.folder_name
     composed = compose(["dataset=gsm8k", "paper_compat=true"])
@@ -172,31 +178,32 @@ def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
 def test_a_damaged_row_and_a_short_file_leave_nothing(release: Any, made_up: Path) -> None:
     release(GSM8K, train=jsonl() + b'{"question": 5}\n', test=jsonl())
     with pytest.raises(UserError, match=r"gsm8k/train\.jsonl:5: not a string: 'question'\."):
-        GSM8K(GSM8KConfig()).prepare(made_up)
+        Prepared(GSM8K(GSM8KConfig()), made_up).prepare()
     release(GSM8K, train=jsonl(ROWS[:3]), test=jsonl())
     with pytest.raises(UserError, match=r"gsm8k/train\.jsonl:3: 4 rows are expected\."):
-        GSM8K(GSM8KConfig()).prepare(made_up)
+        Prepared(GSM8K(GSM8KConfig()), made_up).prepare()
     assert [path.name for path in made_up.iterdir() if path.is_dir()] == ["gsm8k"]
 
 
 def test_another_file_is_refused(made_up: Path) -> None:
     (made_up / "gsm8k/test.jsonl").write_bytes(jsonl(ROWS[:1]))
     with pytest.raises(UserError, match=r"gsm8k/test\.jsonl: not the published file: its sha256 is"):
-        GSM8K(GSM8KConfig()).prepare(made_up)
+        Prepared(GSM8K(GSM8KConfig()), made_up).prepare()
 
 
 def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path, silent: list[str]) -> None:
     release(GSM8K)
     with pytest.raises(Missing, match=r"no file .*gsm8k/train\.jsonl; it is to be had as http"):
-        GSM8K(GSM8KConfig()).prepare(data_dir, silent.append, download=False)
+        Prepared(GSM8K(GSM8KConfig()), data_dir).prepare(silent.append, download=False)
 
 
 def test_a_damaged_prepared_file_is_named(made_up: Path) -> None:
     dataset = GSM8K(GSM8KConfig())
-    path = dataset.prepare(made_up) / "train.jsonl"
+    prepared = Prepared(dataset, made_up)
+    path = prepared.prepare() / "train.jsonl"
     path.write_text(path.read_text().replace("#### 0", "#### x"))
     with pytest.raises(UserError, match=r"train\.jsonl:1: damaged \(the answer does not end in '#### number'\)"):
-        dataset.rows("train", made_up)
+        prepared.rows("train")
 
 
 def test_the_list_of_indices_covers_the_official_file() -> None:
@@ -216,9 +223,10 @@ def in_place(text: str) -> str:
 def test_the_real_files_give_the_papers_rows(data_root: Path, tmp_path: Path) -> None:
     corrected, original = GSM8K(GSM8KConfig()), GSM8K(GSM8KConfig(paper_compat=True))
     for dataset in (corrected, original):
-        dataset.prepare(tmp_path, download=False)
-        assert dataset.fingerprint(tmp_path)["rows"] == {"train": 6353, "validation": 1120, "test": 1319}
-    assert corrected.fingerprint(tmp_path)["files"] == {
+        Prepared(dataset, tmp_path).prepare(download=False)
+        assert Prepared(dataset, tmp_path).fingerprint()["rows"] == {"train": 6353, "validation": 1120, "test": 1319}
+    prepared_corrected = Prepared(corrected, tmp_path)
+    assert prepared_corrected.fingerprint()["files"] == {
         "train.jsonl": "f9440481d3033983f7ca91485af05e2bcec4352d4509415d217948f517649a1c",
         "validation.jsonl": "7b2a046e45ad5e822eb5093ec6486d0fc133ae14ee5a4415f6d195d93fe18c94",
         "test.jsonl": "2a7e90fadfe7e3b185d1de4b403b830554fdaa1e09a149e48a1fc475c70ccdf0",
@@ -229,20 +237,20 @@ def test_the_real_files_give_the_papers_rows(data_root: Path, tmp_path: Path) ->
     for split, name in names.items():
         with gzip.open(data_root / f"gsm8k/paper_splits/{name}.jsonl.gz") as stream:
             expected = stream.read()
-        rows = list(original.rows(split, tmp_path))
+        rows = list(Prepared(original, tmp_path).rows(split))
         written = [json.dumps({"question": row["question"], "answer": row["answer"]}) + "\n" for row in rows]
         assert "".join(written).encode() == expected
-        better = list(corrected.rows(split, tmp_path))
+        better = list(prepared_corrected.rows(split))
         for row in better:
             assert re.fullmatch("-?[0-9]+", corrected.scored(row["answer"]))
             assert "<<" not in row["answer"]
         pairs = list(zip(rows, better, strict=True))
         assert all(corrected.scored(old["answer"]) == corrected.scored(new["answer"]) for old, new in pairs)
     # None of the official rows is used twice, and no test question is a training question.
-    train = {row["question"] for split in ("train", "validation") for row in corrected.rows(split, tmp_path)}
+    train = {row["question"] for split in ("train", "validation") for row in prepared_corrected.rows(split)}
     assert len(train) == 7473
-    assert not train & {row["question"] for row in corrected.rows("test", tmp_path)}
-    assert sum("\u2028" in row["question"] + row["answer"] for row in corrected.rows("train", tmp_path)) <= 1
+    assert not train & {row["question"] for row in prepared_corrected.rows("test")}
+    assert sum("\u2028" in row["question"] + row["answer"] for row in prepared_corrected.rows("train")) <= 1
 
 
 @pytest.mark.data

@@ -5,10 +5,12 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import MathematicsConfig
-from ntl.data import download, generator
-from ntl.data.deepmind import OFFICIAL_TREE
+from ntl.data import raw
 from ntl.data.files import Pair, Pairs, read_file
-from ntl.data.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
+from ntl.data.prepared import Prepared
+from ntl.data.sets import generator
+from ntl.data.sets.deepmind import OFFICIAL_TREE
+from ntl.data.sets.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
 
 SMALL = MathematicsConfig(rows_per_file=10, train_share=0.8, test_rows_per_file=3)
 NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])
@@ -25,7 +27,7 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*_: object, **__: object) -> bool:
         raise AssertionError("files on disk come first")
 
-    monkeypatch.setattr(download, "fetch", refuse)
+    monkeypatch.setattr(raw, "download_archive", refuse)
     monkeypatch.setattr(generator, "generate", refuse)
     for number, name in enumerate(NAMES):
         path = data_dir / OFFICIAL_TREE / name
@@ -41,14 +43,15 @@ def file_and_pair(row: dict) -> tuple[int, int]:
 
 def test_splits(tree: Path, data_dir: Path) -> None:
     dataset = Mathematics(SMALL)
-    dataset.prepare(data_dir)
-    assert dataset.fingerprint(data_dir)["rows"] == {
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare()
+    assert prepared.fingerprint()["rows"] == {
         "train": 39 * 8,
         "validation": 39 * 2,
         "interpolate": 39,
         "extrapolate": 21,
     }
-    rows = {split: list(dataset.rows(split, data_dir)) for split in dataset.splits}
+    rows = {split: list(prepared.rows(split)) for split in dataset.splits}
     train, validation = ([file_and_pair(row) for row in rows[split]] for split in ("train", "validation"))
     # Round all files, no pair twice, each file in an order of its own, which is not the file's.
     assert [file for file, _ in train] == list(range(39)) * 8
@@ -69,8 +72,8 @@ def test_splits(tree: Path, data_dir: Path) -> None:
 def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:
     def train(**values: int) -> list[str]:
         dataset = Mathematics(MathematicsConfig(**{"rows_per_file": 10, "test_rows_per_file": 3, **values}))
-        dataset.prepare(data_dir)
-        return [row["answer"] for row in dataset.rows("train", data_dir)]
+        Prepared(dataset, data_dir).prepare()
+        return [row["answer"] for row in Prepared(dataset, data_dir).rows("train")]
 
     full = train()
     assert len(full) == 39 * 9
@@ -97,7 +100,7 @@ def test_the_papers_counts() -> None:
 @pytest.mark.parametrize(("share", "kind"), [(1.0, "validation"), (0.01, "training")])
 def test_a_share_that_leaves_nothing(data_dir: Path, share: float, kind: str) -> None:
     with pytest.raises(UserError, match=f"train_share={share} of dataset.rows_per_file=10 leaves no row for {kind}"):
-        Mathematics(MathematicsConfig(rows_per_file=10, train_share=share)).prepare(data_dir)
+        Prepared(Mathematics(MathematicsConfig(rows_per_file=10, train_share=share)), data_dir).prepare()
 
 
 @pytest.mark.parametrize("answer", ["1/2", "x", "1e3", "-", "+1", ".5", "1,000", "²", "٣", "1 "])
@@ -107,7 +110,7 @@ def test_an_answer_that_is_no_number_is_named_with_its_line(tree: Path, data_dir
     lines[5] = answer
     path.write_text("\n".join(lines))
     with pytest.raises(UserError) as caught:
-        Mathematics(SMALL).prepare(data_dir)
+        Prepared(Mathematics(SMALL), data_dir).prepare()
     assert f"{TESTS['extrapolate'][3]}:6: the answer {answer!r} is not a number" in str(caught.value)
     assert not any("mathematics-" in path.name and path.is_dir() for path in data_dir.iterdir())
 
@@ -120,12 +123,13 @@ def test_numbers(answer: str) -> None:
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
     dataset = Mathematics(MathematicsConfig(rows_per_file=1000, train_share=0.98, test_rows_per_file=1000))
-    dataset.prepare(tmp_path)
-    fingerprint = dataset.fingerprint(tmp_path)
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare()
+    fingerprint = prepared.fingerprint()
     assert fingerprint["rows"] == {"train": 38_220, "validation": 780, "interpolate": 13_000, "extrapolate": 7_000}
     assert {name: digest[:16] for name, digest in fingerprint["files"].items()} == REAL
-    assert dataset.manifest(tmp_path)["source"]["kind"] == "regenerated archive"
-    assert dataset.group(dataset.rows("interpolate", tmp_path)[12_999]["id"]) == "numbers__round_number_composed"
+    assert prepared.manifest["source"]["kind"] == "regenerated archive"
+    assert dataset.group(prepared.rows("interpolate")[12_999]["id"]) == "numbers__round_number_composed"
 
 
 REAL = {

@@ -7,7 +7,8 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import MultiplicationConfig
-from ntl.data.multiplication import (
+from ntl.data.prepared import Prepared
+from ntl.data.sets.multiplication import (
     QUESTION,
     Multiplication,
     cells,
@@ -29,7 +30,7 @@ SMALL = MultiplicationConfig(
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("multiplication")
-    Multiplication(SMALL).prepare(folder)
+    Prepared(Multiplication(SMALL), folder).prepare()
     return folder
 
 
@@ -39,7 +40,7 @@ def dataset() -> Multiplication:
 
 
 def operands(dataset: Multiplication, split: str, data_dir: Path) -> list[tuple[int, int]]:
-    matches = [QUESTION.fullmatch(row["question"]) for row in dataset.rows(split, data_dir)]
+    matches = [QUESTION.fullmatch(row["question"]) for row in Prepared(dataset, data_dir).rows(split)]
     return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
@@ -50,7 +51,7 @@ def pairs_of(dataset: Multiplication, split: str, data_dir: Path) -> set[frozens
 def test_every_row(dataset: Multiplication, data_dir: Path) -> None:
     for split in dataset.splits:
         width = 5
-        for index, row in enumerate(dataset.rows(split, data_dir)):
+        for index, row in enumerate(Prepared(dataset, data_dir).rows(split)):
             match = QUESTION.fullmatch(row["question"])
             assert match is not None
             assert row["answer"] == str(int(match[1]) * int(match[2]))
@@ -62,7 +63,8 @@ def test_every_row(dataset: Multiplication, data_dir: Path) -> None:
 
 def test_rows_per_cell(dataset: Multiplication, data_dir: Path) -> None:
     counts = {
-        split: Counter(dataset.group(row["id"]) for row in dataset.rows(split, data_dir)) for split in dataset.splits
+        split: Counter(dataset.group(row["id"]) for row in Prepared(dataset, data_dir).rows(split))
+        for split in dataset.splits
     }
     big = ("1x3", "2x2", "2x3", "3x1", "3x2", "3x3")
     assert counts["interpolate"] == {"1x1": 16, "1x2": 162, "2x1": 162, **dict.fromkeys(big, 500)}
@@ -116,16 +118,18 @@ def test_the_text_is_pinned(dataset: Multiplication, data_dir: Path, tmp_path: P
         "interpolate.jsonl": "2aba827c55454522fdcbaeadf4db41ab7c1b38da48bd1340037424e262a52a9c",
         "extrapolate.jsonl": "564713091658ce814a6e48326abb5f7afc5615afc120445601a48087c74e4758",
     }
-    assert dataset.fingerprint(data_dir)["files"] == expected
-    dataset.prepare(tmp_path)
-    assert dataset.fingerprint(tmp_path)["files"] == expected
+    assert Prepared(dataset, data_dir).fingerprint()["files"] == expected
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare()
+    assert prepared.fingerprint()["files"] == expected
 
 
 def test_training_size_leaves_the_test_as_it_is(dataset: Multiplication, data_dir: Path, tmp_path: Path) -> None:
     fewer = Multiplication(MultiplicationConfig(max_digits=3, extrapolate_digits=4, train_rows=100, validation_rows=50))
-    fewer.prepare(tmp_path)
+    prepared = Prepared(fewer, tmp_path)
+    prepared.prepare()
     for split in dataset.test_splits:
-        assert list(fewer.rows(split, tmp_path)) == list(dataset.rows(split, data_dir))
+        assert list(prepared.rows(split)) == list(Prepared(dataset, data_dir).rows(split))
 
 
 def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
@@ -134,11 +138,11 @@ def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
             max_digits=9, extrapolate_digits=10, train_rows=500, validation_rows=100, test_rows_per_cell=3
         )
     )
-    huge.prepare(tmp_path)
-    rows = [row for split in huge.splits for row in huge.rows(split, tmp_path)]
+    Prepared(huge, tmp_path).prepare()
+    rows = [row for split in huge.splits for row in Prepared(huge, tmp_path).rows(split)]
     assert all(huge.fault(row["question"], row["answer"]) is None for row in rows)
     assert max(len(row["answer"]) for row in rows) >= 19
-    assert len(huge.rows("extrapolate", tmp_path)) == 19 * 3
+    assert len(Prepared(huge, tmp_path).rows("extrapolate")) == 19 * 3
 
 
 def test_the_largest_share_still_leaves_pairs_to_train_on(tmp_path: Path) -> None:
@@ -147,8 +151,8 @@ def test_the_largest_share_still_leaves_pairs_to_train_on(tmp_path: Path) -> Non
             max_digits=1, extrapolate_digits=2, train_rows=200, validation_rows=12, test_share=0.3, seed=seed
         )
         dataset = Multiplication(config)
-        dataset.prepare(tmp_path)
-        assert len(dataset.rows("interpolate", tmp_path)) == 24
+        Prepared(dataset, tmp_path).prepare()
+        assert len(Prepared(dataset, tmp_path).rows("interpolate")) == 24
         assert not pairs_of(dataset, "train", tmp_path) & pairs_of(dataset, "interpolate", tmp_path)
 
 
@@ -203,13 +207,14 @@ def test_every_pair_as_a_data_set(tmp_path: Path) -> None:
     config = MultiplicationConfig(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=11)
     dataset = Multiplication(config)
     assert (dataset.splits, dataset.test_splits) == (("train", "validation", "test"), ("test",))
-    dataset.prepare(tmp_path)
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare()
     drawn = {split: operands(dataset, split, tmp_path) for split in dataset.splits}
     assert {split: len(pairs) for split, pairs in drawn.items()} == {"train": 60, "validation": 10, "test": 11}
     assert sorted(pair for pairs in drawn.values() for pair in pairs) == [
         (a, b) for a in range(1, 10) for b in range(1, 10)
     ]
-    assert dataset.group(dataset.rows("test", tmp_path)[0]["id"]) == "1x1"
+    assert dataset.group(prepared.rows("test")[0]["id"]) == "1x1"
     assert drawn["train"] != sorted(drawn["train"])
 
 
@@ -271,7 +276,7 @@ def test_spread(total: int, caps: list[int], counts: list[int]) -> None:
 )
 def test_impossible_settings(tmp_path: Path, config: MultiplicationConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Multiplication(config).prepare(tmp_path)
+        Prepared(Multiplication(config), tmp_path).prepare()
 
 
 @pytest.mark.parametrize(

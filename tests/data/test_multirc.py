@@ -12,10 +12,11 @@ from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.config.data import MultiRCConfig
-from ntl.data import multirc
 from ntl.data.encode import encode_dataset
-from ntl.data.multirc import Item, MultiRC, pair, pair_as_paper, parse
+from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
+from ntl.data.sets import multirc
+from ntl.data.sets.multirc import Item, MultiRC, pair, pair_as_paper, parse
 
 
 def passage(text: str, *questions: tuple[int, str, list[tuple[str, int | None]]]) -> dict[str, Any]:
@@ -50,8 +51,9 @@ def jsonl(*passages: Any, ascii_only: bool = False) -> bytes:
 def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str]) -> None:
     release(MultiRC, train=jsonl(), validation=jsonl(PASSAGES[1]))
     dataset = MultiRC(MultiRCConfig())
-    dataset.prepare(data_dir, silent.append, download=False)
-    assert list(dataset.rows("train", data_dir)) == [
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare(silent.append, download=False)
+    assert list(prepared.rows("train")) == [
         {
             "id": "train/00000",
             "question": "The mill stood for 99 years.\u2028It fell in 1873.\n\nQuestion: When?",
@@ -60,7 +62,7 @@ def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str])
         {"id": "train/00001", "question": "Trees.\n\nQuestion: What?", "answer": "trees"},
     ]
     assert "multirc: 1 of 3 train questions have no right option: left out" in silent
-    fingerprint = dataset.fingerprint(data_dir)
+    fingerprint = prepared.fingerprint()
     assert (fingerprint["dropped"], fingerprint["rows"]) == ({"train": 1}, {"train": 2, "validation": 1})
     assert "no redistribution" in fingerprint["licence"]
     assert (dataset.metrics, dataset.test_splits) == ("text", ("validation",))
@@ -69,9 +71,9 @@ def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str])
 def test_paper_compat_keeps_questions_without_an_answer(release: Any, data_dir: Path, silent: list[str]) -> None:
     release(MultiRC, train=jsonl(), validation=jsonl(PASSAGES[1]))
     dataset = MultiRC(MultiRCConfig(paper_compat=True))
-    dataset.prepare(data_dir, silent.append, download=False)
-    assert [row["answer"] for row in dataset.rows("train", data_dir)] == ["1873 |  in 1873 ", "", "trees"]
-    assert dataset.fingerprint(data_dir)["dropped"] == {}
+    Prepared(dataset, data_dir).prepare(silent.append, download=False)
+    assert [row["answer"] for row in Prepared(dataset, data_dir).rows("train")] == ["1873 |  in 1873 ", "", "trees"]
+    assert Prepared(dataset, data_dir).fingerprint()["dropped"] == {}
 
 
 def test_an_empty_option_is_no_answer() -> None:
@@ -180,8 +182,9 @@ def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
 def test_no_passage_with_a_question_is_no_row(release: Any, data_dir: Path) -> None:
     release(MultiRC, train=jsonl(passage("t")), validation=jsonl())
     dataset = MultiRC(MultiRCConfig())
-    dataset.prepare(data_dir, download=False)
-    assert dataset.fingerprint(data_dir)["rows"]["train"] == 0
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare(download=False)
+    assert prepared.fingerprint()["rows"]["train"] == 0
 
 
 def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path) -> None:
@@ -189,35 +192,37 @@ def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path) -> None:
     with pytest.raises(
         Missing, match=r"no file .*multirc/val\.jsonl; it is to be had as MultiRC/val\.jsonl of http://127"
     ):
-        MultiRC(MultiRCConfig()).prepare(data_dir, download=False)
+        Prepared(MultiRC(MultiRCConfig()), data_dir).prepare(download=False)
 
 
 def test_a_damaged_prepared_file_is_named(release: Any, data_dir: Path) -> None:
     release(MultiRC, train=jsonl(), validation=jsonl())
     dataset = MultiRC(MultiRCConfig())
-    path = dataset.prepare(data_dir, download=False) / "validation.jsonl"
+    prepared = Prepared(dataset, data_dir)
+    path = prepared.prepare(download=False) / "validation.jsonl"
     path.write_text(path.read_text().replace('"answer":"trees"', '"answer":""'))
     with pytest.raises(UserError, match=r"validation\.jsonl:2: damaged \(empty answer\)"):
-        dataset.rows("validation", data_dir)
+        prepared.rows("validation")
     path.write_text(path.read_text().replace("Question: ", "", 1))
     with pytest.raises(UserError, match=r"validation\.jsonl:1: damaged \(no question behind the passage\)"):
-        dataset.rows("validation", data_dir)
+        prepared.rows("validation")
 
 
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path, silent: list[str]) -> None:
     dataset = MultiRC(MultiRCConfig())
-    dataset.prepare(tmp_path, silent.append, download=False)
-    fingerprint = dataset.fingerprint(tmp_path)
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare(silent.append, download=False)
+    fingerprint = prepared.fingerprint()
     assert fingerprint["rows"] == {"train": 5_108, "validation": 950}
     assert fingerprint["dropped"] == {"train": 23, "validation": 3}
     assert "multirc: 23 of 5131 train questions have no right option: left out" in silent
     passages = {
-        split: {row["question"].rpartition("\n\nQuestion: ")[0] for row in dataset.rows(split, tmp_path)}
+        split: {row["question"].rpartition("\n\nQuestion: ")[0] for row in prepared.rows(split)}
         for split in dataset.splits
     }
     assert not passages["train"] & passages["validation"]
-    options = [len(row["answer"].split(multirc.SEPARATOR)) for row in dataset.rows("train", tmp_path)]
+    options = [len(row["answer"].split(multirc.SEPARATOR)) for row in prepared.rows("train")]
     assert [options.count(count) for count in range(1, 11)] == [1382, 1730, 1199, 533, 183, 52, 14, 8, 5, 2]
     unlabelled = (data_root / "multirc/test.jsonl").read_bytes()
     with pytest.raises(UserError, match=r"^test:1: question 0: an option without a 'label' of 0 or 1"):
@@ -227,11 +232,12 @@ def test_the_real_files(data_root: Path, tmp_path: Path, silent: list[str]) -> N
 @pytest.mark.data
 def test_paper_compat_gives_the_papers_files(data_root: Path, tmp_path: Path) -> None:
     dataset = MultiRC(MultiRCConfig(paper_compat=True))
-    dataset.prepare(tmp_path, download=False)
-    assert dataset.fingerprint(tmp_path)["rows"] == {"train": 5_131, "validation": 953}
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare(download=False)
+    assert prepared.fingerprint()["rows"] == {"train": 5_131, "validation": 953}
     sizes = {}
     for split in dataset.splits:
-        rows = [{"question": row["question"], "answer": row["answer"]} for row in dataset.rows(split, tmp_path)]
+        rows = [{"question": row["question"], "answer": row["answer"]} for row in prepared.rows(split)]
         content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
         sizes[split] = (len(content), hashlib.sha256(content).hexdigest()[:8])
     assert sizes == {"train": (8_961_590, "4fd219f8"), "validation": (1_588_822, "2c48691c")}

@@ -1,3 +1,6 @@
+"""The files of official releases: found, downloaded, refused."""
+
+import base64
 import hashlib
 import http.server
 import io
@@ -7,12 +10,13 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ntl.config import UserError
 from ntl.data import raw
-from ntl.data.raw import Missing, Origin, RawFile
+from ntl.data.raw import Missing, Origin, RawFile, download_archive
 
 CONTENT = b"one\ntwo\n"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -20,30 +24,41 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 @dataclass
 class Site:
-    """A server that answers every path with ``content``."""
+    """A server that answers every path with ``content``, and what it does wrong."""
 
     url: str = ""
     content: bytes = CONTENT
     status: int = 200
-    cut: int | None = None
-    requests: list[str] = field(default_factory=list)
+    ranges: bool = True
+    md5: bytes = b""
+    # Bytes after which the connection ends, for each request; then none ends early.
+    cuts: list[int] = field(default_factory=list)
+    requests: list[str | None] = field(default_factory=list)
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
+    """Keeps the range that each request asked for."""
     site = Site()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            site.requests.append(self.path)
-            self.send_response(site.status)
-            self.send_header("Content-Length", str(len(site.content)))
+            wanted = self.headers.get("Range")
+            site.requests.append(wanted)
+            start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and site.ranges else 0
+            body = site.content[start:]
+            self.send_response(206 if start else site.status)
+            self.send_header("Content-Length", str(len(body)))
+            if site.md5:
+                self.send_header("x-goog-hash", "crc32c=AAAAAA==")
+                self.send_header("x-goog-hash", f"md5={base64.b64encode(site.md5).decode()}")
             self.end_headers()
-            self.wfile.write(site.content[: site.cut])
+            self.wfile.write(body[: site.cuts.pop(0)] if site.cuts else body)
 
         def log_message(self, *_: object) -> None: ...
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # a client that hangs up would be printed between the dots of the tests
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     site.url = f"http://127.0.0.1:{server.server_port}/release"
     yield site
@@ -140,7 +155,7 @@ def test_a_zip_that_unpacks_to_too_much_or_is_damaged(
     [
         ({"status": 404}, "cannot be downloaded: Not Found"),
         ({"content": b"something else"}, f"is not the published file: its sha256 is .*, not {DIGEST}"),
-        ({"cut": 3}, r"cannot be downloaded: (the connection ended at 3 of 8 bytes|IncompleteRead.*)"),
+        ({"cuts": [3]}, r"cannot be downloaded: (the connection ended at 3 of 8 bytes|IncompleteRead.*)"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_leaves_nothing(
@@ -201,3 +216,91 @@ def test_what_a_manifest_and_a_record_keep_of_an_origin(file: RawFile) -> None:
         "sha256": {"jokes/one.txt": DIGEST},
     }
     assert origin.remarks == {"licence": "licence"}
+
+
+ARCHIVE = bytes(range(256)) * 5000
+
+
+@pytest.fixture
+def release(site: Site) -> Site:
+    """The server, with an archive and its md5."""
+    site.content, site.md5 = ARCHIVE, hashlib.md5(ARCHIVE).digest()
+    return site
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "release.tar.gz"
+
+
+def part(target: Path) -> Path:
+    return target.with_name("release.tar.gz.part")
+
+
+def get(site: Site, target: Path, log: list[str], size: int = len(ARCHIVE)) -> bool:
+    return download_archive(site.url, size, target, log.append, timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "before", "requests"),
+    [
+        ({}, None, [None]),
+        ({"cuts": [700_000, 100_000]}, None, [None, "bytes=700000-", "bytes=800000-"]),
+        ({}, ARCHIVE[:1000], ["bytes=1000-"]),
+        ({"ranges": False}, b"x" * 1000, ["bytes=1000-"]),
+        ({}, b"x" * len(ARCHIVE), [None]),
+    ],
+    ids=["at once", "resumed", "after an earlier attempt", "a server without ranges", "a part that is too long"],
+)
+def test_an_archive_is_downloaded(
+    release: Site, target: Path, silent: list[str], changes: dict[str, Any], before: bytes | None, requests: list[Any]
+) -> None:
+    vars(release).update(changes)
+    if before:
+        part(target).write_bytes(before)
+    assert get(release, target, silent)
+    assert target.read_bytes() == ARCHIVE
+    assert not part(target).exists()
+    assert release.requests == requests
+    if not changes and not before:
+        assert silent == [f"downloading the official release: 0.00 GiB of 0.00 GiB to {target.parent}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "size", "message", "kept"),
+    [
+        (
+            {"cuts": [100_000] * 20},
+            len(ARCHIVE),
+            r"the connection ended at 400000 of 1280000 bytes, .*\.part is kept to go on from$",
+            400_000,
+        ),
+        ({"cuts": [0] * 20}, len(ARCHIVE), "the connection ended at 0 of", 0),
+        ({}, len(ARCHIVE) + 1, "the server offers 1280000 bytes, 1280001 are expected", None),
+        ({"content": ARCHIVE[:-1] + b"x"}, len(ARCHIVE), "its md5 is not the one the server names", None),
+        ({"status": 404}, len(ARCHIVE), r"^the official release \(0\.00 GiB\) cannot be downloaded: Not Found$", None),
+        ({}, 10**18, "^the official release needs 931322574.62 GiB more, ", None),
+    ],
+    ids=["attempts are limited", "no progress", "another file", "other content", "HTTP error", "no room on the disk"],
+)
+def test_an_archive_that_cannot_be_had_is_one_line(
+    release: Site, target: Path, silent: list[str], changes: dict[str, Any], size: int, message: str, kept: int | None
+) -> None:
+    vars(release).update(changes)
+    assert not get(release, target, silent, size=size)
+    assert re.search(message, silent[-1])
+    assert not target.exists()
+    assert (part(target).read_bytes() if part(target).exists() else None) == (None if kept is None else ARCHIVE[:kept])
+    assert len(release.requests) == (0 if size == 10**18 else raw.ATTEMPTS if kept else 1)
+
+
+def test_no_network_is_one_line(target: Path, silent: list[str]) -> None:
+    assert not download_archive("http://127.0.0.1:9/x", 10, target, silent.append, timeout=5)
+    assert len(silent) == 1
+    assert silent[0].startswith("the official release (0.00 GiB) cannot be downloaded: [Errno")
+
+
+def test_a_disk_that_fills_up(release: Site, target: Path, silent: list[str]) -> None:
+    part(target).symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"cannot write .*release\.tar\.gz\.part: No space left on device"):
+        get(release, target, silent)

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.data import NoisyNumbersConfig
-from ntl.data import gsm8k, reads
-from ntl.data.base import TextDataset
-from ntl.data.gsm8k import GSM8K
-from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data import reads
+from ntl.data.dataset import TextDataset
+from ntl.data.prepared import Prepared
 from ntl.data.reads import Files, code_of, named_files, stamp_of, watching
+from ntl.data.sets import gsm8k
+from ntl.data.sets.gsm8k import GSM8K
+from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.system.files import sha256_of
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
@@ -158,7 +159,6 @@ def test_the_code_of_a_data_set_is_what_it_does(tmp_path: Path) -> None:
     assert code_of(type("Nowhere", (TextDataset,), {"__module__": "no.such.module"})) == ""
 
 
-def test_a_computed_data_set_has_no_source(tmp_path: Path) -> None:
-    small = NoisyNumbers(NoisyNumbersConfig(train_rows=30, validation_rows=10, test_rows=20))
-    small.prepare(tmp_path, lambda line: None)
-    assert small.manifest(tmp_path)["made_from"] == {"code": code_of(NoisyNumbers), "files": {}}
+def test_a_computed_data_set_has_no_source(small: Prepared) -> None:
+    small.prepare()
+    assert small.manifest["made_from"] == {"code": code_of(NoisyNumbers), "files": {}}

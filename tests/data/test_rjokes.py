@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import RJokesConfig
-from ntl.data import rjokes
+from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
-from ntl.data.rjokes import RJokes, held_out, parse, parse_train, unescape
+from ntl.data.sets import rjokes
+from ntl.data.sets.rjokes import RJokes, held_out, parse, parse_train, unescape
 
 LINES = (
     '3\tWhy so tense? The past said "no.\n'
@@ -42,9 +43,10 @@ def by_git(data: bytes) -> str:
 def test_only_the_first_tab_separates_and_nothing_is_quoted(release: Any, data_dir: Path, silent: list[str]) -> None:
     release(RJokes, validation=gzip.compress(LINES.encode()), test=gzip.compress(f"{LINES}\n".encode()))
     dataset = RJokes(RJokesConfig())
-    dataset.prepare(data_dir, silent.append, download=False)
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare(silent.append, download=False)
     for split in ("validation", "test"):
-        rows = list(dataset.rows(split, data_dir))
+        rows = list(prepared.rows(split))
         assert [row["question"] for row in rows] == JOKES
         assert [row["answer"] for row in rows] == SCORES
         assert [row["id"] for row in rows] == [f"{split}/0000{i}" for i in range(4)]
@@ -55,8 +57,9 @@ def test_only_the_first_tab_separates_and_nothing_is_quoted(release: Any, data_d
 def test_paper_compat_keeps_backslashes_and_cuts_the_end(release: Any, data_dir: Path) -> None:
     release(RJokes, validation=gzip.compress(LINES.encode()), test=many(5))
     dataset = RJokes(RJokesConfig(paper_compat=True))
-    dataset.prepare(data_dir, download=False)
-    assert dataset.rows("validation", data_dir)[1]["question"] == "a\\\tb\tc \\\\d \\n “é”"
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare(download=False)
+    assert prepared.rows("validation")[1]["question"] == "a\\\tb\tc \\\\d \\n “é”"
     assert run_id(compose(["dataset=rjokes", "paper_compat=true"])) != run_id(compose(["dataset=rjokes"]))
 
 
@@ -76,19 +79,20 @@ def test_unescape_undoes_what_the_authors_writer_did(joke: str) -> None:
 def test_without_the_training_file_the_rest_is_prepared(release: Any, data_dir: Path, silent: list[str]) -> None:
     release(RJokes, validation=many(20), test=many(30))
     dataset = RJokes(RJokesConfig())
-    folder = dataset.prepare(data_dir, silent.append)
+    prepared = Prepared(dataset, data_dir)
+    folder = prepared.prepare(silent.append)
     missing = (
         f"rjokes has no train rows: no file {data_dir}/rjokes/train.tsv.gz; it is to be had as "
         "http://127.0.0.1:9/rjokes/train.tsv.gz, and may lie in any folder that NTL_DATA_DIR names, as "
         "rjokes/train.tsv.gz; dataset.allow_dev_training=true trains on a part of dev instead."
     )
     assert silent[-1] == missing
-    assert dataset.fingerprint(data_dir)["rows"] == {"validation": 20, "test": 30}
+    assert prepared.fingerprint()["rows"] == {"validation": 20, "test": 30}
     with pytest.raises(Missing) as caught:
-        dataset.rows("train", data_dir)
+        prepared.rows("train")
     assert str(caught.value) == missing
     # Prepared again only when the file has come.
-    assert dataset.prepare(data_dir, silent.append, download=False) == folder
+    assert prepared.prepare(silent.append, download=False) == folder
     assert silent[-1] == missing
 
 
@@ -97,12 +101,13 @@ def test_a_training_file_that_comes_later_is_taken(
 ) -> None:
     release(RJokes, validation=many(20), test=many(30))
     dataset = RJokes(RJokesConfig(train_rows=24))
-    dataset.prepare(data_dir, silent.append, download=False)
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare(silent.append, download=False)
     release(RJokes, train=many(36), validation=many(20), test=many(30))
     monkeypatch.setattr(rjokes, "TRAIN_HISTOGRAM", (3,) * 12)
-    folder = dataset.prepare(data_dir, silent.append, download=False)
-    assert dataset.fingerprint(data_dir)["rows"] == {"train": 24, "validation": 20, "test": 30}
-    assert "comparable" not in dataset.fingerprint(data_dir)
+    folder = prepared.prepare(silent.append, download=False)
+    assert prepared.fingerprint()["rows"] == {"train": 24, "validation": 20, "test": 30}
+    assert "comparable" not in prepared.fingerprint()
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] in (
         [folder.name, "rjokes"],
         ["rjokes", folder.name],
@@ -112,7 +117,7 @@ def test_a_training_file_that_comes_later_is_taken(
 def test_a_training_file_is_checked_by_its_histogram(release: Any, data_dir: Path) -> None:
     release(RJokes, train=many(36), validation=many(20), test=many(30))
     with pytest.raises(UserError, match=r"train\.tsv\.gz:36: 3 jokes of score 0, the authors counted 118365; this is"):
-        RJokes(RJokesConfig()).prepare(data_dir)
+        Prepared(RJokes(RJokesConfig()), data_dir).prepare()
     with pytest.raises(UserError, match="f:2: no tab"):
         parse_train(b"1\ta\n2", "f")
 
@@ -120,14 +125,14 @@ def test_a_training_file_is_checked_by_its_histogram(release: Any, data_dir: Pat
 def test_training_on_dev_is_deterministic_and_says_so(release: Any, data_dir: Path) -> None:
     release(RJokes, validation=many(2000), test=many(30))
     dataset = RJokes(RJokesConfig(allow_dev_training=True, test_rows=7))
-    dataset.prepare(data_dir, download=False)
-    rows = {split: [row["question"] for row in dataset.rows(split, data_dir)] for split in dataset.splits}
+    Prepared(dataset, data_dir).prepare(download=False)
+    rows = {split: [row["question"] for row in Prepared(dataset, data_dir).rows(split)] for split in dataset.splits}
     assert sorted(rows["train"] + rows["validation"]) == sorted(f"joke {i}" for i in range(2000))
     assert rows["validation"] == [f"joke {i}" for i in range(2000) if held_out(f"joke {i}")]
     assert 150 < len(rows["validation"]) < 250
     assert rows["validation"][:3] == ["joke 4", "joke 15", "joke 23"]
     assert rows["test"] == [f"joke {i}" for i in range(7)]
-    fingerprint = dataset.fingerprint(data_dir)
+    fingerprint = Prepared(dataset, data_dir).fingerprint()
     assert fingerprint["comparable"] is False
     assert fingerprint["reason"] == rjokes.DEV_ONLY
     assert fingerprint["licence"] == rjokes.LICENCE
@@ -193,7 +198,7 @@ def test_a_gzip_cut_short_is_named_with_its_line(release: Any, data_dir: Path) -
     whole = gzip.compress("".join(f"1\t{i} {words}\n" for i in range(20_000)).encode())
     release(RJokes, validation=many(20), test=whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"rjokes/test\.tsv\.gz:[1-9][0-9]+: truncated or damaged here") as caught:
-        RJokes(RJokesConfig()).prepare(data_dir)
+        Prepared(RJokes(RJokesConfig()), data_dir).prepare()
     assert "\n" not in str(caught.value)
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["rjokes"]
 
@@ -202,29 +207,32 @@ def test_a_joke_of_forty_thousand_characters(release: Any, data_dir: Path) -> No
     long = 'ha \\\\ " é' * 5_000
     release(RJokes, validation=gzip.compress(f"4\t{long}\n".encode()), test=many(5))
     dataset = RJokes(RJokesConfig())
-    dataset.prepare(data_dir, download=False)
-    assert dataset.load("validation", data_dir)[0]["question"] == unescape(long)
+    prepared = Prepared(dataset, data_dir)
+    prepared.prepare(download=False)
+    assert prepared.load("validation")[0]["question"] == unescape(long)
     assert len(unescape(long)) == 40_000
 
 
 def test_a_damaged_prepared_file_is_named(release: Any, data_dir: Path) -> None:
     release(RJokes, validation=many(20), test=many(30))
     dataset = RJokes(RJokesConfig())
-    path = dataset.prepare(data_dir, download=False) / "test.jsonl"
+    prepared = Prepared(dataset, data_dir)
+    path = prepared.prepare(download=False) / "test.jsonl"
     path.write_text(path.read_text().replace('"answer":"2"', '"answer":"20"', 1))
     with pytest.raises(UserError, match=r"test\.jsonl:3: damaged \(the score '20' is not one of 0 to 11\)"):
-        dataset.rows("test", data_dir)
+        prepared.rows("test")
 
 
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
     dataset = RJokes(RJokesConfig())
-    dataset.prepare(tmp_path, download=False)
-    rows = dataset.fingerprint(tmp_path)["rows"]
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare(download=False)
+    rows = prepared.fingerprint()["rows"]
     assert (rows["validation"], rows["test"]) == (43_246, 43_246)
     jokes, counts = {}, {}
     for split in ("validation", "test"):
-        examples = list(dataset.rows(split, tmp_path))
+        examples = list(prepared.rows(split))
         jokes[split] = [row["question"] for row in examples]
         histogram = Counter(row["answer"] for row in examples)
         counts[split] = [histogram[score] for score in rjokes.SCORES]
@@ -249,23 +257,24 @@ def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
 @pytest.mark.data
 def test_paper_compat_gives_the_papers_files(data_root: Path, tmp_path: Path) -> None:
     dataset = RJokes(RJokesConfig(paper_compat=True))
-    dataset.prepare(tmp_path, download=False)
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare(download=False)
     # Names that git gave to the authors' own files of question and answer.
     blobs = {
         "validation": "c33410b374dde8077ce529b9b0bb95e82b58800f",
         "test": "1f1e7aadf575f9d663ab91aa0f53c9b8f7643e86",
     }
     for split, blob in blobs.items():
-        rows = [{"question": row["question"], "answer": row["answer"]} for row in dataset.rows(split, tmp_path)]
+        rows = [{"question": row["question"], "answer": row["answer"]} for row in prepared.rows(split)]
         assert by_git("".join(f"{json.dumps(row)}\n" for row in rows).encode()) == blob
 
 
 @pytest.mark.data
 def test_training_on_the_real_dev(data_root: Path, tmp_path: Path) -> None:
     dataset = RJokes(RJokesConfig(allow_dev_training=True))
-    dataset.prepare(tmp_path, download=False)
-    assert dataset.fingerprint(tmp_path)["rows"] == {"train": 39_093, "validation": 4_153, "test": 43_246}
+    Prepared(dataset, tmp_path).prepare(download=False)
+    assert Prepared(dataset, tmp_path).fingerprint()["rows"] == {"train": 39_093, "validation": 4_153, "test": 43_246}
     train, validation = (
-        {row["question"] for row in dataset.rows(split, tmp_path)} for split in ("train", "validation")
+        {row["question"] for row in Prepared(dataset, tmp_path).rows(split)} for split in ("train", "validation")
     )
     assert not train & validation

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.data.noisy_numbers import NoisyNumbers
+from ntl.data.prepared import Prepared
 from ntl.data.store import Example, Rows, read_manifest, write_split
 
 EXAMPLES = [
@@ -16,8 +16,8 @@ EXAMPLES = [
 
 
 @pytest.fixture
-def prepared(small: NoisyNumbers, data_dir: Path) -> Path:
-    return small.prepare(data_dir)
+def folder(small: Prepared) -> Path:
+    return small.prepare()
 
 
 def test_rows_are_a_sequence(tmp_path: Path) -> None:
@@ -71,92 +71,92 @@ def test_no_rows(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("call", ["rows", "load", "verify"])
 def test_a_damaged_file_is_named_with_its_line(
-    small: NoisyNumbers, prepared: Path, change, line: int, reason: str, call: str
+    small: Prepared, folder: Path, change, line: int, reason: str, call: str
 ) -> None:
-    path = prepared / "train.jsonl"
+    path = folder / "train.jsonl"
     lines = path.read_text().split("\n")[:-1]
     path.write_text("\n".join(change(lines)) + "\n")
     calls = {
-        "rows": lambda: small.rows("train", prepared.parent),
-        "load": lambda: small.load("train", prepared.parent),
-        "verify": lambda: small.prepare(prepared.parent, verify=True),
+        "rows": lambda: small.rows("train"),
+        "load": lambda: small.load("train"),
+        "verify": lambda: small.prepare(verify=True),
     }
     with pytest.raises(UserError) as caught:
         calls[call]()
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert reason in str(caught.value)
-    assert f"delete the folder {prepared}" in str(caught.value)
+    assert f"delete the folder {folder}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_changed_digit_is_noticed(small: NoisyNumbers, prepared: Path) -> None:
-    path = prepared / "test.jsonl"
+def test_a_changed_digit_is_noticed(small: Prepared, folder: Path) -> None:
+    path = folder / "test.jsonl"
     text = path.read_text()
     answer = json.loads(text.split("\n")[0])["answer"]
     other = "50" if answer != "50" else "51"
     path.write_text(text.replace(f'"answer":"{answer}"', f'"answer":"{other}"', 1))
-    small.prepare(prepared.parent)  # sizes alone do not tell
+    small.prepare()  # sizes alone do not tell
     with pytest.raises(UserError, match=r"test\.jsonl: not the file that was prepared"):
-        small.rows("test", prepared.parent)
-    assert len(small.rows("train", prepared.parent)) == 30
+        small.rows("test")
+    assert len(small.rows("train")) == 30
 
 
-def test_a_truncated_file_is_noticed_without_digests(small: NoisyNumbers, prepared: Path) -> None:
-    path = prepared / "validation.jsonl"
+def test_a_truncated_file_is_noticed_without_digests(small: Prepared, folder: Path) -> None:
+    path = folder / "validation.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"validation\.jsonl:10: damaged"):
-        small.prepare(prepared.parent)
+        small.prepare()
 
 
-def test_missing_files(small: NoisyNumbers, prepared: Path) -> None:
-    (prepared / "train.jsonl").unlink()
+def test_missing_files(small: Prepared, folder: Path) -> None:
+    (folder / "train.jsonl").unlink()
     with pytest.raises(UserError, match=r"train\.jsonl: missing; delete the folder"):
-        small.prepare(prepared.parent)
-    (prepared / "manifest.json").unlink()
+        small.prepare()
+    (folder / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"manifest\.json:1: missing or damaged"):
-        small.prepare(prepared.parent)
+        small.prepare()
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{}", b'{"splits": {"train": {}}}', b'{"splits": 3}', b"\xff", b"[" * 99_999]
 )
-def test_a_damaged_manifest_is_one_error(prepared: Path, content: bytes) -> None:
-    (prepared / "manifest.json").write_bytes(content)
+def test_a_damaged_manifest_is_one_error(folder: Path, content: bytes) -> None:
+    (folder / "manifest.json").write_bytes(content)
     with pytest.raises(UserError, match=r"manifest\.json:1: missing or damaged") as caught:
-        read_manifest(prepared)
+        read_manifest(folder)
     assert "\n" not in str(caught.value)
 
 
-def test_load_without_an_intact_arrow_copy_reads_the_lines(small: NoisyNumbers, prepared: Path) -> None:
-    mapped = small.load("train", prepared.parent)
-    assert mapped.cache_files == [{"filename": str(prepared / "train.arrow")}]
+def test_load_without_an_intact_arrow_copy_reads_the_lines(small: Prepared, folder: Path) -> None:
+    mapped = small.load("train")
+    assert mapped.cache_files == [{"filename": str(folder / "train.arrow")}]
     expected = mapped.to_list()
-    arrow = prepared / "train.arrow"
+    arrow = folder / "train.arrow"
     arrow.write_bytes(arrow.read_bytes().replace(b"flat", b"loft"))
-    again = small.load("train", prepared.parent)
+    again = small.load("train")
     assert again.cache_files == []
     assert again.to_list() == expected
     arrow.unlink()
-    assert small.load("train", prepared.parent).to_list() == expected
+    assert small.load("train").to_list() == expected
 
 
-def test_a_folder_can_be_copied(small: NoisyNumbers, prepared: Path, tmp_path: Path) -> None:
-    shutil.copytree(prepared, tmp_path / "copy" / prepared.name)
-    assert list(small.rows("test", tmp_path / "copy")) == list(small.rows("test", prepared.parent))
+def test_a_folder_can_be_copied(small: Prepared, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy" / folder.name)
+    assert list(Prepared(small.dataset, tmp_path / "copy").rows("test")) == list(small.rows("test"))
 
 
-def test_a_manifest_names_no_file_elsewhere(small: NoisyNumbers, prepared: Path) -> None:
-    manifest = json.loads((prepared / "manifest.json").read_text())
-    arrow = prepared / "test.arrow"
-    shutil.move(arrow, prepared.parent / "elsewhere.arrow")
+def test_a_manifest_names_no_file_elsewhere(small: Prepared, folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    arrow = folder / "test.arrow"
+    shutil.move(arrow, folder.parent / "elsewhere.arrow")
     manifest["splits"]["test"]["arrow"]["file"] = "../elsewhere.arrow"
-    (prepared / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"manifest\.json: file='\.\./elsewhere\.arrow': not a plain name"):
-        small.load("test", prepared.parent)
+        small.load("test")
     manifest["splits"]["../elsewhere"] = manifest["splits"].pop("test")
-    (prepared / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"manifest\.json:1: split='\.\./elsewhere': not a plain name"):
-        read_manifest(prepared)
+        read_manifest(folder)
 
 
 def test_a_line_that_is_no_json_is_one_error(tmp_path: Path) -> None:

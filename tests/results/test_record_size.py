@@ -11,7 +11,7 @@ import pytest
 
 from ntl.config import compose
 from ntl.config.identity import recorded
-from ntl.data.mathematics import HARDER, MODULES
+from ntl.data.sets.mathematics import HARDER, MODULES
 from ntl.evaluation import score_predictions, write_predictions
 from ntl.evaluation.baselines import constant_baselines
 from ntl.results import RunRecord, pack_bits, pack_errors, read_record, write_record

@@ -10,6 +10,7 @@ import pytest
 
 from ntl.config import Config, compose, run_id
 from ntl.config.targets import build
+from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, read_record
 
 DATASETS = {
@@ -57,7 +58,7 @@ def small(settings: Callable[..., list[str]]) -> Callable[..., Config]:
 @pytest.fixture
 def prepared() -> Callable[[Config], Path]:
     """The folder of a config's prepared data; other settings of the same data set may lie beside it."""
-    return lambda config: build(config.dataset).folder(config.data_dir)
+    return lambda config: Prepared(build(config.dataset), config.data_dir).folder
 
 
 @pytest.fixture(scope="session")

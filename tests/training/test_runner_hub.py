@@ -13,6 +13,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ntl.config import build, compose
+from ntl.data.prepared import Prepared
 from ntl.evaluation import read_predictions
 from ntl.tokenizers import train_tokenizer
 
@@ -95,7 +96,7 @@ def test_from_the_cache_to_a_checkpoint_that_anyone_can_load(name: str, tmp_path
     model, reader = auto.from_pretrained(checkpoint).eval(), AutoTokenizer.from_pretrained(checkpoint)
     assert model.get_input_embeddings().weight.shape[0] == len(tokenizer) + 5
     _, rows = read_predictions(record.parent / "predictions.jsonl")
-    questions = build(compose(data).dataset).rows("test", tmp_path / "data")
+    questions = Prepared(build(compose(data).dataset), tmp_path / "data").rows("test")
     for row, example in zip(rows, questions, strict=True):
         assert plain_answer(model, reader, example["question"]) == row["prediction"]
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from ntl.benchmarks.timing import MIB, Peak, Row, measured, remark, timed, write_csv
 from ntl.config.data import MathematicsConfig
-from ntl.data.deepmind import OFFICIAL_TREE
-from ntl.data.mathematics import TESTS, TRAIN, Mathematics
+from ntl.data.prepared import Prepared
+from ntl.data.sets.deepmind import OFFICIAL_TREE
+from ntl.data.sets.mathematics import TESTS, TRAIN, Mathematics
 from ntl.system.errors import UserError
 
 COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mib", "padding")
@@ -61,16 +62,16 @@ def write_tree(folder: Path, rows_per_file: int) -> None:
         number += count
 
 
-def data_set(rows_per_file: int) -> Mathematics:
+def data_set(folder: Path, rows_per_file: int) -> Prepared:
     """mathematics at this size."""
-    return Mathematics(MathematicsConfig(rows_per_file=rows_per_file, test_rows_per_file=1))
+    return Prepared(Mathematics(MathematicsConfig(rows_per_file=rows_per_file, test_rows_per_file=1)), folder)
 
 
 def prepare(folder: Path, rows_per_file: int) -> Row:
     """From text files to prepared files, every answer checked."""
     row: Row = {}
     with timed(row):
-        data_set(rows_per_file).prepare(folder, lambda line: None, download=False)
+        data_set(folder, rows_per_file).prepare(lambda line: None, download=False)
     files = (folder / OFFICIAL_TREE).rglob("*.txt")
     return row | {"bytes": sum(path.stat().st_size for path in files)}
 
@@ -78,12 +79,12 @@ def prepare(folder: Path, rows_per_file: int) -> Row:
 def _encode(folder: Path, rows_per_file: int, tokenizer: Any, split: str = "train") -> Any:
     from ntl.data.encode import encode_dataset
 
-    dataset = data_set(rows_per_file)
+    prepared = data_set(folder, rows_per_file)
     return encode_dataset(
-        lambda: dataset.rows(split, folder),
+        lambda: prepared.rows(split),
         tokenizer,
         cache_dir=folder / ".encoded",
-        key=dataset.content_key(split, folder),
+        key=prepared.content_key(split),
         decoder_only=False,
         max_length=512,
     )
@@ -113,7 +114,7 @@ def map_datasets(folder: Path, rows_per_file: int, tokenizer: str, processes: in
 
     datasets.disable_progress_bars()
     loaded = _load(tokenizer)
-    data = data_set(rows_per_file).load("train", folder)
+    data = data_set(folder, rows_per_file).load("train")
     data = data.select(range(min(len(data), MAP_PAIRS)))
 
     def encode(batch: dict[str, list[str]]) -> dict[str, Any]:

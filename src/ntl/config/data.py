@@ -25,7 +25,7 @@ class DatasetConfig:
 class NoisyNumbersConfig(DatasetConfig):
     """Six fields and a noisy two-digit target written as text; the noise-free truth is known."""
 
-    _target_: str = "ntl.data.noisy_numbers.NoisyNumbers"
+    _target_: str = "ntl.data.sets.noisy_numbers.NoisyNumbers"
     name: str = "noisy_numbers"
     train_rows: int = _count(2000)
     validation_rows: int = _count(500)
@@ -38,7 +38,7 @@ class NoisyNumbersConfig(DatasetConfig):
 class ArithmeticConfig(DatasetConfig):
     """DeepMind mathematics, module arithmetic__add_sub_multiple: the paper's 100k ablation set."""
 
-    _target_: str = "ntl.data.arithmetic.Arithmetic"
+    _target_: str = "ntl.data.sets.arithmetic.Arithmetic"
     name: str = "arithmetic"
     train_rows_per_difficulty: int = _count(33_333)
     validation_rows_per_difficulty: int = _count(1_000)
@@ -55,7 +55,7 @@ class MathematicsConfig(DatasetConfig):
     generator work for hours where the official release cannot be had.
     """
 
-    _target_: str = "ntl.data.mathematics.Mathematics"
+    _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
     rows_per_file: int = field(default=666_666, metadata={"min": 2})
     train_share: float = field(default=0.9995, metadata={"above": 0, "max": 1})
@@ -72,7 +72,7 @@ class MultiplicationConfig(DatasetConfig):
     ``train_rows``, ``validation_rows`` and ``test_rows_per_cell`` are taken.
     """
 
-    _target_: str = "ntl.data.multiplication.Multiplication"
+    _target_: str = "ntl.data.sets.multiplication.Multiplication"
     name: str = "multiplication"
     max_digits: int = field(default=5, metadata={"min": 1, "max": 9})
     extrapolate_digits: int = field(default=6, metadata={"min": 2, "max": 10})
@@ -95,7 +95,7 @@ class GSM8KConfig(DatasetConfig):
     ``paper_compat`` reads the text as the original code corrupted it; ``test_rows`` 0 means all.
     """
 
-    _target_: str = "ntl.data.gsm8k.GSM8K"
+    _target_: str = "ntl.data.sets.gsm8k.GSM8K"
     name: str = "gsm8k"
     answers: str = "reasoning"
     paper_compat: bool = False
@@ -110,7 +110,7 @@ class RJokesConfig(DatasetConfig):
     ``paper_compat`` keeps the file's backslash escapes and cuts white space off the end, as the original code did.
     """
 
-    _target_: str = "ntl.data.rjokes.RJokes"
+    _target_: str = "ntl.data.sets.rjokes.RJokes"
     name: str = "rjokes"
     allow_dev_training: bool = False
     paper_compat: bool = False
@@ -122,7 +122,7 @@ class RJokesConfig(DatasetConfig):
 class MultiRCConfig(DatasetConfig):
     """Questions on a passage, the answer all correct options; ``paper_compat`` keeps rows without any."""
 
-    _target_: str = "ntl.data.multirc.MultiRC"
+    _target_: str = "ntl.data.sets.multirc.MultiRC"
     name: str = "multirc"
     answers: str = "text"
     paper_compat: bool = False

@@ -67,7 +67,7 @@ class RegressionConfig(ObjectiveConfig):
     _target_: str = "ntl.training.objectives.number_heads.Regression"
     name: str = "regression"
     head: str = "regression"
-    collator: str = "ntl.data.number_collate.regression_collator"
+    collator: str = "ntl.data.collate.regression_collator"
     keep_target: bool = True
     watch: str = "ntl"
 
@@ -79,5 +79,5 @@ class MaskedNumberConfig(ObjectiveConfig):
     _target_: str = "ntl.training.objectives.number_heads.MaskedNumber"
     name: str = "masked_number"
     head: str = "masked_number"
-    collator: str = "ntl.data.number_collate.masked_number_collator"
+    collator: str = "ntl.data.collate.masked_number_collator"
     watch: str = "ntl"

@@ -31,10 +31,24 @@ ROOMS = {
 }
 # Module -> where what it defined is now: what a run wrote keeps the name of its day.
 MOVED = {
+    "ntl.data.arithmetic": "ntl.data.sets.arithmetic",
+    "ntl.data.gsm8k": "ntl.data.sets.gsm8k",
+    "ntl.data.mathematics": "ntl.data.sets.mathematics",
+    "ntl.data.multiplication": "ntl.data.sets.multiplication",
+    "ntl.data.multirc": "ntl.data.sets.multirc",
+    "ntl.data.noisy_numbers": "ntl.data.sets.noisy_numbers",
+    "ntl.data.rjokes": "ntl.data.sets.rjokes",
+    **{
+        f"ntl.data.{name}": f"ntl.data.sets.{name}"
+        for name in ("arithmetic", "gsm8k", "mathematics", "multiplication", "multirc", "noisy_numbers", "rjokes")
+    },
+    "ntl.data.number_collate": "ntl.data.collate",
     "ntl.losses.cost": "ntl.losses.wasserstein",
     "ntl.training.objectives.masked_number": "ntl.training.objectives.number_heads",
     "ntl.training.objectives.regression": "ntl.training.objectives.number_heads",
 }
+# The keys whose values are dotted paths.
+NAMING = ("_target_", "collator")
 # Values in one file, once its aliases are written out; the largest of ours has some hundreds.
 UNFOLDED = 100_000
 # Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.
@@ -55,9 +69,9 @@ def check_name(name: str, where: str) -> str:
 
 
 def as_now(values: Any) -> Any:
-    """The stored values of a config with every ``_target_`` as it is called now."""
+    """The stored values of a config with the class or function of every ``_target_`` and ``collator`` as named now."""
     if isinstance(values, Mapping):
-        return {key: _as_now(each) if key == "_target_" else as_now(each) for key, each in values.items()}
+        return {key: _as_now(each) if key in NAMING else as_now(each) for key, each in values.items()}
     return [as_now(each) for each in values] if isinstance(values, list) else values
 
 

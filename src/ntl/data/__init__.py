@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.data.base import Material as Material
-    from ntl.data.base import TextDataset as TextDataset
-    from ntl.data.loading import dataset_named as dataset_named
-    from ntl.data.loading import load_dataset as load_dataset
+    from ntl.data.dataset import Material as Material
+    from ntl.data.dataset import TextDataset as TextDataset
+    from ntl.data.dataset import dataset_named as dataset_named
+    from ntl.data.prepared import Prepared as Prepared
+    from ntl.data.prepared import load_dataset as load_dataset
     from ntl.data.store import Example as Example
     from ntl.data.store import Rows as Rows
 

@@ -4,7 +4,6 @@ import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,8 @@ import numpy as np
 from ntl.numbers import parse_number
 
 if TYPE_CHECKING:
-    from ntl.data.base import TextDataset
+    from ntl.data.dataset import TextDataset
+    from ntl.data.prepared import Prepared
     from ntl.data.store import Rows
 
 SAMPLES = 3
@@ -74,12 +74,10 @@ class Card:
     samples: list[tuple[str, str]] = field(default_factory=list)
 
 
-def describe(
-    dataset: "TextDataset", data_dir: Path, *, tokenizer: Any = None, tokenizer_name: str = "", max_length: int = 0
-) -> Card:
+def describe(prepared: "Prepared", *, tokenizer: Any = None, tokenizer_name: str = "", max_length: int = 0) -> Card:
     """The card of a prepared data set. Lengths in tokens count the end token; without a tokenizer there are none."""
-    manifest = dataset.manifest(data_dir)
-    parts = {split: dataset.rows(split, data_dir) for split in dataset.splits if split in manifest["splits"]}
+    dataset, manifest = prepared.dataset, prepared.manifest
+    parts = {split: prepared.rows(split) for split in dataset.splits if split in manifest["splits"]}
     counted = {split: _Counts(dataset, rows) for split, rows in parts.items()}
     origin = dataset.origin
     first = next(iter(parts.values()))

@@ -13,7 +13,7 @@ from ntl.config import Config, build, compose
 from ntl.config.composition import choices
 from ntl.config.report import BAD_INPUT, DONE
 from ntl.data import card
-from ntl.data.preparation import find_prepared
+from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError
 from ntl.system.secrets import redact
@@ -80,17 +80,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
-    dataset = build(config.dataset)
-    data_dir = arguments.data_dir or Path(config.data_dir)
-    before = find_prepared(dataset, data_dir)
+    prepared = _prepared(config, arguments)
+    before = prepared.find()
     age = before.stat().st_ino if before else None
     started = time.monotonic()
 
     def log(line: str) -> None:
         print(redact(line), file=sys.stderr, flush=True)
 
-    folder = dataset.prepare(data_dir, log, verify=arguments.verify, download=not arguments.no_download)
-    manifest = dataset.manifest(data_dir)
+    folder = prepared.prepare(log, verify=arguments.verify, download=not arguments.no_download)
+    manifest = prepared.manifest
     untouched = "verified" if arguments.verify else "already prepared"
     return {
         "folder": str(folder),
@@ -105,6 +104,10 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _prepared(config: Config, arguments: argparse.Namespace) -> Prepared:
+    return Prepared(build(config.dataset), arguments.data_dir or config.data_dir)
+
+
 def _describe(configs: dict[str, Config], arguments: argparse.Namespace) -> None:
     cards = {}
     for name, config in configs.items():
@@ -114,8 +117,7 @@ def _describe(configs: dict[str, Config], arguments: argparse.Namespace) -> None
 
             tokenizer = load_tokenizer(path, kind=config.tokenizer.kind)
         cards[name] = card.describe(
-            build(config.dataset),
-            arguments.data_dir or Path(config.data_dir),
+            _prepared(config, arguments),
             tokenizer=tokenizer,
             tokenizer_name=f"{Path(path).name}, {config.tokenizer.name}" if path else "",
             max_length=config.trainer.max_input_length,

@@ -1,8 +1,13 @@
-"""The files of an official release: found on disk, else downloaded from their home, and checked against its sha256."""
+"""The files of official releases: found on disk, else downloaded from their home, and checked against its sha256."""
 
+import base64
 import hashlib
+import http.client
 import io
 import os
+import shutil
+import time
+import urllib.error
 import urllib.request
 import zipfile
 import zlib
@@ -11,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ntl.data.download import NETWORK_ERRORS
 from ntl.data.files import read_file
-from ntl.data.preparation import data_roots
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import atomic_writer, sha256_of
 from ntl.system.network import unreachable
@@ -21,18 +24,25 @@ from ntl.system.network import unreachable
 Log = Callable[[str], None]
 T = TypeVar("T")
 TIMEOUT = 30.0
-# Far above every file here; what is larger is not the file that was asked for.
+# Far above the size of every file that is read whole; what is larger is not the file that was asked for.
 LIMIT = 1 << 28
+CHUNK = 1 << 20
+ATTEMPTS = 4
+NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 DAMAGE = (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError, zlib.error, EOFError, ValueError)
 
 
 class Missing(UserError):
-    """A file that is nowhere, and where it is to be had."""
+    """A file that is nowhere; the message says where to get it."""
+
+
+class _Broken(Exception):
+    """The server's answer cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class RawFile:
-    """One file. ``path`` lies below a data root, ``url`` is its home, ``member`` its name where that is a zip.
+    """One file. ``path`` is relative to a data folder, ``url`` its home, ``member`` its name where that is a zip.
 
     ``sha256`` is empty where the digest of the file is not known; the data set then checks it in its own way.
     """
@@ -45,7 +55,7 @@ class RawFile:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a data set comes from. ``publishable``: its licence lets others pass its text on."""
+    """Where a data set comes from. ``publishable``: its licence permits redistributing its text."""
 
     home: str
     licence: str
@@ -65,6 +75,13 @@ class Origin:
         return {"licence": self.licence}
 
 
+def data_roots(data_dir: Path) -> list[Path]:
+    """Folders to read from: the data folder, then NTL_DATA_DIR. Only the first is ever written to."""
+    shared = os.environ.get("NTL_DATA_DIR")
+    roots = [data_dir] if not shared else [data_dir, Path(shared)]
+    return list(dict.fromkeys(root.absolute() for root in roots))
+
+
 def obtain(file: RawFile, data_dir: Path, log: Log, *, download: bool = True) -> Path | None:
     """The file under the data folder or NTL_DATA_DIR, else fetched into the data folder, else None."""
     for root in data_roots(data_dir):
@@ -74,9 +91,9 @@ def obtain(file: RawFile, data_dir: Path, log: Log, *, download: bool = True) ->
 
 
 def read(file: RawFile, parse: Callable[[bytes, str], T], data_dir: Path, log: Log, *, download: bool = True) -> T:
-    """``parse(content, label)`` of a file that is the published one.
+    """``parse(content, label)`` of the published file.
 
-    Missing when it is nowhere. UserError for other content: what ``parse`` finds first, since that names a line.
+    Missing when it is nowhere. UserError for other content; the error of ``parse`` comes first, since it names a line.
     """
     path = obtain(file, data_dir, log, download=download)
     if path is None:
@@ -91,7 +108,7 @@ def read(file: RawFile, parse: Callable[[bytes, str], T], data_dir: Path, log: L
 
 
 def whereabouts(file: RawFile, data_dir: Path) -> str:
-    """One line: what is missing, where it was looked for, where it is to be had."""
+    """One line: what is missing, where it was looked for, where to get it."""
     shared = os.environ.get("NTL_DATA_DIR")
     also = f" nor under NTL_DATA_DIR={shared}" if shared else ""
     place = "" if shared else f", and may lie in any folder that NTL_DATA_DIR names, as {file.path}"
@@ -126,4 +143,86 @@ def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
     target = data_dir / file.path
     with one_line_errors("write", target), atomic_writer(target) as stream:
         stream.write(content)
-    return data_dir / file.path
+    return target
+
+
+def download_archive(url: str, size: int, target: Path, log: Log, *, timeout: float = 10.0) -> bool:
+    """Download an archive too large for memory, of ``size`` bytes, to ``target``; True when it is there whole.
+
+    Continues ``<target>.part`` of an earlier attempt. False, after one line in the log, when the release cannot be
+    reached, or the disk has no room; a full disk in the middle is a UserError.
+    """
+    part = target.with_name(f"{target.name}.part")
+    have = part.stat().st_size if part.is_file() else 0
+    free = shutil.disk_usage(target.parent).free
+    if free < size - have:
+        log(f"the official release needs {_gib(size - have)} more, {target.parent} has {_gib(free)}: not downloaded")
+        return False
+    if why := unreachable(url):
+        log(f"the official release ({_gib(size)}) cannot be downloaded: {why}")
+        return False
+    for attempt in range(1, ATTEMPTS + 1):
+        before = part.stat().st_size if part.is_file() else 0
+        try:
+            _resume(part, url, size, timeout, log)
+            os.replace(part, target)
+            return True
+        except (*NETWORK_ERRORS, _Broken) as error:
+            reason = getattr(error, "reason", None) or error
+            grown = part.is_file() and part.stat().st_size > before
+            if not grown or attempt == ATTEMPTS:
+                kept = f", {part} is kept to go on from" if part.is_file() else ""
+                log(f"the official release ({_gib(size)}) cannot be downloaded: {reason}{kept}")
+                return False
+            log(f"the download stopped ({reason}); going on from {_gib(part.stat().st_size)}")
+    return False
+
+
+def _resume(part: Path, url: str, size: int, timeout: float, log: Log) -> None:
+    have = part.stat().st_size if part.is_file() else 0
+    if have >= size:
+        part.unlink()
+        have = 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        if response.status != 206:
+            have = 0
+        total = have + int(response.headers.get("Content-Length") or 0)
+        if total != size:
+            raise _Broken(f"the server offers {total} bytes, {size} are expected")
+        log(f"downloading the official release: {_gib(size - have)} of {_gib(size)} to {part.parent}")
+        _copy(response, part, "ab" if have else "wb", size, log)
+        expected = _published_md5(response.headers.get_all("x-goog-hash") or [])
+    if part.stat().st_size != size:
+        raise _Broken(f"the connection ended at {part.stat().st_size} of {size} bytes")
+    if expected is not None and _md5_of(part) != expected:
+        part.unlink()
+        raise _Broken("its md5 is not the one the server names")
+
+
+def _copy(response: Any, part: Path, mode: str, size: int, log: Log) -> None:
+    shown = time.monotonic()
+    with open(part, mode) as stream:
+        while chunk := response.read(CHUNK):
+            with one_line_errors("write", part):
+                stream.write(chunk)
+            if time.monotonic() - shown > 10:
+                shown = time.monotonic()
+                log(f"downloaded {_gib(stream.tell())} of {_gib(size)} ({stream.tell() / size:.0%})")
+
+
+def _published_md5(headers: list[str]) -> bytes | None:
+    for item in ",".join(headers).split(","):
+        name, _, value = item.strip().partition("=")
+        if name == "md5":
+            return base64.b64decode(value)
+    return None
+
+
+def _md5_of(path: Path) -> bytes:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "md5").digest()
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

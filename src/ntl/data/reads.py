@@ -31,6 +31,8 @@ _ELSEWHERE = {sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "pu
 ELSEWHERE = (*sorted(_ELSEWHERE), "/proc", "/sys", "/dev", "/etc", "/usr/share/zoneinfo", "/usr/share/locale")
 CODE = (".py", ".pyc", ".so")
 Stamp = tuple[int, ...]
+# Digest of a data set's code -> that of earlier code that makes the same rows: what it prepared need not be made again.
+SAME_ROWS: dict[str, str] = {}
 
 _watched: list[dict[str, Stamp]] = []
 _hooked: list[bool] = []
@@ -105,7 +107,8 @@ def code_of(kind: type) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
-    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
+    digest = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
+    return SAME_ROWS.get(digest, digest)
 
 
 class Files:

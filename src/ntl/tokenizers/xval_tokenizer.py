@@ -18,7 +18,7 @@ class XValTokenizer(PreTrainedTokenizerFast):
 
     ``tokenizer("2 + 2.5")`` also returns ``number_values``: the number at a ``[NUM]``, in the text's unit, and 1
     elsewhere, on padding too. The model reads them as sign(x) ln(1 + |x|), which is the collator's work
-    (``ntl.data.number_collate``). ``paper_compat`` reads numbers as the original does (``ntl.tokenizers.xval``).
+    (``ntl.data.collate``). ``paper_compat`` reads numbers as the original does (``ntl.tokenizers.xval``).
 
     Text comes back as T5 leaves it: what stood between a number and its neighbours, a space or nothing, is lost.
     """

@@ -10,7 +10,7 @@ from ntl.config import DecodingConfig
 from ntl.config.identity import plain
 from ntl.config.restore import read_config
 from ntl.config.targets import locate
-from ntl.data.base import TextDataset
+from ntl.data.dataset import TextDataset
 from ntl.decoding.batches import batches
 from ntl.decoding.generation import own_settings
 from ntl.decoding.journal import Journal
@@ -147,7 +147,7 @@ def decode_splits(
         return None
     baselines = {}
     if parts.dataset.metrics == "number":
-        baselines = constant_baselines(parts.dataset.train_targets(parts.data_dir))
+        baselines = constant_baselines(parts.prepared.train_targets())
     header = {
         "schema": 1,
         "dataset": parts.config.dataset.name,
@@ -184,7 +184,7 @@ def _journal(
         "weights": weights,
         "decoding": plain(config),
         "max_new_tokens": max_new_tokens(parts),
-        "examples": parts.content_key(split),
+        "examples": parts.prepared.content_key(split),
     }
     journal = Journal(path.with_name(f".{path.stem}.{split}.{rank}-of-{size}{JOURNAL}"), key, ids)
     if journal.answers:

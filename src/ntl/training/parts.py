@@ -14,8 +14,9 @@ from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
 from ntl.config.targets import locate
-from ntl.data.base import TextDataset
+from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
+from ntl.data.prepared import Prepared
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
 from ntl.numbers import NumberVocabulary
@@ -52,30 +53,31 @@ class RunParts:
     # ---- data
 
     @cached_property
+    def prepared(self) -> Prepared:
+        """The data set in its folder, prepared on first use."""
+        prepared = Prepared(build(self.config.dataset), self.data_dir)
+        prepared.prepare(self.say)
+        return prepared
+
+    @property
     def dataset(self) -> TextDataset:
-        """The data set, prepared on first use."""
-        dataset: TextDataset = build(self.config.dataset)
-        dataset.prepare(self.data_dir, self.say)
-        return dataset
+        """The data set, prepared."""
+        return self.prepared.dataset
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """Files' sha256 and rows per split."""
-        return self.dataset.fingerprint(self.data_dir)
+        return self.prepared.fingerprint()
 
     def rows(self, split: str) -> Rows:
         """The text of a split."""
         # A TypedDict of strings, which the checker does not take for a Mapping to strings.
-        return cast(Rows, self.dataset.rows(split, self.data_dir))
-
-    def content_key(self, split: str) -> str:
-        """What names the content of a split."""
-        return self.dataset.content_key(split, self.data_dir)
+        return cast(Rows, self.prepared.rows(split))
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the config asks for."""
-        key = self.content_key("train")
+        key = self.prepared.content_key("train")
         return tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
 
     def encoded(self, split: str) -> EncodedDataset:
@@ -85,7 +87,7 @@ class RunParts:
                 lambda: self.rows(split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
-                key=self.content_key(split),
+                key=self.prepared.content_key(split),
                 decoder_only=not self.model.config.is_encoder_decoder,
                 max_length=self.config.trainer.max_input_length,
                 keep_target=self.config.objective.keep_target,

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
 from ntl.config.identity import plain, recorded
-from ntl.data.base import TextDataset
+from ntl.data.prepared import Prepared
 from ntl.evaluation.command import PREDICTIONS
 from ntl.models import require, source
 from ntl.results import RunRecord, lacking_readings, read_record
@@ -159,8 +159,8 @@ def _validation(trainer: "ObjectiveTrainer") -> Mapping[str, float]:
 
 def _check_checkpoint(checkpoint: Path, parts: "RunParts") -> None:
     # The files themselves: an edited one may have the size that its manifest says.
-    dataset: TextDataset = build(parts.config.dataset)
-    check_data(checkpoint, dataset.digests(parts.data_dir) or parts.dataset.digests(parts.data_dir))
+    prepared = Prepared(build(parts.config.dataset), parts.data_dir)
+    check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     check_state(checkpoint)
 
 
@@ -228,9 +228,9 @@ def _already_finished(record_path: Path, config: Config) -> Path:
 
 def _check_data(record: RunRecord, record_path: Path, config: Config) -> None:
     """Raise ``UserError`` where the data is known to be other than the record's."""
-    dataset: TextDataset = build(config.dataset)
+    prepared = Prepared(build(config.dataset), config.data_dir)
     files = record.data.get("files")
-    if isinstance(files, dict) and (changes := dataset.changes_since(files, config.data_dir)):
+    if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(
             f"{record_path}: this run is finished, but its data is not what is there now: {changes}; restore the data, "
             "or remove the run's folder to train it on what is there."

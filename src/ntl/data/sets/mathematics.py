@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ntl.config.data import MathematicsConfig
-from ntl.data.base import Log, Material, TextDataset, id_width
-from ntl.data.deepmind import ORIGIN, Texts, find_texts
+from ntl.data.dataset import Log, Material, TextDataset, id_width
+from ntl.data.sets.deepmind import ORIGIN, Texts, find_texts
 from ntl.data.store import Example
 from ntl.system.errors import UserError
 

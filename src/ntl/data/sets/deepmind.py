@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ntl.data import download as official
-from ntl.data import generator
+from ntl.data import raw
 from ntl.data.files import Buffer, Pair, Pairs, iterate_members, map_file, map_unpacked, read_members
-from ntl.data.preparation import data_roots
-from ntl.data.raw import Missing, Origin
+from ntl.data.raw import Missing, Origin, data_roots
+from ntl.data.sets import generator
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import atomic_writer, sweep
 from ntl.system.locks import wait_for_lock, without_locks
@@ -30,6 +29,8 @@ from ntl.system.locks import wait_for_lock, without_locks
 Log = Callable[[str], None]
 # What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason.
 Fault = Callable[[str, str], tuple[int, str] | None]
+URL = "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz"
+BYTES = 2_333_082_954
 OFFICIAL_TREE = "mathematics_dataset-v1.0"
 OFFICIAL_ARCHIVE = f"{OFFICIAL_TREE}.tar.gz"
 GENERATED_TREE = "mathematics_dataset-generated"
@@ -37,7 +38,7 @@ GENERATED_TREE = "mathematics_dataset-generated"
 PLACES = ("", "mathematics_dataset")
 SMALL_ARCHIVES = ("arithmetic-regen.tar.gz", "mathematics_dataset-regen-1k.tar.gz")
 ORIGIN = Origin(
-    home=official.URL,
+    home=URL,
     licence="Apache-2.0",
     cite="Saxton, Grefenstette, Hill, Kohli: Analysing Mathematical Reasoning Abilities of Neural Models. ICLR 2019.",
     publishable=True,
@@ -87,7 +88,7 @@ def find_texts(
         if not held:
             log(without_locks(data_dir, "preparation", "data_dir"))
         found = _on_disk(wanted, data_dir, log)  # another process may have fetched them meanwhile
-        if found is None and download and official.fetch(data_dir / OFFICIAL_ARCHIVE, log):
+        if found is None and download and raw.download_archive(URL, BYTES, data_dir / OFFICIAL_ARCHIVE, log):
             found = _on_disk(wanted, data_dir, log)
         if found is None:
             tree = data_dir / GENERATED_TREE
@@ -95,7 +96,7 @@ def find_texts(
             if hours > GENERATED_UNASKED and not allow_generation:
                 raise Missing(
                     f"{sum(wanted.values()):,} pairs of DeepMind mathematics are nowhere under "
-                    f"{' or '.join(map(str, data_roots(data_dir)))}: put {official.URL} there or where "
+                    f"{' or '.join(map(str, data_roots(data_dir)))}: put {URL} there or where "
                     "NTL_DATA_DIR says, or set dataset.allow_generation=true "
                     f"(some {hours:.0f} hours on one core), or take fewer rows."
                 )

@@ -16,13 +16,14 @@ from typing import ClassVar
 
 from ntl.config.data import GSM8KConfig
 from ntl.data import raw
-from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, parse_jsonl
 from ntl.system.errors import UserError
 
 HOME = "https://github.com/openai/grade-school-math"
 FILES = "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c"
-SPLIT = Path(__file__).with_name("gsm8k_split.json")
+# Not among the data sets: the manifests of prepared folders name it by this path.
+SPLIT = Path(__file__).parents[1] / "gsm8k_split.json"
 MARK = "####"
 FINAL = re.compile(r"#### -?[0-9.,]+")
 ANNOTATION = re.compile(r"<<.*?>>")

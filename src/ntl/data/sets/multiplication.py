@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ntl.config.data import MultiplicationConfig
-from ntl.data.base import Log, Material, TextDataset, id_width
+from ntl.data.dataset import Log, Material, TextDataset, id_width
 from ntl.data.store import Example
 from ntl.system.errors import UserError
 

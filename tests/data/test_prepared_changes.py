@@ -15,12 +15,13 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.data import DatasetConfig
-from ntl.data import preparation, reads
-from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data import reads
+from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.data.files import parse_jsonl, read_file
-from ntl.data.preparation import find_prepared
+from ntl.data.prepared import Prepared
 from ntl.data.store import Example
 
+Make = Callable[..., Prepared]
 OLD, NEW = ["1", "2", "3"], ["1", "2", "4"]
 
 
@@ -107,8 +108,12 @@ WAYS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, list[str]], N
 }
 
 
-def answers(dataset: TextDataset, data_dir: Path) -> list[str]:
-    return [row["answer"] for row in dataset.rows("train", data_dir)]
+def answers(prepared: Prepared) -> list[str]:
+    return [row["answer"] for row in prepared.rows("train")]
+
+
+def reading(data_dir: Path, kind: type[TextDataset] = Reading) -> Prepared:
+    return Prepared(kind(DatasetConfig(_target_="", name="reading")), data_dir)
 
 
 @pytest.fixture
@@ -119,58 +124,54 @@ def file(data_dir: Path) -> Path:
 
 
 @pytest.fixture
-def make(data_dir: Path, silent: list[str]) -> Callable[..., TextDataset]:
-    """A new object of a class, prepared; what it logs goes into ``silent``."""
+def make(data_dir: Path, silent: list[str]) -> Make:
+    """A data set of this class, prepared by an object of its own; what it logs goes into ``silent``."""
 
-    def prepared(kind: type[TextDataset] = Reading, name: str = "reading") -> TextDataset:
-        dataset = kind(DatasetConfig(_target_="", name=name))
-        dataset.prepare(data_dir, silent.append)
-        return dataset
+    def prepared(kind: type[TextDataset] = Reading) -> Prepared:
+        made = reading(data_dir, kind)
+        made.prepare(silent.append)
+        return made
 
     return prepared
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_another_content_is_another_data_set(
-    way: str, data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+    way: str, data_dir: Path, file: Path, make: Make, silent: list[str]
 ) -> None:
     read, write = WAYS[way]
     kind = type("Mine", (Reading,), {"read": staticmethod(read)})
     write(file, OLD)
     first = make(kind)
-    assert answers(first, data_dir) == OLD
+    assert answers(first) == OLD
     stat = file.stat()
     write(file, NEW)
     # Of the same size, and of the same time for who sets it back.
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     second = make(kind)
-    assert answers(second, data_dir) == NEW
+    assert answers(second) == NEW
     assert silent == ["preparing", f"reading: {file} has changed since it was prepared: preparing it anew", "preparing"]
-    keys = {dataset.content_key("train", data_dir) for dataset in (first, second)}
+    keys = {dataset.content_key("train") for dataset in (first, second)}
     assert len(keys) == 2
     # A run that is at the first goes on with it.
-    assert answers(first, data_dir) == OLD
-    assert first.fingerprint(data_dir) != second.fingerprint(data_dir)
+    assert answers(first) == OLD
+    assert first.fingerprint() != second.fingerprint()
     # And it is found again, without being made again.
     write(file, OLD)
-    assert answers(make(kind), data_dir) == OLD
+    assert answers(make(kind)) == OLD
     assert len(silent) == 3
 
 
-def test_a_file_that_is_only_touched_is_the_same(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
-) -> None:
-    folder = make().folder(data_dir)
-    assert folder.name == make().folder_name
+def test_a_file_that_is_only_touched_is_the_same(data_dir: Path, file: Path, make: Make, silent: list[str]) -> None:
+    folder = make().folder
+    assert folder.name == make().dataset.folder_name
     os.utime(file, (1, 1))
     written(file, OLD)
-    assert make().folder(data_dir) == folder
+    assert make().folder == folder
     assert silent == ["preparing"]
 
 
-def test_rows_that_are_read_while_they_are_written(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset]
-) -> None:
+def test_rows_that_are_read_while_they_are_written(data_dir: Path, file: Path, make: Make) -> None:
     class Lazy(Reading):
         def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
             def rows() -> Iterator[Example]:
@@ -179,13 +180,13 @@ def test_rows_that_are_read_while_they_are_written(
 
             return Material({"train": rows(), "test": []})
 
-    assert answers(make(Lazy), data_dir) == OLD
+    assert answers(make(Lazy)) == OLD
     written(file, NEW)
-    assert answers(make(Lazy), data_dir) == NEW
+    assert answers(make(Lazy)) == NEW
 
 
 def test_a_file_that_a_setting_names_and_a_library_reads(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], monkeypatch: pytest.MonkeyPatch
+    data_dir: Path, file: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As pyarrow does, whose files Python does not see."""
     pyarrow = pytest.importorskip("pyarrow")
@@ -200,45 +201,43 @@ def test_a_file_that_a_setting_names_and_a_library_reads(
         def values(self) -> dict[str, Any]:
             return {**super().values, "sources": [{"path": str(file)}]}
 
-    assert answers(make(Foreign), data_dir) == OLD
+    assert answers(make(Foreign)) == OLD
     written(file, NEW)
-    assert answers(make(Foreign), data_dir) == NEW
+    assert answers(make(Foreign)) == NEW
 
 
 def test_without_its_file_the_copy_is_used_and_of_two_none(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], tmp_path: Path, silent: list[str]
+    data_dir: Path, file: Path, make: Make, tmp_path: Path, silent: list[str]
 ) -> None:
     make()
     file.rename(tmp_path / "away")
-    assert answers(make(), data_dir) == OLD
+    assert answers(make()) == OLD
     written(file, NEW)
     make()
     file.unlink()
     with pytest.raises(UserError, match=r"^\{data\}/mine/numbers\.txt is gone, and .* were made from different ones; "):
         make()
     (tmp_path / "away").rename(file)
-    assert answers(make(), data_dir) == OLD
+    assert answers(make()) == OLD
     assert silent.count("preparing") == 2
 
 
 def test_a_folder_that_is_listed_and_gets_another_file(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+    data_dir: Path, file: Path, make: Make, silent: list[str]
 ) -> None:
     kind = type("Mine", (Reading,), {"read": staticmethod(with_folder)})
-    assert answers(make(kind), data_dir) == OLD
+    assert answers(make(kind)) == OLD
     (file.parent / ".hidden").touch()
     make(kind)
     assert len(silent) == 1
     written(file.parent / "more.txt", ["9"])
-    assert answers(make(kind), data_dir) == ["9", *OLD]
+    assert answers(make(kind)) == ["9", *OLD]
     (file.parent / "more.txt").unlink()
-    assert answers(make(kind), data_dir) == OLD
+    assert answers(make(kind)) == OLD
     assert silent.count("preparing") == 2
 
 
-def test_a_file_that_changes_while_it_is_read(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
-) -> None:
+def test_a_file_that_changes_while_it_is_read(data_dir: Path, file: Path, make: Make, silent: list[str]) -> None:
     def disturbed(path: Path) -> list[str]:
         numbers = path.read_text().split()
         os.utime(path, (1, 1))
@@ -247,11 +246,11 @@ def test_a_file_that_changes_while_it_is_read(
     kind = type("Mine", (Reading,), {"read": staticmethod(disturbed)})
     with pytest.raises(UserError, match=rf"^{file}: was changed while it was read; run the same command again\.$"):
         make(kind)
-    assert find_prepared(kind(DatasetConfig(_target_="", name="reading")), data_dir) is None
+    assert reading(data_dir, kind).find() is None
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["mine"]
 
 
-def test_a_file_that_it_writes_itself_is_no_source(data_dir: Path, make: Callable[..., TextDataset]) -> None:
+def test_a_file_that_it_writes_itself_is_no_source(data_dir: Path, make: Make) -> None:
     def downloaded(path: Path) -> list[str]:
         path.parent.mkdir(exist_ok=True)
         if path.is_file():
@@ -260,97 +259,93 @@ def test_a_file_that_it_writes_itself_is_no_source(data_dir: Path, make: Callabl
         return OLD
 
     kind = type("Mine", (Reading,), {"read": staticmethod(downloaded)})
-    dataset = make(kind)
-    assert dataset.manifest(data_dir)["made_from"]["files"] == {}
+    assert make(kind).manifest["made_from"]["files"] == {}
 
 
 def test_a_shared_folder_is_current_where_its_files_are(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data_dir: Path, file: Path, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prepared in one data folder, moved, and read from it as NTL_DATA_DIR."""
     make()
     shared = data_dir.rename(tmp_path / "shared")
     data_dir.mkdir()
     monkeypatch.setenv("NTL_DATA_DIR", str(shared))
-    assert make().folder(data_dir).parent == shared
+    assert make().folder.parent == shared
     written(shared / Reading.file, NEW)
     (data_dir / "mine").mkdir()
     written(data_dir / Reading.file, NEW)
-    assert make().folder(data_dir).parent == data_dir
+    assert make().folder.parent == data_dir
     assert not list(shared.glob("reading-*-*"))
 
 
-def test_other_code_makes_other_rows(data_dir: Path, file: Path, make: Callable[..., TextDataset], silent) -> None:
+def test_other_code_makes_other_rows(data_dir: Path, file: Path, make: Make, silent) -> None:
     own = reads.code_of(Reading)
     make()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "code_of", lambda kind: "0" * 64)
+        patch.setattr("ntl.data.prepared.code_of", lambda kind: "0" * 64)
         patch.setattr(Reading, "read", staticmethod(lambda path: [f"1{n}" for n in path.read_text().split()]))
-        assert answers(make(), data_dir) == ["11", "12", "13"]
+        assert answers(make()) == ["11", "12", "13"]
         # Its file is gone, and nothing can be made again: of two that of the same code.
         file.rename(data_dir / "away")
-        assert answers(make(), data_dir) == ["11", "12", "13"]
-        patch.setattr(preparation, "code_of", reads.code_of)
-        assert answers(make(), data_dir) == OLD
+        assert answers(make()) == ["11", "12", "13"]
+        patch.setattr("ntl.data.prepared.code_of", reads.code_of)
+        assert answers(make()) == OLD
     (data_dir / "away").rename(file)
-    assert answers(make(), data_dir) == OLD
+    assert answers(make()) == OLD
     assert silent == ["preparing", "preparing"]
     assert own == reads.code_of(Reading)
 
 
 def test_other_code_with_the_same_rows_takes_their_place(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], monkeypatch: pytest.MonkeyPatch, silent: list[str]
+    data_dir: Path, file: Path, make: Make, monkeypatch: pytest.MonkeyPatch, silent: list[str]
 ) -> None:
-    folder = make().folder(data_dir)
-    monkeypatch.setattr(preparation, "code_of", lambda kind: "0" * 64)
-    assert make().folder(data_dir) == folder
-    assert make().folder(data_dir) == folder
+    folder = make().folder
+    monkeypatch.setattr("ntl.data.prepared.code_of", lambda kind: "0" * 64)
+    assert make().folder == folder
+    assert make().folder == folder
     assert silent == ["preparing", "preparing"]
     assert [path.name for path in data_dir.glob("reading-*")] == [folder.name]
 
 
 def test_what_an_older_version_prepared_is_prepared_once_more(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], silent: list[str]
+    data_dir: Path, file: Path, make: Make, silent: list[str]
 ) -> None:
-    path = make().folder(data_dir) / "manifest.json"
+    path = make().folder / "manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["made_from"]
     path.write_text(json.dumps(manifest))
     written(file, NEW)
-    assert answers(make(), data_dir) == NEW
-    assert answers(make(), data_dir) == NEW
+    assert answers(make()) == NEW
+    assert answers(make()) == NEW
     assert silent == ["preparing", "preparing"]
 
 
-def test_without_being_prepared_the_changed_file_is_named(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset]
-) -> None:
+def test_without_being_prepared_the_changed_file_is_named(data_dir: Path, file: Path, make: Make) -> None:
     make()
     written(file, NEW)
-    other = Reading(DatasetConfig(_target_="", name="reading"))
-    assert other.digests(data_dir) == {}
+    assert reading(data_dir).digests() == {}
     message = rf"^reading with these settings is not prepared: {file} has changed since; run python scripts/"
     with pytest.raises(UserError, match=message):
-        other.rows("train", data_dir)
+        reading(data_dir).rows("train")
 
 
-def test_how_the_data_differs_from_a_run_s(data_dir: Path, file: Path, make: Callable[..., TextDataset]) -> None:
-    unprepared = Reading(DatasetConfig(_target_="", name="reading"))
-    assert unprepared.changes_since({"train.jsonl": "a"}, data_dir) == ""
-    first = make().fingerprint(data_dir)["files"]
-    assert unprepared.changes_since(first, data_dir) == ""
-    assert unprepared.changes_since({}, data_dir) == ""
+def test_how_the_data_differs_from_a_run_s(data_dir: Path, file: Path, make: Make) -> None:
+    prepared = reading(data_dir)
+    assert prepared.changes_since({"train.jsonl": "a"}) == ""
+    first = make().fingerprint()["files"]
+    assert prepared.changes_since(first) == ""
+    assert prepared.changes_since({}) == ""
     other = {**first, "train.jsonl": "a"}
-    assert unprepared.changes_since(other, data_dir) == f"train.jsonl had sha256 a and has {first['train.jsonl']}"
+    assert prepared.changes_since(other) == f"train.jsonl had sha256 a and has {first['train.jsonl']}"
     written(file, NEW)
-    assert unprepared.changes_since(first, data_dir) == f"{file} has other content since"
-    second = make().fingerprint(data_dir)["files"]
-    assert unprepared.changes_since(first, data_dir) == f"{file} has other content since"
-    assert unprepared.changes_since(second, data_dir) == ""
+    assert prepared.changes_since(first) == f"{file} has other content since"
+    second = make().fingerprint()["files"]
+    assert prepared.changes_since(first) == f"{file} has other content since"
+    assert prepared.changes_since(second) == ""
 
 
 def test_large_files_are_read_once_for_each_change(
-    data_dir: Path, file: Path, make: Callable[..., TextDataset], monkeypatch: pytest.MonkeyPatch
+    data_dir: Path, file: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "SETTLED_SECONDS", 0.0)
     read: list[str] = []

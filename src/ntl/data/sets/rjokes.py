@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from ntl.config.data import RJokesConfig
 from ntl.data import raw
-from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, decode
 from ntl.system.errors import UserError
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ntl.config.data import MultiRCConfig
 from ntl.data import raw
-from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, parse_jsonl, text_of
 from ntl.system.errors import UserError
 

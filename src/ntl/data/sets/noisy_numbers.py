@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ntl.config.data import NoisyNumbersConfig
-from ntl.data.base import Log, Material, TextDataset, numbered
+from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.system.errors import UserError
 
 OFFSETS = {"flat": 0, "house": 5, "villa": 10, "farm": 20}

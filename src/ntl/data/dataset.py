@@ -1,0 +1,120 @@
+"""What every data set offers. A new one is a subclass with ``material``, in a file of its own in ``ntl.data.sets``."""
+
+import dataclasses
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from omegaconf import OmegaConf
+
+from ntl.config import build
+from ntl.config.composition import SCHEMAS
+from ntl.config.legality import nearest
+from ntl.data import raw
+from ntl.data.store import Example
+from ntl.system.errors import UserError
+
+GROUP = "dataset/"
+Log = Callable[[str], None]
+
+
+@dataclass
+class Material:
+    """What a data set is prepared from: its rows per split, and where they came from, for the manifest.
+
+    ``missing``: splits whose file could not be had -> where it is to be had. ``remarks`` go with every record of a run.
+    """
+
+    splits: dict[str, Iterable[Example]]
+    source: dict[str, Any] = field(default_factory=lambda: {"kind": "computed from the config"})
+    missing: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, Any] = field(default_factory=dict)
+
+
+class TextDataset(ABC):
+    """Questions and answers as text, prepared once under a data folder and read from there.
+
+    ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"`` or
+    ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the folder's name.
+    ``origin`` is the official release that the rows are read from, its files named after splits.
+    """
+
+    splits: ClassVar[tuple[str, ...]]
+    test_splits: ClassVar[tuple[str, ...]]
+    metrics: ClassVar[str] = "number"
+    version: ClassVar[int] = 1
+    origin: ClassVar[raw.Origin | None] = None
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.name: str = config.name
+
+    @abstractmethod
+    def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
+        """Rows for every split. Deterministic given the config and the source; called under a lock."""
+
+    def fault(self, question: str, answer: str) -> str | None:
+        """What is wrong with a row, where the data set can tell. Used to name the line of a damaged file."""
+        return None
+
+    def scored(self, answer: str) -> str:
+        """The part of an answer that is scored as a number."""
+        return answer
+
+    def obtainable(self, missing: Iterable[str], data_dir: Path, log: Log, *, download: bool) -> bool:
+        """Whether a file can now be had of splits that an earlier preparation had to leave out."""
+        files = self.origin.files if self.origin else {}
+        return any(raw.obtain(files[split], data_dir, log, download=download) for split in missing)
+
+    def group(self, example_id: str) -> str | None:
+        """The part between split and number of an id (``interpolate/3x2/00012`` -> ``3x2``), or None."""
+        parts = example_id.split("/")
+        return parts[1] if len(parts) == 3 else None
+
+    def truth(self, question: str) -> str | None:
+        """The noise-free target as a decimal string, where it is known."""
+        return None
+
+    def shortcut(self, question: str) -> str | None:
+        """The answer of a rule that gets the question wrong in a known way, where the data set has one."""
+        return None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The config's values, without the class that reads them."""
+        node = OmegaConf.structured(self.config) if dataclasses.is_dataclass(self.config) else self.config
+        container: Any = OmegaConf.to_container(node, resolve=True)
+        return {key: value for key, value in container.items() if key != "_target_"}
+
+    @property
+    def folder_name(self) -> str:
+        """``<name>-<8 hex digits>``, the digits from the config's values and the version."""
+        content = json.dumps({"version": self.version, "config": self.values}, sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+
+def numbered(split: str, pairs: Iterable[tuple[str, str]], total: int) -> Iterable[Example]:
+    """Examples with ids ``<split>/00017``, the number as wide as the largest of ``total``, at least five digits."""
+    width = id_width(total)
+    for index, (question, answer) in enumerate(pairs):
+        yield Example(id=f"{split}/{index:0{width}d}", question=question, answer=answer)
+
+
+def id_width(total: int) -> int:
+    """Digits of the number in an id, so that ids sort as rows do."""
+    return max(5, len(str(total - 1)))
+
+
+def dataset_named(name: str, **values: Any) -> TextDataset:
+    """The data set with its schema's defaults (the paper's sizes), some of them replaced: ``train_rows=1000``."""
+    schemas = {path.removeprefix(GROUP): schema for path, schema in SCHEMAS.items() if path.startswith(GROUP)}
+    if name not in schemas:
+        raise UserError(f"no data set {name!r}; choose one of {', '.join(sorted(schemas))}.{nearest(name, schemas)}")
+    try:
+        return build(schemas[name](**values))
+    except TypeError as error:
+        raise UserError(f"data set {name!r}: {error}.") from error

@@ -1,0 +1,60 @@
+import pytest
+from omegaconf import OmegaConf
+
+from ntl.config import UserError, compose
+from ntl.config.composition import choices
+from ntl.config.data import NoisyNumbersConfig
+from ntl.data import dataset_named, load_dataset
+from ntl.data.dataset import id_width, numbered
+from ntl.data.prepared import Prepared
+from ntl.data.sets.noisy_numbers import NoisyNumbers
+
+
+def test_the_folder_is_named_by_the_values() -> None:
+    name = NoisyNumbers(NoisyNumbersConfig()).folder_name
+    assert name.startswith("noisy_numbers-")
+    assert NoisyNumbers(OmegaConf.structured(NoisyNumbersConfig)).folder_name == name
+    assert NoisyNumbers(NoisyNumbersConfig(_target_="elsewhere.NoisyNumbers")).folder_name == name
+    assert NoisyNumbers(NoisyNumbersConfig(noise_sd=6)).folder_name == name  # int and float of one value
+    assert NoisyNumbers(NoisyNumbersConfig(seed=1)).folder_name != name
+
+    class Next(NoisyNumbers):
+        version = 2
+
+    assert Next(NoisyNumbersConfig()).folder_name != name
+
+
+def test_ids() -> None:
+    rows = list(numbered("test", [("q", "a"), ("r", "b")], 2))
+    assert rows == [
+        {"id": "test/00000", "question": "q", "answer": "a"},
+        {"id": "test/00001", "question": "r", "answer": "b"},
+    ]
+    assert [id_width(n) for n in (1, 100_000, 100_001, 1_000_000)] == [5, 5, 6, 6]
+
+
+@pytest.mark.parametrize(("example_id", "group"), [("interpolate/3x2/00012", "3x2"), ("test/00017", None), ("x", None)])
+def test_group(small: Prepared, example_id: str, group: str | None) -> None:
+    assert small.dataset.group(example_id) == group
+
+
+@pytest.mark.parametrize("name", choices("dataset"))
+def test_the_defaults_are_the_paper_scale(name: str) -> None:
+    by_config = compose([f"dataset={name}", "scale=paper"]).dataset
+    dataset = dataset_named(name)
+    assert dataset.config == by_config
+    assert dataset.name == name
+    assert set(dataset.test_splits) < set(dataset.splits)
+
+
+def test_values_can_be_replaced() -> None:
+    assert dataset_named("multiplication", max_digits=2, extrapolate_digits=3).config.max_digits == 2
+
+
+def test_mistakes_are_one_line() -> None:
+    with pytest.raises(
+        UserError, match=r"no data set 'noisy_number'; choose one of arithmetic, .* Did you mean 'noisy_numbers'"
+    ):
+        load_dataset("noisy_number", "train")
+    with pytest.raises(UserError, match=r"data set 'arithmetic': .* unexpected keyword argument 'rows'"):
+        dataset_named("arithmetic", rows=1)
