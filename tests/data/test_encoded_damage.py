@@ -13,7 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from ntl.config import UserError
-from ntl.config.report import explain
+from ntl.config.cli import explain
 from ntl.data import encoded
 from ntl.data.encode_worker import Encoded
 from ntl.data.encoded import Damaged, EncodedDataset, EncodedWriter

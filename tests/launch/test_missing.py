@@ -73,7 +73,7 @@ def test_at_least_one_worker() -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from ntl.config.report import report
+from ntl.config.cli import report
 from ntl.launch import run_missing
 
 runs = [["dataset=noisy_numbers", "loss=ce", f"seed={{seed}}"] for seed in ({lasts}, 1)]

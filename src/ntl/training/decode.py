@@ -8,7 +8,7 @@ from typing import Any
 
 from ntl.config import DecodingConfig
 from ntl.config.identity import plain
-from ntl.config.restore import read_config
+from ntl.config.stored import read_config
 from ntl.data.base import TextDataset
 from ntl.decoding.batches import Journal, batches, decode
 from ntl.decoding.generation import own_settings
