@@ -4,7 +4,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ntl.config.report import report
+from ntl.config.cli import report
 from ntl.system.errors import Diverged, UserError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import sys
 
-from ntl.config.report import report
+from ntl.config.cli import report
 
 if __name__ == "__main__":
     sys.exit(report("ntl.costs.estimate:main"))

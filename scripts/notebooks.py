@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ntl.config.report import report
+from ntl.config.cli import report
 from ntl.system.errors import UserError
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"

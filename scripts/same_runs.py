@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ntl.config.report import report
+from ntl.config.cli import report
 from ntl.system.errors import UserError
 
 ARITHMETIC = "dataset=arithmetic model=llama_tiny"

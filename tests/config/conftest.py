@@ -14,3 +14,24 @@ def composed() -> Callable[..., Config]:
     """``composed("loss=ce", "seed=2")``: a copy of one's own of that config, composed once a session."""
     once = cache(lambda *overrides: compose(overrides))
     return lambda *overrides: deepcopy(once(*overrides))
+
+
+# A choice that fits one head or one family only -> a model that has it.
+MODELS = {
+    ("tokenizer", "rt"): "rt_tiny",
+    ("tokenizer", "xval"): "xval_tiny",
+    ("loss", "mse"): "xval_tiny",
+    ("objective", "regression"): "t5_tiny_regression",
+    ("objective", "masked_number"): "xval_tiny",
+    ("decoding", "regression"): "t5_tiny_regression",
+    ("decoding", "masked_number"): "xval_tiny",
+}
+
+
+@pytest.fixture
+def words() -> Callable[[str, str], list[str]]:
+    """The overrides of a choice of a group, with a model that it fits."""
+    return lambda group, name: [
+        *([f"model={MODELS[group, name]}"] if (group, name) in MODELS else []),
+        f"{group}={name}",
+    ]

@@ -70,7 +70,7 @@ def test_a_reading_beside_the_run_s_own_fits_too(overrides: list[str], message: 
     [
         ("dataset=gsm8k", "its answer is worked out in text, and this decoding reads an answer that is one number"),
         ("dataset=multirc", "its answer is text, and this decoding reads an answer that is one number"),
-        ("model=rt_tiny", "tokenizer=rt: its numbers are no text of their tokens"),
+        ("model=rt_tiny", "tokenizer=rt: it writes numbers in tokens of their own"),
         ("model=xval_tiny", "decoding={}: this model has a number head"),
     ],
 )
@@ -93,10 +93,13 @@ WEIGHTS = ["model=llama_tiny", "model.pretrained=true", "model.path=owner/name"]
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model=t5_base", "model.num_layers=2"], "model.num_layers=2: the weights bring their own; leave it out, or"),
-        ([*WEIGHTS, "model.settings.hidden_size=8"], "model.settings.hidden_size=8: the weights bring their own"),
-        ([*WEIGHTS, "+model.settings.rope_theta=8"], "model.settings.rope_theta=8: the weights bring their own"),
-        ([*WEIGHTS, "model.architecture=qwen2"], "model.architecture=qwen2: the weights bring their own"),
+        (
+            ["model=t5_base", "model.num_layers=2"],
+            "model.num_layers=2: loaded weights have their own; leave it out",
+        ),
+        ([*WEIGHTS, "model.settings.hidden_size=8"], "model.settings.hidden_size=8: loaded weights have their own"),
+        ([*WEIGHTS, "+model.settings.rope_theta=8"], "model.settings.rope_theta=8: loaded weights have their own"),
+        ([*WEIGHTS, "model.architecture=qwen2"], "model.architecture=qwen2: loaded weights have their own"),
         (["model=gpt2_small", "model.vocab_size=60000"], "set model.pretrained=false to train from scratch"),
         (
             ["model.path=owner/name"],
@@ -105,7 +108,7 @@ WEIGHTS = ["model=llama_tiny", "model.pretrained=true", "model.path=owner/name"]
         (["model.lora.alpha=8"], "model.lora.alpha=8.0: has no effect with model.lora.rank=0; set the rank"),
         (["model=t5_base", "model.hub_id=a/b", "model.path=c/d"], "model.hub_id=a/b: nothing is read from there"),
         (["model=t5_base", "model.tokenizer_hub_id=a/b"], "model.tokenizer_hub_id=a/b: nothing is read from there"),
-        (["model=t5_base", "model.requires=nothing"], "model.requires=nothing: says what config/model/t5_base.yaml is"),
+        (["model=t5_base", "model.requires=nothing"], "model.requires=nothing: describes config/model/t5_base.yaml"),
         (["model=t5_base", "model.name=mine"], "model.name=mine: there is no config/model/mine.yaml"),
     ],
 )

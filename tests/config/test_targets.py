@@ -1,5 +1,6 @@
-"""Neither a command line nor a folder of somebody else's makes foreign code run, or names a file outside its folder."""
+"""Dotted names become objects of this project; foreign code never runs, and no name is a path out of its folder."""
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,25 +8,15 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, compose
-from ntl.config.composition import SCHEMAS, choices
+from ntl.config import UserError, build, cli, compose
+from ntl.config.composition import SCHEMAS
 from ntl.config.figure import load_figure_spec
 from ntl.config.legality import validate
-from ntl.config.restore import read_config
+from ntl.config.stored import read_config
 from ntl.config.table import load_table_spec
-from ntl.config.targets import ROOMS, check_name
+from ntl.config.targets import ROOMS, check_name, locate
 
 BESIDE = "beside.expectation."
-
-
-@pytest.mark.parametrize("model", choices("model"))
-def test_what_every_model_brings_is_trusted(model: str, composed) -> None:
-    validate(composed(f"model={model}", "dataset=noisy_numbers"))
-
-
-@pytest.mark.parametrize("loss", choices("loss"))
-def test_every_loss_is_trusted(loss: str, composed) -> None:
-    validate(composed(*(["model=gpt2_tiny_regression"] if loss == "mse" else []), f"loss={loss}", "dataset=rjokes"))
 
 
 def test_every_schema_that_names_code_has_a_room() -> None:
@@ -149,3 +140,52 @@ def test_a_figure_is_drawn_by_our_functions(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("title: x\ncaption: x\ndraw: os.system\nfiles: {a: b}\n")
     with pytest.raises(UserError, match=r"x\.yaml: draw=os\.system: not in ntl\.results\.figures"):
         load_figure_spec("x", tmp_path)
+
+
+def test_locate() -> None:
+    from ntl.losses import ntl_was
+
+    assert locate("ntl.losses.ntl_was") is locate("ntl.losses.wasserstein.ntl_was") is ntl_was
+
+
+@dataclass
+class Wanted:
+    _target_: str = "ntl.config.cli.one_line"
+
+
+def test_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_line(config: object, extra: int) -> tuple[object, int]:
+        return config, extra
+
+    one_line.__module__ = cli.__name__
+    monkeypatch.setattr(cli, "one_line", one_line, raising=False)
+    assert build(Wanted(), extra=2) == (Wanted(), 2)
+
+
+@pytest.mark.parametrize("target", ["ntl.losses.no_such", "ntl.no_such_package.x", "ntl..losses"])
+def test_a_wrong_path_is_named(target: str) -> None:
+    with pytest.raises(UserError, match="cannot be imported"):
+        locate(target)
+
+
+@pytest.mark.parametrize("target", ["os.system", "fractions.Fraction", "ntlx.losses.ce", "ntl", ""])
+def test_what_lies_elsewhere_is_not_even_imported(target: str) -> None:
+    with pytest.raises(UserError, match=r"not in ntl, and code from elsewhere is never called"):
+        locate(target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ntl.system.machine.subprocess.run",
+        "ntl.system.machine.os.system",
+        "ntl.losses.rows.torch.load",
+        "ntl.losses.ntl_was.__globals__",
+        "ntl.losses.ntl_was.__class__",
+        "ntl.losses.rows",
+        "ntl.config.targets.NAME.fullmatch",
+    ],
+)
+def test_what_a_module_of_ours_imports_is_not_ours(target: str) -> None:
+    with pytest.raises(UserError, match=r"no class or function that ntl defines|cannot be imported"):
+        locate(target)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError, build, compose
+from ntl.config.cli import report
 from ntl.config.composition import choices
 from ntl.config.model import GPT2Config
-from ntl.config.report import report
 from ntl.costs import estimate as module
 from ntl.costs.estimate import estimate, main, shape, text
 

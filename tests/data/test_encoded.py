@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from ntl.config import UserError
-from ntl.config.report import explain
+from ntl.config.cli import explain
 from ntl.data import encoded
 from ntl.data.encode_worker import Encoded
 from ntl.data.encoded import Damaged, EncodedDataset, EncodedWriter

@@ -1,25 +1,44 @@
-"""Answers in the order of the examples, whatever the order they are read in."""
+"""Answers in the order of the examples, whatever order they are decoded in; stored answers are used once and whole."""
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ntl.config import DecodingConfig
-from ntl.decoding.batches import Example, batches, in_batches
-from ntl.decoding.journal import Answer, Journal
+from ntl.decoding.batches import Answer, Example, Journal, Read, batches, decode
 
 LENGTHS = [2, 5, 1, 5, 3]
-IDS = [["1", "3"], ["4", "0"], ["2"]]
+BATCHES = [["1", "3"], ["4", "0"], ["2"]]
 
 
 class Model(torch.nn.Module):
     device = torch.device("cpu")
 
 
-def run(batch_size: int, model: torch.nn.Module | None = None, journal: Journal | None = None) -> SimpleNamespace:
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """``built.read`` is the decoding that a config makes, with the arguments ``built.given``."""
+    made = SimpleNamespace(given=[])
+
+    def build(config: DecodingConfig, **runtime: Any) -> Read:
+        made.given.append(runtime)
+        return made.read
+
+    monkeypatch.setattr("ntl.decoding.batches.build", build)
+    return made
+
+
+def run(
+    built: SimpleNamespace, batch_size: int, model: torch.nn.Module | None = None, journal: Journal | None = None
+) -> SimpleNamespace:
     seen = SimpleNamespace(batches=[], done=[], answers=[], model=model or Model())
 
     def read(batch: Sequence[Example], inputs: object) -> list[Answer]:
@@ -29,14 +48,16 @@ def run(batch_size: int, model: torch.nn.Module | None = None, journal: Journal 
         return [Answer(example["id"], []) for example in batch]
 
     examples = [{"id": str(index), "question_ids": [7] * length} for index, length in enumerate(LENGTHS)]
-    seen.answers = in_batches(
+    built.read = read
+    seen.answers = decode(
         DecodingConfig(name="x", batch_size=batch_size),
         model=seen.model,
+        tokenizer="the tokenizer",
         examples=examples,
         collate=lambda batch: {"input_ids": torch.zeros(len(batch), 1)},
         progress=seen.done.append,
         journal=journal,
-        read=read,
+        max_new_tokens=7,
     )
     return seen
 
@@ -45,8 +66,9 @@ def run(batch_size: int, model: torch.nn.Module | None = None, journal: Journal 
     ("size", "batches", "done"),
     [(2, [[5, 5], [3, 2], [1]], [2, 4, 5]), (5, [[5, 5, 3, 2, 1]], [5]), (99, [[5, 5, 3, 2, 1]], [5])],
 )
-def test_long_ones_first_and_answers_in_order(size: int, batches: list[list[int]], done: list[int]) -> None:
-    seen = run(size)
+def test_long_ones_first_and_answers_in_order(built, size: int, batches: list[list[int]], done: list[int]) -> None:
+    seen = run(built, size)
+    assert built.given == [{"model": seen.model, "tokenizer": "the tokenizer", "max_new_tokens": 7}]
     assert seen.batches == batches
     assert seen.done == done
     assert [answer.text for answer in seen.answers] == ["0", "1", "2", "3", "4"]
@@ -54,18 +76,18 @@ def test_long_ones_first_and_answers_in_order(size: int, batches: list[list[int]
 
 def test_batches_are_those_that_are_read() -> None:
     examples = [{"question_ids": [7] * length} for length in LENGTHS]
-    assert batches(examples, 2) == [[int(name) for name in batch] for batch in IDS]
+    assert batches(examples, 2) == [[int(name) for name in batch] for batch in BATCHES]
     assert batches([], 2) == []
 
 
 @pytest.mark.parametrize("kept", [(), (0,), (0, 1), (0, 1, 2), (1,), (2, 0)])
-def test_batches_of_a_journal_are_not_read_again(kept: tuple[int, ...], tmp_path: Path) -> None:
+def test_batches_of_a_journal_are_not_read_again(built, kept: tuple[int, ...], tmp_path: Path) -> None:
     path = tmp_path / "answers"
-    whole = run(2, journal=Journal(path, {}, IDS))
+    whole = run(built, 2, journal=Journal(path, {}, BATCHES))
     head, *lines = path.read_bytes().splitlines(keepends=True)
     assert len(lines) == 3
     path.write_bytes(b"".join([head, *(lines[batch] for batch in kept)]))
-    seen = run(2, journal=Journal(path, {}, IDS))
+    seen = run(built, 2, journal=Journal(path, {}, BATCHES))
     assert seen.batches == [batch for number, batch in enumerate(whole.batches) if number not in kept]
     assert seen.done[-1:] == ([5] if len(kept) < 3 else [])
     assert seen.answers == whole.answers
@@ -73,17 +95,135 @@ def test_batches_of_a_journal_are_not_read_again(kept: tuple[int, ...], tmp_path
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_left_as_it_was(training: bool) -> None:
-    assert run(2, Model().train(training)).model.training is training
+def test_the_model_is_left_as_it_was(built, training: bool) -> None:
+    assert run(built, 2, Model().train(training)).model.training is training
 
 
-def test_a_reader_that_loses_an_answer_is_an_error() -> None:
+def test_a_reader_that_loses_an_answer_is_an_error(built) -> None:
+    built.read = lambda batch, inputs: []
     with pytest.raises(ValueError, match="zip"):
-        in_batches(
+        decode(
             DecodingConfig(name="x"),
             model=Model(),
+            tokenizer=None,
             examples=[{"question_ids": [1]}, {"question_ids": [1]}],
             collate=lambda batch: {},
-            progress=lambda done: None,
-            read=lambda batch, inputs: [],
+            max_new_tokens=1,
         )
+
+
+KEY = {"weights": "abc", "decoding": {"num_beams": 4}}
+IDS = [["a", "b"], ["c"], ["d", "e"]]
+FIRST = [Answer("1", [3, 2], {"sd": 0.1 + 0.2, "quantiles": {"0.5": 1e-300}, "covered": 1.0}), Answer("", [])]
+SECOND = [Answer("−\n\ud800", [7])]
+THIRD = [Answer("5", [3, 2]), Answer("6", [])]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / ".predictions.test.answers"
+
+
+def test_what_was_added_is_there(path: Path) -> None:
+    journal = Journal(path, KEY, IDS)
+    journal.add(0, FIRST)
+    assert journal.answers == {}
+    journal.add(1, SECOND)
+    again = Journal(path, KEY, IDS)
+    assert (again.answers, again.examples) == ({0: FIRST, 1: SECOND}, 3)
+    again.add(2, THIRD)
+    assert Journal(path, KEY, IDS).answers == {0: FIRST, 1: SECOND, 2: THIRD}
+
+
+def test_what_an_answer_says_keeps_its_order(path: Path) -> None:
+    Journal(path, KEY, IDS).add(0, FIRST)
+    assert json.dumps(Journal(path, KEY, IDS).answers[0]) == json.dumps(FIRST)
+
+
+def test_answers_to_something_else_are_forgotten(path: Path) -> None:
+    Journal(path, KEY, IDS).add(0, FIRST)
+    assert Journal(path, {**KEY, "weights": "abd"}, IDS).answers == {}
+    assert Journal(path, KEY, IDS).answers == {}
+
+
+@pytest.mark.parametrize("others", [[["b", "a"], *IDS[1:]], [["a", "x"], *IDS[1:]], [IDS[2], IDS[1], IDS[0]], [["a"]]])
+def test_a_batch_of_other_examples_is_none_of_these(path: Path, others: list[list[str]]) -> None:
+    """Of as many or fewer, in another order, at another place."""
+    Journal(path, KEY, others).add(0, FIRST)
+    journal = Journal(path, KEY, IDS)
+    assert journal.answers == {}
+    journal.add(0, THIRD)
+    assert Journal(path, KEY, IDS).answers == {0: THIRD}
+
+
+@given(order=st.permutations(range(6)))
+def test_two_that_write_at_once_are_told_apart(tmp_path_factory: pytest.TempPathFactory, order: list[int]) -> None:
+    """Both have opened the file, the second one with another key and other batches; then each writes when it can."""
+    path = tmp_path_factory.mktemp("journal") / "answers"
+    other = {**KEY, "weights": "another"}
+    mine, its = Journal(path, KEY, IDS), Journal(path, other, [["a"], ["b"], ["c"]])
+    writes = [
+        *((mine, batch, answers) for batch, answers in enumerate([FIRST, SECOND, THIRD])),
+        *((its, batch, SECOND) for batch in range(3)),
+    ]
+    for place in order:
+        journal, batch, answers = writes[place]
+        journal.add(batch, answers)
+    found = Journal(path, other, [["a"], ["b"], ["c"]])
+    assert found.answers == dict.fromkeys(range(3), SECOND)
+    assert Journal(path, KEY, IDS).answers == {}
+
+
+def test_two_that_write_the_same_at_once_agree(path: Path) -> None:
+    journals = [Journal(path, KEY, IDS) for _ in range(2)]
+    for batch, answers in [(0, FIRST), (1, SECOND)]:
+        for journal in journals:
+            journal.add(batch, answers)
+    journals[0].add(2, THIRD)
+    assert Journal(path, KEY, IDS).answers == {0: FIRST, 1: SECOND, 2: THIRD}
+
+
+@given(text=st.text(), ids=st.lists(st.integers(0, 2**31)), number=st.floats())
+def test_any_answer_is_given_back(tmp_path_factory: pytest.TempPathFactory, text: str, ids: list[int], number: float):
+    path = tmp_path_factory.mktemp("journal") / "answers"
+    answer = Answer(text, ids, {"covered": number})
+    Journal(path, KEY, [["a"]]).add(0, [answer])
+    (found,) = Journal(path, KEY, [["a"]]).answers[0]
+    assert found[:2] == answer[:2]
+    assert found.about["covered"] == number or math.isnan(number)
+
+
+def test_cut_anywhere_it_has_the_whole_batches_before(path: Path) -> None:
+    journal = Journal(path, KEY, IDS)
+    begun = path.stat().st_size
+    journal.add(0, FIRST)
+    one = path.stat().st_size
+    journal.add(1, SECOND)
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        found = Journal(path, KEY, IDS)
+        expected = {0: FIRST, 1: SECOND} if size == len(whole) else {0: FIRST} if size >= one else {}
+        assert found.answers == expected
+        found.add(2, THIRD)
+        assert Journal(path, KEY, IDS).answers == expected | {2: THIRD}
+    assert begun < one
+
+
+def test_a_byte_that_changed_is_no_answer(path: Path) -> None:
+    Journal(path, KEY, IDS).add(1, [Answer("12", [3, 2])])
+    whole = path.read_bytes()
+    begun = whole.index(b"\n") + 1
+    for place in range(begun, len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert Journal(path, KEY, IDS).answers == {}
+
+
+@pytest.mark.parametrize("line", [b"3\n", b"[3]\n", b'[["a", [1], {}, 4]]\n', b"{}\n", b"\0\0\n", b"\xff\n"])
+def test_a_line_that_is_no_batch_counts_for_nothing(path: Path, line: bytes) -> None:
+    journal = Journal(path, KEY, IDS)
+    journal.add(0, FIRST)
+    with path.open("ab") as file:
+        file.write(line)
+    journal.add(1, SECOND)
+    assert Journal(path, KEY, IDS).answers == {0: FIRST, 1: SECOND}

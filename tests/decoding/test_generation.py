@@ -10,8 +10,8 @@ from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, T5Config
 
 from ntl.config import DecodingConfig, UserError
 from ntl.config.decoding import OwnConfig
-from ntl.decoding import generate
-from ntl.decoding.generation import generate_as_the_model_says, own_settings
+from ntl.decoding import decode
+from ntl.decoding.generation import own_settings
 
 PAD, EOS, V = 0, 1, 7
 
@@ -51,10 +51,13 @@ def encoder_decoder() -> T5ForConditionalGeneration:
 EXAMPLES = [{"question_ids": np.array(ids)} for ids in ([2, 3], [4], [5, 6, 2, 3], [6], [3, 3, 3])]
 
 
+def _decode(config: DecodingConfig, model, **changes):
+    settings = {"examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
+    return decode(config, model=model, tokenizer=_Tokenizer(), **settings | changes)
+
+
 def _run(model, **changes) -> list[str]:
-    config = DecodingConfig(name="x", **{"batch_size": 2, **changes})
-    settings = {"tokenizer": _Tokenizer(), "examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
-    return [answer.text for answer in generate(config, model=model, **settings)]
+    return [answer.text for answer in _decode(DecodingConfig(name="x", **{"batch_size": 2, **changes}), model)]
 
 
 def _step_by_step(model, ids: list[int]) -> str:
@@ -99,35 +102,21 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder: GPT2LMHead
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_token_ids_end_with_the_end_token_and_hold_no_padding(family: str, request) -> None:
-    settings = {"tokenizer": _Tokenizer(), "examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
-    answers = generate(DecodingConfig(name="x"), model=request.getfixturevalue(family), **settings)
+    answers = _decode(DecodingConfig(name="x"), request.getfixturevalue(family))
     assert [_Tokenizer().decode(answer.token_ids, True).strip() for answer in answers] == [a.text for a in answers]
     assert all(EOS not in answer.token_ids[:-1] for answer in answers)
     assert {len(answer.token_ids) for answer in answers if answer.token_ids[-1] != EOS} <= {5}
 
 
-def test_limits_progress_and_mode(decoder: GPT2LMHeadModel) -> None:
+def test_the_length_of_an_answer_is_the_config_s_or_the_caller_s(decoder: GPT2LMHeadModel) -> None:
     assert all(len(text.split()) <= 1 for text in _run(decoder, max_new_tokens=1))
-    seen: list[int] = []
-    decoder.train()
-    generate(
-        DecodingConfig(name="x", batch_size=2),
-        model=decoder,
-        tokenizer=_Tokenizer(),  # pyright: ignore[reportArgumentType]
-        examples=EXAMPLES,
-        collate=_collate,
-        max_new_tokens=1,
-        progress=seen.append,
-    )
-    assert seen == [2, 4, 5]
-    assert decoder.training
-    decoder.eval()
+    short = _decode(DecodingConfig(name="x", batch_size=2), decoder, max_new_tokens=1)
+    assert [answer.text for answer in short] == _run(decoder, max_new_tokens=1)
 
 
 def test_nothing_to_decode() -> None:
     model = SimpleNamespace(config=SimpleNamespace(), training=False, eval=lambda: None, train=lambda mode: None)
-    nothing = {"tokenizer": _Tokenizer(), "examples": [], "collate": _collate, "max_new_tokens": 1}
-    assert generate(DecodingConfig(name="x"), model=model, **nothing) == []  # pyright: ignore[reportArgumentType]
+    assert _decode(DecodingConfig(name="x"), model, examples=[]) == []
 
 
 OWN = [
@@ -187,9 +176,7 @@ def test_what_the_own_config_says_of_the_search(decoder, says) -> None:
 
 
 def _as_it_says(model, **changes) -> list[str]:
-    config = OwnConfig(name="model", **{"batch_size": 2, **changes})
-    settings = {"tokenizer": _Tokenizer(), "examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
-    return [answer.text for answer in generate_as_the_model_says(config, model=model, **settings)]
+    return [answer.text for answer in _decode(OwnConfig(name="model", **{"batch_size": 2, **changes}), model)]
 
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
@@ -216,6 +203,6 @@ def test_samples_are_the_same_again_and_leave_the_random_state(says) -> None:
 
 
 def test_settings_that_transformers_refuses_are_one_line(says) -> None:
-    with pytest.raises(UserError, match=r"^decoding=model: .*'penalty_alpha': 0.5.*take decoding=greedy") as caught:
+    with pytest.raises(UserError, match=r"^decoding=model: .*'penalty_alpha': 0.5.*use decoding=greedy") as caught:
         _as_it_says(says("decoder", penalty_alpha=0.5, top_k=4))
     assert "\n" not in str(caught.value)

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from ntl.config.decoding import NumberHeadConfig
-from ntl.decoding.number_head import read_masks, read_sequences, write_value
+from ntl.decoding import decode
+from ntl.decoding.number_head import write_value
 
 NUM, SLASH, END = 9, 5, 1
+READ = {"regression": "read_sequences", "masked_number": "read_masks"}
 
 
 class _Model(torch.nn.Module):
@@ -59,11 +61,10 @@ def _examples(answers: list[list[tuple[int, float]]]) -> list[dict[str, np.ndarr
     ]
 
 
-def _texts(read: Any, model: _Model, examples: Any, decimals: int) -> list[str]:
-    config = NumberHeadConfig(_target_="", name="x", head=model.head, decimals=decimals, batch_size=2)
-    model.train()
-    answers = read(config, model=model, tokenizer=_Tokenizer(), examples=examples, collate=_collate, max_new_tokens=7)
-    assert model.training
+def _texts(model: _Model, examples: Any, decimals: int) -> list[str]:
+    target = f"ntl.decoding.number_head.{READ[model.head]}"
+    config = NumberHeadConfig(_target_=target, name="x", head=model.head, decimals=decimals, batch_size=2)
+    answers = decode(config, model=model, tokenizer=_Tokenizer(), examples=examples, collate=_collate, max_new_tokens=7)
     assert all(answer.token_ids == [] for answer in answers)
     return [answer.text for answer in answers]
 
@@ -71,8 +72,8 @@ def _texts(read: Any, model: _Model, examples: Any, decimals: int) -> list[str]:
 def test_a_regression_s_output_in_its_own_unit() -> None:
     model = _Model([3.0, -0.125, 1e6, 0.0, -1e-9, math.nan, math.inf], "regression", torch.float64)
     examples = _examples([[(END, 1.0)]] * 7)
-    assert _texts(read_sequences, model, examples, 12) == ["3", "-0.125", "1000000", "0", "-0.000000001", "", ""]
-    assert _texts(read_sequences, model, examples, 2) == ["3", "-0.12", "1000000", "0", "0", "", ""]
+    assert _texts(model, examples, 12) == ["3", "-0.125", "1000000", "0", "-0.000000001", "", ""]
+    assert _texts(model, examples, 2) == ["3", "-0.12", "1000000", "0", "0", "", ""]
 
 
 def test_a_masked_number_comes_off_its_scale_and_is_rounded() -> None:
@@ -81,12 +82,12 @@ def test_a_masked_number_comes_off_its_scale_and_is_rounded() -> None:
     model = _Model([*outputs, 800.0, math.nan], "masked_number", torch.float64)
     examples = _examples([[(NUM, 99.0), (END, 1.0)]] * 9)
     expected = ["0", "1", "-7", "2.5", "123456", "0", "-0.01", "", ""]
-    assert _texts(read_masks, model, examples, 2) == expected
+    assert _texts(model, examples, 2) == expected
 
 
 def test_half_precision_is_left_before_the_exponential() -> None:
     """exp(12) is beyond float16."""
-    (text,) = _texts(read_masks, _Model([12.0], "masked_number", torch.float16), _examples([[(NUM, 1.0)]]), 0)
+    (text,) = _texts(_Model([12.0], "masked_number", torch.float16), _examples([[(NUM, 1.0)]]), 0)
     assert text == str(round(math.expm1(12)))
 
 
@@ -97,7 +98,7 @@ def test_other_numbers_of_the_answer_are_written_as_they_are() -> None:
         [(NUM, 2.0), (SLASH, 1.0), (NUM, 7.0), (END, 1.0)],
     ]
     model = _Model([math.log(4), math.log(4), math.nan], "masked_number", torch.float64)
-    assert _texts(read_masks, model, _examples(answers), 2) == ["-0.1/3", "1000000000000000000000/3", ""]
+    assert _texts(model, _examples(answers), 2) == ["-0.1/3", "1000000000000000000000/3", ""]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import torch
 from tree_models import END, MODELS, TreeTokenizer, prompts
 
 from ntl.config.decoding import TreeConfig
+from ntl.decoding import decode
 from ntl.decoding.grammar import NumberTokens
-from ntl.decoding.point import expectation, median, point
+from ntl.decoding.point import point
 from ntl.decoding.tree import read_numbers
 
 
@@ -75,9 +76,10 @@ def test_rounding_never_covers_more_than_everything() -> None:
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9], [3], [7, 7]]
 
 
-def decode(rule: Any, model: Any, **changes: Any) -> list[Any]:
-    return rule(
-        TreeConfig(_target_="", name="x", num_beams=2000, batch_size=2, **changes),
+def read(name: str, model: Any, **changes: Any) -> list[Any]:
+    target = f"ntl.decoding.point.{name}"
+    return decode(
+        TreeConfig(_target_=target, name=name, num_beams=2000, batch_size=2, **changes),
         model=model,
         tokenizer=TreeTokenizer(),
         examples=[{"question_ids": question} for question in QUESTIONS],
@@ -95,8 +97,8 @@ def test_answers_are_those_of_the_tree_in_the_order_of_the_examples(family: str)
             read_numbers(model, prompts(model, [question]), tokens, num_beams=2000, max_new_tokens=4)
             for question in QUESTIONS
         ]
-    means = decode(expectation, model, tolerance=0.0, trim=0.0, decimals=6)
-    medians = decode(median, model, tolerance=0.0)
+    means = read("expectation", model, tolerance=0.0, trim=0.0, decimals=6)
+    medians = read("median", model, tolerance=0.0)
     assert len({answer.text for answer in means}) == len(QUESTIONS)
     for (tree,), mean, middle in zip(trees, means, medians, strict=True):
         values = np.array([float(text) for text in tree])
@@ -113,15 +115,15 @@ def test_answers_are_those_of_the_tree_in_the_order_of_the_examples(family: str)
         assert mean.token_ids == middle.token_ids == []
 
 
-@pytest.mark.parametrize("rule", [expectation, median])
-def test_a_model_that_never_says_a_number_answers_nothing(rule: Any) -> None:
+@pytest.mark.parametrize("name", ["expectation", "median"])
+def test_a_model_that_never_says_a_number_answers_nothing(name: str) -> None:
     model = MODELS["decoder"]()
     head = torch.nn.Linear(16, 12, dtype=torch.float64)
     head.weight.data.zero_()
     head.bias.data.fill_(-2000.0)
     head.bias.data[END] = 0
     model.set_output_embeddings(head)
-    answers = decode(rule, model)
+    answers = read(name, model)
     assert [(answer.text, answer.token_ids, dict(answer.about)) for answer in answers] == [
         ("", [], {"covered": 0.0})
     ] * len(QUESTIONS)

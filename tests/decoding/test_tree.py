@@ -10,9 +10,9 @@ import torch
 from tree_models import END, MODELS, NAMES, TreeTokenizer, V, answer_logits, prompts, teacher_forced
 
 from ntl.config import DecodingConfig
-from ntl.decoding import generate
+from ntl.decoding import decode
 from ntl.decoding.grammar import NumberTokens
-from ntl.decoding.tree import read_numbers
+from ntl.decoding.tree import read_numbers, stepper
 from ntl.numbers import parse_number
 
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9]]
@@ -142,7 +142,7 @@ def test_the_mode_is_the_greedy_answer_of_a_model_that_is_certain(family: str) -
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    greedy = generate(
+    greedy = decode(
         DecodingConfig(name="greedy"),
         model=model,
         tokenizer=TOKENIZER,
@@ -154,6 +154,23 @@ def test_the_mode_is_the_greedy_answer_of_a_model_that_is_certain(family: str) -
     for answer, found in zip(greedy, read(model, num_beams=20), strict=True):
         assert max(found, key=found.__getitem__) == answer.text
         assert 0.9 < math.exp(found[answer.text]) < 1
+
+
+@pytest.mark.parametrize("family", MODELS)
+@torch.inference_mode()
+def test_rows_are_chosen_anew_at_every_step(family: str) -> None:
+    """Repeated, dropped and in another order; padding, on whichever side, changes nothing."""
+    model = MODELS[family]()
+    steps = stepper(model, prompts(model, QUESTIONS))
+    histories = [(question, ()) for question in QUESTIONS]
+    found = steps.start()
+    for rows, tokens in (([0, 1, 2], [4, 5, 6]), ([2, 2, 0, 2], [7, 8, 9, 7]), ([3, 0], [5, 2]), ([1], [4])):
+        expected = torch.stack([teacher_forced(model, question, read)[-1] for question, read in histories])
+        torch.testing.assert_close(found.log_softmax(-1), expected, rtol=0, atol=1e-10)
+        histories = [(histories[row][0], (*histories[row][1], token)) for row, token in zip(rows, tokens, strict=True)]
+        found = steps.step(torch.tensor(rows), torch.tensor(tokens))
+    (last,) = histories
+    torch.testing.assert_close(found[0].log_softmax(-1), teacher_forced(model, *last)[-1], rtol=0, atol=1e-10)
 
 
 class Fixed(torch.nn.Module):

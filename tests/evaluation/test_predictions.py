@@ -138,7 +138,7 @@ def test_missing_and_empty_file(tmp_path):
             [{"header": HEADER}, ROWS[0] | {"tokens_correct": 2, "tokens_total": 2, "tokens_generated": 1}],
             f"FILE:2: {COUNTS}",
         ),
-        ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' stands on line 2 already"),
+        ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' is on line 2 already"),
     ],
 )
 def test_malformed(tmp_path, records, message):

@@ -1,9 +1,13 @@
+"""All scores of a predictions file, and what a record keeps of single examples."""
+
 import hashlib
 import json
 import math
 import random
 import time
+from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from ntl.config import UserError
@@ -15,6 +19,7 @@ from ntl.evaluation import (
     text_metrics,
     write_predictions,
 )
+from ntl.evaluation.scores import count_digits, hash_ids, sample_errors
 from ntl.results import unpack_bits
 
 HEADER = {
@@ -232,3 +237,32 @@ def test_a_rule_that_is_wrong_in_a_known_way(tmp_path):
     assert (found["test/accuracy:shortcut"], found["test/mae:shortcut"]) == (0.25, (0 + 5 + 5 + 4) / 4)
     assert found["test/wrong_as_shortcut"] == pytest.approx(2 / 3)
     assert not [name for name in found if name.startswith("validation/") and "shortcut" in name]
+
+
+def test_hash_depends_on_the_order():
+    assert hash_ids(["a", "b"]) == hashlib.sha256(b"a\nb").hexdigest()
+    assert hash_ids(["b", "a"]) != hash_ids(["a", "b"])
+
+
+def test_sample_is_a_thousand_in_the_order_of_sha1():
+    ids = [str(index) for index in range(1500)]
+    errors = np.arange(1500, dtype=np.float64)
+    order = sorted(ids, key=lambda text: hashlib.sha1(text.encode()).hexdigest())[:1000]
+    assert sample_errors(ids, errors) == [float(text) for text in order]
+    assert sample_errors(ids[::-1], errors[::-1]) == sample_errors(ids, errors)
+
+
+def test_errors_are_rounded_and_undefined_ones_are_none():
+    assert sample_errors(["a"], np.array([math.nan])) == [None]
+    assert sample_errors(["a"], np.array([1234567.0])) == [1234570.0]
+    assert sample_errors(["a"], np.array([math.inf])) == [math.inf]
+
+
+def test_digits_by_hand():
+    values = [Decimal("120"), Decimal("-0.05"), Decimal("2.50"), Decimal("0"), Decimal("3E+2"), None]
+    leading, last = [0] * 10, [0] * 10
+    for digit in (1, 5, 2, 0, 3):
+        leading[digit] += 1
+    for digit in (0, 5, 0, 0, 0):
+        last[digit] += 1
+    assert count_digits(values) == {"leading": leading, "last": last}

@@ -30,7 +30,7 @@ from processes import kill
 from slurm_cluster import call, cluster
 
 from ntl.config.composition import CONFIG_DIR
-from ntl.launch.pool import worker_environment
+from ntl.launch.workers import worker_environment
 
 ROOT = CONFIG_DIR.parent
 MAY_DIFFER = ("wall_time_s", "peak_memory_bytes", "git", "device", "overrides", "packages")

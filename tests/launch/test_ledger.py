@@ -9,8 +9,8 @@ from ntl.config.identity import plain
 from ntl.config.table import load_table_spec, table_names
 from ntl.costs.runs import Costs
 from ntl.launch import ledger as module
-from ntl.launch.demand import base_run, demands, missing
 from ntl.launch.ledger import LEDGER, dry_run, dry_run_text, figure, hours, ledger, write_ledger
+from ntl.launch.plan import base_run, demands, runs_to_make
 from ntl.results import RunRecord, table_runs
 
 START, END = f"<!-- {LEDGER} -->", f"<!-- end of {LEDGER} -->"
@@ -58,7 +58,7 @@ def test_dry_run_counts_a_shared_run_once(
     make_table: Callable[..., Path], timed_record: Callable[..., RunRecord], tmp_path: Path
 ) -> None:
     demanded = demands([str(make_table("one", 1, 2)), str(make_table("two", 2, 3))], "tiny", [])
-    todo = [run.id for run in missing(demanded, tmp_path)]
+    todo = [run.id for run in runs_to_make(demanded, tmp_path)]
     costs = Costs([timed_record(1800.0, "noisy_numbers")])
     result = dry_run(demanded, todo[1:], costs)
     assert [(row["table"], row["runs"], row["missing"]) for row in [*result["tables"], result["total"]]] in (

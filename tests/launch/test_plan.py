@@ -1,11 +1,23 @@
+"""Which runs tables need: each once, without those that have a record, and bases before the runs that need them."""
+
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+import fake_runs
 import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
-from ntl.launch.plan import Run, plan_runs
+from ntl.launch import complete_tables
+from ntl.launch.plan import Run, demands, load_table, output_root, plan_runs, runs_to_make
+from ntl.launch.status import State, statuses
+from ntl.launch.sweep import sweep_missing
+from ntl.results import load_records
+from ntl.training.checkpoints import checkpoint_at
 
 NOISY = ["dataset=noisy_numbers", "loss=ce"]
 
@@ -86,3 +98,209 @@ def test_a_place_with_a_dollar_is_that_place(tmp_path: Path) -> None:
     """Hydra would take it for an interpolation, and the runs would go where nobody looks."""
     with pytest.raises(UserError, match=r"^output_dir=.*/\$\{seed\}: .* write the value"):
         plan_runs([["dataset=noisy_numbers", "seed=1"]], tmp_path / "${seed}")
+
+
+def test_runs_by_id_and_what_lacks_a_record(small_table: Path, tmp_path: Path) -> None:
+    (demand,) = demands([str(small_table)], "tiny", [])
+    assert len(demand.runs) == 4
+    assert all(run_id(config) == key for key, config in demand.runs.items())
+    assert set(demand.missing.values()) == set(demand.runs)
+
+    first, key = next(iter(demand.missing.items()))
+    place = f"output_dir={tmp_path}"
+    fake_runs.run(compose([*first, place]), overrides=[*first, place])
+    (after,) = demands([str(small_table)], "tiny", load_records([tmp_path]))
+    assert after.runs.keys() == demand.runs.keys()
+    assert set(demand.missing.values()) - set(after.missing.values()) == {key}
+
+
+def test_a_run_of_two_tables_is_one(make_table: Callable[..., Path], tmp_path: Path) -> None:
+    pair = demands([str(make_table("one", 1, 2)), str(make_table("two", 2, 3))], "tiny", [])
+    shared = pair[0].runs.keys() & pair[1].runs.keys()
+    assert len(shared) == 2
+    ids = [run.id for run in runs_to_make(pair, tmp_path)]
+    assert len(ids) == len(set(ids)) == 6
+
+
+def test_a_table_without_the_scale_is_skipped_with_a_line(small_table: Path) -> None:
+    lines: list[str] = []
+    (demand,) = demands([str(small_table), "table8"], "paper", [], lines.append)
+    assert demand.spec.name == "table8"
+    assert lines == ["small: nothing at scale=paper, skipped; it has tiny."]
+    with pytest.raises(UserError, match=r"nothing at scale=paper; choose from tiny[.]$"):
+        demands([str(small_table)], "paper", [], lines.append)
+
+
+def test_the_default_folder_is_not_among_the_overrides() -> None:
+    assert output_root(Path("outputs")) is None
+    assert output_root(Path("elsewhere")) == Path("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("loss.weight=0.5", "small sets loss.weight itself, in the row 'NTL-WAS'; leave it out, .*table=FILE.yaml"),
+        ("loss=gce", "small sets loss itself, in every row; .*"),
+        ("model=t5_tiny", "small sets model itself, in every row; .*"),
+        ("model.name=t5_tiny", "small sets model.name itself, in every row; .*"),
+        ("dataset=gsm8k", "small sets dataset itself, in every row; .*"),
+    ],
+)
+def test_what_rows_pin_is_not_overridden(override: str, message: str, small_table: Path) -> None:
+    with pytest.raises(UserError, match=f"^{override}: {message}"):
+        demands([str(small_table)], "tiny", [], overrides=[override])
+
+
+def test_of_many_rows_that_pin_a_setting_some_are_named() -> None:
+    with pytest.raises(UserError, match=r"in the rows 'CE \+ digit CE \(control\)', 'NTL-MSE, .* 8 more;"):
+        demands(["table2"], "tiny", [], overrides=["loss.weight=0.5"])
+    with pytest.raises(UserError, match=r"table2 sets model\.pretrained itself, in every row"):
+        demands(["table2"], "small", [], overrides=["model.pretrained=true"])
+
+
+def test_what_the_scale_sets_is_overridden_and_is_in_the_ids(small_table: Path) -> None:
+    """A recipe's values, those of the scale's own file and places, on top of what the rows say."""
+    overrides = ["trainer.lr=1e-4", "dataset.train_rows=50", "dataset.seed=${seed}", "data_dir=elsewhere"]
+    (plain,), (other,) = (demands([str(small_table)], "tiny", [], overrides=words) for words in ([], overrides))
+    assert len(plain.runs) == len(other.runs) == 4
+    assert not plain.runs.keys() & other.runs.keys()
+    for config in other.runs.values():
+        assert (config.trainer.lr, config.data_dir) == (1e-4, "elsewhere")
+        assert (config.dataset.train_rows, config.dataset.seed) == (50, config.seed)
+    # Said again what the config says anyway, it is the table's own run.
+    (same,) = demands([str(small_table)], "tiny", [], overrides=["trainer.bf16=false"])
+    assert same.runs.keys() == plain.runs.keys()
+
+
+def test_neither_table_takes_the_records_of_the_other(small_table: Path, tmp_path: Path) -> None:
+    def count(*overrides: str) -> int:
+        (demand,) = demands([str(small_table)], "tiny", load_records([tmp_path]), overrides=overrides)
+        return len(demand.missing)
+
+    (other,) = demands([str(small_table)], "tiny", [], overrides=["trainer.lr=1e-4"])
+    for overrides in other.missing:
+        words = [*overrides, f"output_dir={tmp_path}"]
+        fake_runs.run(compose(words), overrides=words)
+    assert (count(), count("trainer.lr=1e-4"), count("trainer.lr=0.0001")) == (4, 0, 0)
+    assert count("trainer.lr=1e-4", "trainer.bf16=true") == 4
+    (plain,) = demands([str(small_table)], "tiny", [])
+    words = [*next(iter(plain.missing)), f"output_dir={tmp_path}"]
+    fake_runs.run(compose(words), overrides=words)
+    assert (count(), count("trainer.lr=1e-4"), count("trainer.bf16=true")) == (3, 0, 4)
+
+
+def test_one_models_files_are_for_rows_of_one_model(make_table: Callable[..., Path], tmp_path: Path) -> None:
+    ours, folder = make_table("ours", 1), tmp_path / "weights"
+    folder.mkdir()
+    path = f"model.path={folder}"
+    two = ours.with_stem("two")
+    two.write_text(ours.read_text().replace("gpt2_tiny", "llama_tiny"))
+    for override in (path, f"tokenizer.path={folder}"):
+        with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
+            demands([str(ours), str(two)], "tiny", [], overrides=[override])
+    pretrained = [path, "model.pretrained=true"]
+    with pytest.raises(UserError, match=r"no config\.json in this folder"):
+        demands([str(ours)], "tiny", [], overrides=pretrained)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"neither model\.safetensors nor model\.safetensors\.index\.json"):
+        demands([str(ours)], "tiny", [], overrides=pretrained)
+    save_file({"wte": torch.zeros(2, 3)}, folder / "model.safetensors")
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).write_text("{}")
+    (demand,) = demands([str(ours)], "tiny", [], overrides=pretrained)
+    assert all(config.model.path == str(folder) and config.model.pretrained for config in demand.runs.values())
+    # A stand-in is made from scratch: its weights would not be read.
+    with pytest.raises(UserError, match=r"the weights in it are not read with model\.pretrained=false"):
+        demands([str(ours)], "tiny", [], overrides=[path])
+
+
+def test_a_hub_s_weights_that_are_not_read_are_told(make_table: Callable[..., Path]) -> None:
+    lines: list[str] = []
+    demands([str(make_table("ours", 1))], "tiny", [], lines.append, ["model.hub_id=owner/name"])
+    assert lines == [
+        "model.hub_id=owner/name: only its tokenizer is used, not its weights: these runs have model.pretrained=false."
+    ]
+
+
+# ---- runs that start from the weights of others
+
+BASE = "base='loss=ce trainer.max_steps=40@30'"
+
+
+@pytest.fixture
+def table(make_table: Callable[..., Path]) -> Path:
+    """Two arms and, as a row of its own, CE from scratch, for each of two seeds."""
+    path = make_table("arms", 1, 2)
+    text = path.read_text().replace("tokenizer=digit]", f'tokenizer=digit, "{BASE}", trainer.max_steps=50]')
+    path.write_text(text)
+    return path
+
+
+def complete(table: Path, outputs: Path, target: str) -> tuple[int, list[str]]:
+    out = io.StringIO()
+    report = complete_tables(
+        [str(table)], "tiny", records=[outputs], outputs=outputs, workers=2, target=target, console=Console(file=out)
+    )
+    return report.exit_code, [run.id for run in report.done]
+
+
+def test_a_base_is_made_before_its_arms_and_once(table: Path, target: str, tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    bases = [run_id(compose(["dataset=noisy_numbers", "loss=ce", "trainer.max_steps=40", f"seed={s}"])) for s in (1, 2)]
+    (demand,) = demands([str(table)], "tiny", [])
+    assert len(demand.runs) == 6
+    assert [run.id for run in runs_to_make([demand], outputs)][::3] == bases  # each before the two arms of its seed
+
+    code, made = complete(table, outputs, target)
+    assert (code, len(made)) == (0, 6)
+    begun = {arm: _base(outputs, arm).partition("@")[0] for arm in made if arm not in bases}
+    assert set(begun.values()) == set(bases)
+    assert all(made.index(base) < made.index(arm) for arm, base in begun.items())
+    assert all(checkpoint_at(outputs / base, 30).is_dir() for base in bases)
+    assert complete(table, outputs, target) == (0, [])
+
+
+def _base(outputs: Path, run: str) -> str:
+    (record,) = load_records([outputs / run])
+    return record.config["base"]
+
+
+def test_a_base_is_made_where_a_run_from_it_is_missing(table: Path, target: str, tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    complete(table, outputs, target)
+    published = load_records([outputs])
+    # Elsewhere, with the records alone: nothing is missing.
+    (demand,) = demands([str(table)], "tiny", published)
+    assert (demand.missing, runs_to_make([demand], tmp_path / "other")) == ({}, [])
+    # Without those of one arm: the arm, and what it begins from.
+    arm = next(record for record in published if record.config["base"])
+    (demand,) = demands([str(table)], "tiny", [record for record in published if record.id != arm.id])
+    todo = runs_to_make([demand], tmp_path / "other")
+    assert [run.id for run in todo] == [arm.config["base"].partition("@")[0], arm.id]
+    assert [status.state for status in statuses([demand], tmp_path / "other")].count(State.missing) == 2
+
+
+def test_a_launcher_of_hydra_gets_bases_before_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    shared = ["dataset=noisy_numbers", "seed=1"]
+    runs = [
+        [*shared, "loss=ntl_was", "trainer.max_steps=50", BASE],
+        [*shared, "loss=ce", "trainer.max_steps=40", "keep_steps=[30]"],
+    ]
+    with capfd.disabled():
+        report = sweep_missing(runs, "basic", root=tmp_path)
+    assert [run.label for run in report.done] == ["noisy_numbers ce seed 1", "noisy_numbers ntl_was seed 1"]
+
+
+def test_a_run_that_two_others_begin_from_keeps_both_checkpoints(tmp_path: Path) -> None:
+    words = ["dataset=noisy_numbers", "loss=ce", "trainer.max_steps=40"]
+    todo, _ = plan_runs([words, [*words, "keep_steps=[30]"], [*words, "keep_steps=[10]"]], tmp_path)
+    assert [run.keep_steps for run in todo] == [(10, 30)]
+    assert compose(todo[0].overrides).keep_steps == [10, 30]
+
+
+def test_a_table_by_its_name_or_its_file(small_table: Path) -> None:
+    assert (load_table(str(small_table)).title, load_table("table2").name) == ("Small", "table2")

@@ -5,8 +5,7 @@ import pytest
 from rich.console import Console
 
 from ntl.launch import progress
-from ntl.launch.plan import Run
-from ntl.launch.pool import Ended
+from ntl.launch.plan import Ended, Run
 from ntl.launch.progress import Estimate, LiveDisplay, PlainDisplay, duration, make_display, result_line
 
 MakeRun = Callable[..., Run]

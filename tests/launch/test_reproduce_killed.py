@@ -13,7 +13,7 @@ import pytest
 from processes import kill
 
 from ntl.config.composition import CONFIG_DIR
-from ntl.launch.pool import worker_environment
+from ntl.launch.workers import worker_environment
 
 # Four runs that end well, and in their middle one that cannot: no GPU is to be seen.
 TABLE = """

@@ -1,4 +1,4 @@
-"""Sweeps on a real Slurm of one node, without accounting; what needs none is in test_queue.py."""
+"""Sweeps on a real Slurm of one node, without accounting; what needs none is in test_slurm_watch.py."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pytest
 from slurm_cluster import CPUS, call
 
 from ntl.config.composition import CONFIG_DIR
-from ntl.launch.pool import worker_environment
+from ntl.launch.workers import worker_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = CONFIG_DIR.parent

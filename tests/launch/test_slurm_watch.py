@@ -1,4 +1,4 @@
-"""What a sweep makes of the states of its jobs, without a Slurm."""
+"""Jobs of a sweep and what squeue says of them, without a Slurm."""
 
 import os
 import pickle
@@ -14,8 +14,7 @@ from omegaconf import OmegaConf
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import plain
 from ntl.launch import slurm
-from ntl.launch.queue import Job, mark
-from ntl.launch.slurm import JobLost, launch
+from ntl.launch.slurm import ACTIVE, Job, JobLost, job_states, last_line, launch, mark, marked
 from ntl.results import RunRecord, write_record
 from ntl.system.errors import Busy
 
@@ -89,7 +88,7 @@ def test_runs_are_done_when_they_have_a_record_and_their_job_has_ended(
     ]
 
 
-def test_a_job_without_a_result_is_lost_after_some_looks(queue: Queue) -> None:
+def test_a_job_without_a_result_is_lost_after_some_polls(queue: Queue) -> None:
     queue.log.write_text("srun: error: vm: task 0: Killed\n")
     queue.finish(1)
     queue.looks = [{}, {"7_0": "RUNNING"}, {"7_0": "FAILED"}]
@@ -97,7 +96,7 @@ def test_a_job_without_a_result_is_lost_after_some_looks(queue: Queue) -> None:
     assert isinstance(lost, JobLost)
     assert str(lost) == "job 7_0 ended as FAILED; last line: srun: error: vm: task 0: Killed"
     assert done is None
-    assert queue.made == 2 + slurm.LOOKS
+    assert queue.made == 2 + slurm.LOST_AFTER
 
 
 def test_a_job_that_comes_back_and_a_controller_that_is_silent_are_waited_for(queue: Queue) -> None:
@@ -132,7 +131,7 @@ def test_a_run_that_another_sweep_is_at_is_waited_for(queue: Queue, monkeypatch:
     done, failed = queue.launch()
     assert done is None
     assert isinstance(failed, JobLost)  # the other one ended without a record, too
-    assert str(failed) == "another job was at it and left no record; last line: ValueError: no such thing"
+    assert str(failed) == "another job worked on it and left no record; last line: ValueError: no such thing"
     assert queue.made == 26
 
 
@@ -212,3 +211,85 @@ def test_without_the_extra_there_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match=r"^submitit is not installed; run pip install -e '\.\[slurm\]' in"):
         slurm._submit({}, {}, [["seed=1"]], 0)
+
+
+# ---- squeue and logs
+
+SQUEUE = """#!/bin/sh
+echo "$@" > "$(dirname "$0")/asked"
+printf '12|COMPLETED\\n13_0|RUNNING\\n 13_1|PENDING\\n'
+exit {code}
+"""
+
+
+@pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in that answers with three jobs; the test may write another."""
+    program = tmp_path / "bin" / "squeue"
+    program.parent.mkdir()
+    program.write_text(SQUEUE.format(code=0))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return program
+
+
+def test_states_of_jobs_and_of_the_members_of_arrays(squeue: Path) -> None:
+    assert job_states() == {"12": "COMPLETED", "13_0": "RUNNING", "13_1": "PENDING"}
+    asked = (squeue.parent / "asked").read_text()
+    assert "--states=all" in asked  # those that ended are known for a while
+    assert "--array" in asked
+
+
+def test_a_controller_that_does_not_answer_is_not_an_empty_queue(squeue: Path) -> None:
+    squeue.write_text(SQUEUE.format(code=1))
+    assert job_states() is None
+    squeue.write_text("#!/bin/sh\nexec sleep 5\n")
+    assert _with_timeout(0.1) is None
+
+
+def _with_timeout(seconds: float) -> dict[str, str] | None:
+    with pytest.MonkeyPatch.context() as patch:
+        original = slurm.subprocess.run
+        patch.setattr(slurm.subprocess, "run", lambda *args, **rest: original(*args, **{**rest, "timeout": seconds}))
+        return job_states()
+
+
+def test_no_squeue_is_the_users_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="no squeue here"):
+        job_states()
+
+
+def test_a_run_remembers_its_job(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert marked(folder) is None
+    job = Job("12_3", tmp_path / "logs" / "12_3_0_log.err")
+    mark(folder, job)
+    assert marked(folder) == job
+    (folder / "slurm.job").write_text("12_3")
+    assert marked(folder) is None  # cut by a kill
+
+
+def test_what_counts_as_ended() -> None:
+    assert {"PENDING", "RUNNING", "COMPLETING", "REQUEUED", "PREEMPTED"} <= ACTIVE
+    assert not {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", ""} & ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        ("one\ntwo\n\n  \n", "two"),
+        ("a\tb  c", "a b c"),
+        ("x" * 9000, "x" * 300),
+        ("srun: error: task 0: Killed\nsrun: Force Terminated StepId=9.0\n", "srun: error: task 0: Killed"),
+    ],
+)
+def test_last_line(tmp_path: Path, text: str, line: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    assert last_line(path) == line
+
+
+def test_last_line_of_no_file(tmp_path: Path) -> None:
+    assert last_line(tmp_path / "log") == ""

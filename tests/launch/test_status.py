@@ -10,8 +10,8 @@ from fake_runs import run
 from ntl.config import UserError, compose, run_id
 from ntl.costs.runs import CPU, Cost, Costs
 from ntl.launch import status
-from ntl.launch.demand import demands
-from ntl.launch.queue import Job, mark
+from ntl.launch.plan import demands
+from ntl.launch.slurm import Job, mark
 from ntl.launch.status import State, Status, seconds_left, status_text, statuses
 from ntl.results import load_records
 
@@ -21,7 +21,7 @@ def folders(small_table: Path, tmp_path: Path) -> Iterator[list[Path]]:
     """Run folders of the small table: one with a record, one that somebody is at, one with a log, one untouched."""
     (demand,) = demands([str(small_table)], "tiny", [])
     folders = []
-    for overrides, state in zip(demand.lacking, ("done", "running", "failed", "missing"), strict=True):
+    for overrides, state in zip(demand.missing, ("done", "running", "failed", "missing"), strict=True):
         config = compose([*overrides, f"output_dir={tmp_path}"])
         folder = tmp_path / run_id(config)
         folders.append(folder)
@@ -55,7 +55,7 @@ def test_states_without_slurm(folders: list[Path], small_table: Path, tmp_path: 
     lines = status_text(list(by_id.values()), left, 2).splitlines()
     assert lines == [
         "1 done, 1 running, 0 queued, 1 failed, 1 missing of 4 runs",
-        "Hours left, by measured runs or estimates (--dry-run): 2.9 (CPU). In 2 worker processes: about 1 h 27 min.",
+        "Hours left, from measured runs or estimates (--dry-run): 2.9 (CPU). In 2 worker processes: about 1 h 27 min.",
         f"running {by_id[folders[1].name].label}: step 25/500",
         f"failed  {by_id[folders[2].name].label}: ValueError: no such thing",
     ]

@@ -13,8 +13,8 @@ from fake_runs import DIVERGES, EXITS, FAILS, LASTS
 
 from ntl.config import Diverged, UserError, compose, run_id
 from ntl.launch import worker
-from ntl.launch.pool import worker_environment
 from ntl.launch.worker import error_line, output_to, rotate
+from ntl.launch.workers import worker_environment
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from edits import edited
 
 from ntl.config import UserError
-from ntl.config.report import report
+from ntl.config.cli import report
 from ntl.results import RunRecord, pack_bits, pack_errors, read_record
 from ntl.results.check import DEEPEST, Wrong, check
 from ntl.results.command import make_tables, publish

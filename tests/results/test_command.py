@@ -11,7 +11,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.claims import load_claims
-from ntl.config.report import report
+from ntl.config.cli import report
 from ntl.results import command as module
 from ntl.results import write_record
 from ntl.results.command import FINDINGS, make_tables, publish

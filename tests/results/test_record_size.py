@@ -12,8 +12,7 @@ import pytest
 from ntl.config import compose
 from ntl.config.identity import recorded
 from ntl.data.sets.mathematics import HARDER, MODULES
-from ntl.evaluation import score_predictions, write_predictions
-from ntl.evaluation.baselines import constant_baselines
+from ntl.evaluation import constant_baselines, score_predictions, write_predictions
 from ntl.results import RunRecord, pack_bits, pack_errors, read_record, write_record
 from ntl.results.record import SIZE_LIMIT, size_of_summary
 

@@ -1,13 +1,16 @@
-"""Loading: kinds, pad and end tokens, reloading, and what is refused."""
+"""Loading: kinds, pad and end tokens, reloading, what is refused; fingerprints and number tokens."""
 
 import json
+import re
+import warnings
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
 from ntl.config import UserError
-from ntl.tokenizers import load_tokenizer, tokenizer_fingerprint
+from ntl.numbers import NumberVocabulary
+from ntl.tokenizers import load_tokenizer, number_vocabulary, tokenizer_fingerprint, train_tokenizer
 
 
 @pytest.mark.slow
@@ -94,3 +97,43 @@ def test_a_source_that_is_no_folder(tmp_path: Path) -> None:
     for source in ("nothing", str(tmp_path / "missing"), "a/b/c", "../b", ""):
         with pytest.raises(UserError):
             load_tokenizer(source)
+
+
+def test_the_fingerprint_is_of_the_behaviour(tmp_path: Path) -> None:
+    first = train_tokenizer(["one 1", "two 2"], tmp_path / "first")
+    reloaded = load_tokenizer(tmp_path / "first")
+    default = load_tokenizer(tmp_path / "first", "default")
+    other = train_tokenizer(["one 1", "three 3"], tmp_path / "other")
+    prints = [tokenizer_fingerprint(tokenizer) for tokenizer in (first, reloaded, default, other)]
+    assert re.fullmatch("[0-9a-f]{64}", prints[0])
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+def test_padding_and_truncation_of_a_call_do_not_change_the_fingerprint(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(["one 1", "two 2"], tmp_path / "saved")
+    before = tokenizer_fingerprint(tokenizer)
+    tokenizer(["one 1", "two"], padding="max_length", truncation=True, max_length=7)
+    assert tokenizer.backend_tokenizer.padding is not None
+    assert tokenizer_fingerprint(tokenizer) == before
+
+
+@pytest.mark.parametrize(("kind", "digits_only"), [("digit", True), ("default", False)])
+def test_text_kinds_have_the_plain_ones(spiece_folder: Path, kind: str, digits_only: bool) -> None:
+    tokenizer = load_tokenizer(spiece_folder, kind)
+    warnings.simplefilter("error")  # until the test ends: what is told is for tokenizers of others
+    expected = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=1000)
+    found = number_vocabulary(tokenizer, digits_only=digits_only, vocab_size=1000)
+    assert found.values.nan_to_num(-1).equal(expected.values.nan_to_num(-1))
+
+
+@pytest.mark.parametrize("digits_only", [True, False])
+def test_rt_has_the_digits_of_its_tokens_at_every_place_alone(spiece_folder: Path, digits_only: bool) -> None:
+    tokenizer = load_tokenizer(spiece_folder, "rt")
+    found = number_vocabulary(tokenizer, digits_only=digits_only)
+    assert len(found.values) == len(tokenizer)
+    assert found.token_ids.tolist() == list(range(len(tokenizer) - 320, len(tokenizer)))
+    assert found.token_values.tolist() == list(range(10)) * 32
+    assert len(number_vocabulary(tokenizer, vocab_size=len(tokenizer) + 5).values) == len(tokenizer) + 5
+    with pytest.raises(ValueError, match="does not hold the tokenizer's largest token id"):
+        number_vocabulary(tokenizer, vocab_size=len(tokenizer) - 1)

@@ -62,7 +62,7 @@ def test_twenty_examples_of_each_group_and_their_error(small, tmp_path: Path, mo
         for index, (group, answer) in enumerate(zip(made.groups, made.answers, strict=True))
     ]
     answers = [Answer(text, []) for text in written]
-    monkeypatch.setattr("ntl.training.callbacks.generate", lambda *args, **kwargs: answers)
+    monkeypatch.setattr("ntl.training.callbacks.decode", lambda *args, **kwargs: answers)
     assert made.mape() == pytest.approx({"1x1": 5.0, "1x2": 5.0, "2x1": 5.0})
 
 

@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from ntl.config import Config, UserError, compose
-from ntl.decoding.generation import Answer
+from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import decode as module
@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         labels = [example["answer_ids"].tolist()[:-1] for example in arguments["examples"]]
         return [Answer("1" if index % 2 == 0 else "", label) for index, label in enumerate(labels)]
 
-    monkeypatch.setattr(module, "locate", lambda target: {"ntl.decoding.generation.generate": decode}[target])
+    monkeypatch.setattr(module, "decode", decode)
     return seen
 
 
@@ -118,7 +118,7 @@ def test_what_a_decoding_says_of_its_answers_is_written(small, tmp_path: Path, m
     def decode(config: Any, *, examples: Any, **arguments: Any) -> list[Answer]:
         return [Answer("1", [], about)] * len(examples)
 
-    monkeypatch.setattr(module, "locate", lambda target: decode)
+    monkeypatch.setattr(module, "decode", decode)
     scores = decode_splits(_parts(small()), ["test"], tmp_path / "predictions.jsonl")
     assert all(line.items() >= about.items() for line in read_predictions(tmp_path / "predictions.jsonl")[1])
     assert scores.metrics["test/covered"] == 0.5

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import compose, run_id
-from ntl.decoding.journal import Journal
+from ntl.decoding.batches import Journal
 from ntl.evaluation import command as evaluation
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.decoding.journal import Journal
+from ntl.decoding.batches import Journal
 from ntl.evaluation import read_predictions
 from ntl.training import run
 from ntl.training.predictor import predict

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import Config, UserError, compose, run_id
-from ntl.decoding.number_head import read_masks
+from ntl.decoding import decode
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import run
@@ -120,11 +120,12 @@ def test_thirty_two_examples_are_learnt_by_heart(xval) -> None:
     )
     parts = RunParts(config, say=[].append)
     parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints").train()
-    answers = read_masks(
+    answers = decode(
         config.decoding,
         model=parts.model,
         tokenizer=parts.tokenizer,
         examples=parts.encoded("train"),
         collate=parts.collator.prompts,
+        max_new_tokens=0,
     )
     assert [int(answer.text) for answer in answers] == [int(row["answer"]) for row in parts.rows("train")]

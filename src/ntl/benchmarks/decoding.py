@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ntl.benchmarks.timing import remark
 from ntl.config import compose
-from ntl.config.targets import locate
+from ntl.decoding import decode
 from ntl.training.decode import max_new_tokens
 from ntl.training.parts import RunParts
 
@@ -25,10 +25,10 @@ Side = Callable[[], list[str]]
 def ours(parts: RunParts, rows: int) -> Side:
     """The run's own decoding: stored token ids, batches of similar length, our collator, answers in order."""
     config = parts.config.decoding
-    examples = parts.encoded(parts.dataset.test_splits[0]).first(rows)
+    examples: Any = parts.encoded(parts.dataset.test_splits[0]).first(rows)
 
-    def decode() -> list[str]:
-        answers = locate(config._target_)(
+    def answer() -> list[str]:
+        answers = decode(
             config,
             model=parts.model,
             tokenizer=parts.tokenizer,
@@ -38,7 +38,7 @@ def ours(parts: RunParts, rows: int) -> Side:
         )
         return [answer.text for answer in answers]
 
-    return decode
+    return answer
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Schema of ``config/claims.yaml``: what is claimed, and the comparisons that decide it."""
+"""Schema of ``config/claims.yaml``: claims, and the comparisons that decide them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Whose(Enum):
 
 
 class Says(Enum):
-    """Of ``row`` minus ``against``, beyond the margin or within it."""
+    """What is claimed of the difference ``row`` minus ``against``."""
 
     better = "better"
     no_worse = "no worse"
@@ -29,9 +29,9 @@ class Says(Enum):
 
 @dataclass
 class PlaceSpec:
-    """``row`` minus ``against``, labels of rows of ``group`` in block number ``block`` of a table.
+    """A difference of two rows, ``row`` minus ``against``, in ``group`` of block number ``block`` of a table.
 
-    ``metric`` is a column of the block, or one with a reading of ``config/beside``: ``test/rmse@expectation``.
+    ``metric`` is a column of the block, or one with a decoding of ``config/beside``: ``test/rmse@expectation``.
     ``against_metric`` is that of ``against``, empty for the same.
     """
 
@@ -46,9 +46,9 @@ class PlaceSpec:
 
 @dataclass
 class EvidenceSpec(PlaceSpec):
-    """What the claim ``says`` of a difference: better by more than the margin, or worse by less.
+    """A difference that is better by more than the margin, or worse by less (``says``).
 
-    ``margin`` is a share of the mean of ``against``. ``scales`` empty: all of the table's.
+    ``margin`` is a share of the mean of ``against``. ``scales`` are those of the table, empty for all.
     """
 
     says: Says = MISSING
@@ -58,9 +58,9 @@ class EvidenceSpec(PlaceSpec):
 
 @dataclass
 class TimingSpec:
-    """A ratio in a CSV file of ``results/benchmarks``, at most 1 + ``margin``: the one line that has ``where``.
+    """A ratio of at most 1 + ``margin`` in a CSV file of ``results/benchmarks``, in the line that matches ``where``.
 
-    The interval of ``column`` stands in ``<column>_low`` and ``<column>_high``, its n in ``rounds``.
+    Columns ``<column>_low`` and ``<column>_high`` hold the interval of ``column``, and ``rounds`` its n.
     """
 
     benchmark: str = MISSING
@@ -72,7 +72,7 @@ class TimingSpec:
 
 @dataclass
 class ClaimSpec:
-    """``name`` in a word or two, ``text`` as one sentence, ``source``: where it is claimed."""
+    """``name`` in a word or two, ``text`` as one sentence, ``source`` where it is claimed."""
 
     name: str = MISSING
     text: str = MISSING
@@ -88,10 +88,7 @@ class ClaimsSpec:
 
 
 def load_claims(path: Path = CLAIMS, known: Iterable[TableSpec] = ()) -> list[ClaimSpec]:
-    """Read and check the claims; ``known`` are tables that need not be read again.
-
-    UserError, in one line, names the file, the key and what is wrong there.
-    """
+    """Read and check the claims; ``known`` are tables that are loaded already. UserError names the file and the key."""
     spec: ClaimsSpec = read_typed(ClaimsSpec, path)
     tables = {table.name: table for table in known}
     for number, claim in enumerate(spec.claims):
@@ -138,7 +135,7 @@ def check_place(place: PlaceSpec, table: TableSpec, where: str) -> None:
 
 
 def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
-    """The column of a metric; of one with a reading that has no column, that of the metric without."""
+    """The column of a metric; for ``metric@decoding`` without a column of its own, made from the metric's column."""
     columns = {column.metric: column for column in block.columns if column.better is not Better.neither}
     name, _, reading = metric.partition("@")
     if metric in columns:

@@ -35,7 +35,7 @@ SCHEMAS = {
     "objective/next_token": loss.NextTokenConfig,
     "objective/regression": loss.RegressionConfig,
     "objective/masked_number": loss.MaskedNumberConfig,
-    "objective/base": loss.ObjectiveConfig,  # of any other; the last, as it fits every stored one
+    "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
     "dataset/noisy_numbers": data.NoisyNumbersConfig,
     "dataset/arithmetic": data.ArithmeticConfig,
     "dataset/mathematics": data.MathematicsConfig,
@@ -60,14 +60,14 @@ GROUPS = {
     "dataset": "what is read",
     "trainer": "on one device, or in several processes: ddp, fsdp",
     "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU, from scratch; paper: as in the paper",
-    "decoding": "how the answer is read off",
-    "beside": "what else it is read by: metrics as test/mae@expectation",
+    "decoding": "how answers are decoded",
+    "beside": "further decodings: metrics as test/mae@expectation",
     "tracking": "where metrics are mirrored: wandb, online where its key is stored",
     "experiment": "several of these choices at once",
-    "hydra/launcher": "what the runs of a sweep (-m) are handed to",
+    "hydra/launcher": "where the runs of a sweep (-m) are executed",
 }
 
-# What a run and its base share, where the words of ``base=`` do not say otherwise.
+# Settings that a base takes from the run that names it, unless ``base=`` sets them.
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
@@ -92,7 +92,7 @@ def choices(group: str) -> list[str]:
 
 
 def help_text() -> str:
-    """What ``train.py --help`` prints, made from the files of the config folder."""
+    """The text of ``train.py --help``, from the files of the config folder."""
     lines = []
     for group, meaning in GROUPS.items():
         lines.append(f"  {group:<14}  {meaning}")
@@ -102,7 +102,7 @@ def help_text() -> str:
 
 @cache
 def register() -> None:
-    """Make the schemas known to Hydra, once; called before any composition."""
+    """Register the schemas with Hydra, once; called before any composition."""
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
     for path, node in SCHEMAS.items():
@@ -118,8 +118,8 @@ def _paths(schema: Any, path: str) -> Iterator[str]:
 
 
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
-    """What an unknown key may have meant: at the root a setting of this name in a group, else the nearest known one."""
-    if key == "name":  # a setting of every group, so that no other is like it
+    """A suggestion for an unknown key: a setting of that name in a group, else the most similar known key."""
+    if key == "name":  # every group has one
         return ""
     paths = {path: None for name, schema in SCHEMAS.items() for path in _paths(schema, f"{name.partition('/')[0]}.")}
     same = [path for path in paths if path.endswith(f".{key}") and key != "_target_"]
@@ -127,7 +127,7 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
 
 
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:
-    # A key added with "+" passes Hydra's check, and OmegaConf would drop it without a word.
+    # A key added with "+" passes Hydra's check, and OmegaConf would drop it silently.
     schema = OmegaConf.get_type(node)
     known = setting_names(schema) if is_dataclass(schema) else None
     for key in node:
@@ -158,15 +158,15 @@ def _model_of_file(name: str, schema: type) -> dict[str, Any]:
 
 
 def _changed_in_model(raw: DictConfig) -> dict[str, Any]:
-    """Settings of the model that are not those of its file; names as ``lora.rank``, interpolations as they stand."""
+    """Settings of the model that differ from its file, with names such as ``lora.rank``; interpolations unresolved."""
     own = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model))
     return {key: value for key, value in _flat(OmegaConf.to_container(raw.model)).items() if own.get(key) != value}
 
 
 def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
-    """The overrides of the run that ``base=WORDS@STEP`` describes, and the step; None without it, or with an id in it.
+    """The overrides of the run that ``base=OVERRIDES@STEP`` describes, and the step; None without such a ``base=``.
 
-    What the two runs share (``SHARED``) need not be said twice. UserError where the words are none.
+    Settings in ``SHARED`` need not be repeated in it. UserError where the overrides are malformed.
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     described = [str(each.value()) for each in parsed if each.key_or_group == "base" and "=" in str(each.value())]
@@ -177,7 +177,7 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
     if not step.isdecimal() or not all("=" in word for word in words):
         raise UserError(f"base={described[-1]}: give the overrides of a run and a step, as 'loss=ce seed=1@8000'.")
     if any(word.startswith("base=") for word in words):
-        raise UserError(f"base={described[-1]}: a run that others begin from begins from no other itself.")
+        raise UserError(f"base={described[-1]}: a base has no base of its own.")
     if any(each.key_or_group == "experiment" for each in parsed):
         raise UserError("base= experiment=: an experiment sets what both runs share; name the base by its id, ID@STEP.")
     own = {word.partition("=")[0] for word in words}
@@ -200,14 +200,14 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
     for group in ("model", "tokenizer"):
         if plain(getattr(base, group)) != plain(getattr(config, group)):
             raise UserError(
-                f"base={config.base}: that run has another {group}, whose weights this one cannot take; leave "
+                f"base={config.base}: that run has another {group}, so its weights do not fit; leave "
                 f"{group}= out of it."
             )
     config.base = f"{run_id(base)}@{step}"
 
 
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
-    """The typed, validated form of what Hydra composed of ``overrides``, which ``base=`` takes words from."""
+    """The typed, validated form of what Hydra composed from ``overrides``, which resolving ``base=`` needs."""
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
@@ -218,9 +218,9 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
 
 
 def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
-    """Within a job of Hydra: its config, and its overrides as they were typed.
+    """Within a Hydra job: its config, and its overrides as they were typed.
 
-    They are not resolved, so that what refers to something that is not there is told with its key.
+    Overrides are not resolved here, so that an interpolation that fails is reported with its key.
     """
     overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     return to_config(raw, overrides), overrides
@@ -233,16 +233,16 @@ def _composed(overrides: Sequence[str], config_name: str) -> DictConfig:
         return hydra_compose(config_name, overrides=list(overrides))
 
 
-# A table has several seeds a row: its rows are composed once, at a tenth of a second each, and not once a run.
-_kept = lru_cache(maxsize=256)(_composed)
+# Composing takes a tenth of a second, and the runs of a table's row differ by their seed alone.
+_cached = lru_cache(maxsize=256)(_composed)
 _SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "train") -> root.Config:
-    """Compose as ``train.py`` would with these overrides."""
+    """The config that ``train.py`` makes of these overrides."""
     seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
     if len(seeds) != 1:
         return to_config(_composed(overrides, config_name), overrides)
-    raw = _kept(tuple(override for override in overrides if override != seeds[0].string), config_name)
-    raw.seed = int(seeds[0].group(1))  # what refers to it is resolved by to_config
+    raw = _cached(tuple(override for override in overrides if override != seeds[0].string), config_name)
+    raw.seed = int(seeds[0].group(1))  # interpolations of it are resolved by to_config
     return to_config(raw, overrides)

@@ -1,4 +1,4 @@
-"""Schemas of the data sets. Each names the class that reads it; its numbers are the rows to make or take."""
+"""Schemas of the data sets: the class that reads each, and how many rows are generated or used."""
 
 from dataclasses import dataclass, field
 
@@ -11,9 +11,9 @@ def _count(default: int) -> int:
 
 @dataclass
 class DatasetConfig:
-    """``name`` is the group's choice; ``_target_`` the class in ``ntl.data`` built from this config.
+    """``name`` is the group's choice, ``_target_`` the class in ``ntl.data`` that is built from this config.
 
-    ``answers`` are a ``number``, a ``reasoning`` that ends in one, or a ``text`` (``ntl.config.legality``).
+    An answer is a ``number``, ``reasoning`` that ends in one, or ``text`` (``ntl.config.legality``).
     """
 
     _target_: str = MISSING
@@ -51,8 +51,8 @@ class MathematicsConfig(DatasetConfig):
     """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs.
 
     ``rows_per_file`` counts training and validation rows of each of the 39 training files, ``train_share`` of them for
-    training; ``test_rows_per_file`` those of each of the 13 + 7 test files. ``allow_generation`` lets the original
-    generator work for hours where the official release cannot be had.
+    training; ``test_rows_per_file`` those of each of the 13 + 7 test files. ``allow_generation`` allows hours of work
+    by the original generator where the official release is not available.
     """
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
@@ -68,8 +68,8 @@ class MathematicsConfig(DatasetConfig):
 class MultiplicationConfig(DatasetConfig):
     """``What is A times B?`` for operands of 1 to ``max_digits`` digits; tests go one digit further.
 
-    ``exhaustive_digits`` n, where it is not 0, is another set: every ordered pair of n-digit operands once, of which
-    ``train_rows``, ``validation_rows`` and ``test_rows_per_cell`` are taken.
+    ``exhaustive_digits`` n > 0 selects another set: every ordered pair of n-digit operands once, divided into
+    ``train_rows``, ``validation_rows`` and ``test_rows_per_cell``.
     """
 
     _target_: str = "ntl.data.sets.multiplication.Multiplication"
@@ -90,9 +90,9 @@ def _limit() -> int:
 
 @dataclass
 class GSM8KConfig(DatasetConfig):
-    """Grade-school word problems, the answer a text that ends in ``#### number``.
+    """Grade-school word problems, whose answer is a text that ends in ``#### number``.
 
-    ``paper_compat`` reads the text as the original code corrupted it; ``test_rows`` 0 means all.
+    ``paper_compat`` corrupts the text as the original code did; ``test_rows`` 0 means all.
     """
 
     _target_: str = "ntl.data.sets.gsm8k.GSM8K"
@@ -106,8 +106,8 @@ class GSM8KConfig(DatasetConfig):
 class RJokesConfig(DatasetConfig):
     """Jokes and their log-upvotes, 0 to 11; counts of 0 mean all rows.
 
-    ``allow_dev_training`` trains and validates on parts of dev; such a result is not comparable to the paper's.
-    ``paper_compat`` keeps the file's backslash escapes and cuts white space off the end, as the original code did.
+    ``allow_dev_training`` trains and validates on parts of dev; the result is not comparable to the paper's.
+    ``paper_compat`` keeps the file's backslash escapes and strips trailing white space, as the original code did.
     """
 
     _target_: str = "ntl.data.sets.rjokes.RJokes"
@@ -120,7 +120,7 @@ class RJokesConfig(DatasetConfig):
 
 @dataclass
 class MultiRCConfig(DatasetConfig):
-    """Questions on a passage, the answer all correct options; ``paper_compat`` keeps rows without any."""
+    """Questions on a passage; an answer is all correct options. ``paper_compat`` keeps rows without any."""
 
     _target_: str = "ntl.data.sets.multirc.MultiRC"
     name: str = "multirc"

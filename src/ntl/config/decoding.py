@@ -1,4 +1,4 @@
-"""Schema of decoding: how a trained model's answer is read off."""
+"""Schemas of decodings: how an answer is read off a trained model."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -10,9 +10,9 @@ from omegaconf import MISSING
 class DecodingConfig:
     """``max_new_tokens`` 0 means: the longest answer of the training data, never of the test data, plus a margin.
 
-    ``head`` is what of a model it reads the answer from, ``answers`` and ``tokenizers`` are those it can read, where
-    it cannot read all (``ntl.config.legality``). ``obeys_model``: whether the generation config in the model's folder
-    acts, as the record then says.
+    ``head`` is the model's head that it reads. ``answers`` and ``tokenizers`` are the kinds that it can read; empty
+    means all (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used, and the
+    record contains it.
     """
 
     answers: ClassVar[tuple[str, ...]] = ()
@@ -29,7 +29,7 @@ class DecodingConfig:
 
 @dataclass
 class OwnConfig(DecodingConfig):
-    """The generation config in the model's folder; ``num_beams`` 0 leaves the beams to it, too."""
+    """As the generation config in the model's folder says; ``num_beams`` 0 leaves the number of beams to it."""
 
     obeys_model: ClassVar[bool] = True
 
@@ -39,7 +39,7 @@ class OwnConfig(DecodingConfig):
 
 @dataclass
 class NumberHeadConfig(DecodingConfig):
-    """A number head's output, rounded to ``decimals``; nothing is generated."""
+    """The output of a number head, rounded to ``decimals``; nothing is generated."""
 
     _target_: str = MISSING
     head: str = MISSING
@@ -48,12 +48,12 @@ class NumberHeadConfig(DecodingConfig):
 
 @dataclass
 class TreeConfig(DecodingConfig):
-    """A point of the model's own distribution of numbers, found by a tree of the tokens that write them.
+    """A point of the model's distribution over numbers, found by a search of the tree of token sequences.
 
-    ``num_beams`` is the prefixes of one length that are held for an example: exact where there are no more. An example
-    ends where its prefixes have the probability ``tolerance`` or less together. An expectation leaves out a share
-    ``trim`` of the probability at either end of the numbers (``ntl.decoding.point``), and is rounded to ``decimals``.
-    ``splits`` are the test splits to read, all of them where none is named: reading takes long where answers are long.
+    ``num_beams`` is the number of prefixes of one length that are kept per example; the search is exact where there are
+    no more. It stops when the prefixes of an example have probability ``tolerance`` or less in total. An expectation is
+    trimmed by a share ``trim`` of the probability at either end (``ntl.decoding.point``) and rounded to ``decimals``.
+    ``splits`` are the test splits to decode, empty for all: the search is slow where answers are long.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number",)

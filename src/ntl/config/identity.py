@@ -1,4 +1,4 @@
-"""The name of a run: what it computes, not where or when."""
+"""The id of a run: a hash of what it computes, not of where or when."""
 
 import hashlib
 import json
@@ -8,12 +8,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ntl.config.model import BESIDE_WEIGHTS
+from ntl.config.model import NOT_IN_WEIGHTS
 from ntl.system.content import digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
-# Where a run lies and who watches it is no part of what was computed.
+# Locations and bookkeeping, which change no result.
 NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device", "probe_steps", "keep_steps")
 
 
@@ -39,7 +39,7 @@ def _default(field: Any) -> Any:
 
 
 def differing(config: Any) -> dict[str, Any]:
-    """The values that differ from their schema's defaults, so that a new key with a default changes no id."""
+    """The values that differ from their schema's defaults: a new setting with a default changes no id."""
     return {
         field.name: plain(getattr(config, field.name))
         for field in fields(config)
@@ -48,7 +48,7 @@ def differing(config: Any) -> dict[str, Any]:
 
 
 def _contents(config: Any) -> dict[str, str]:
-    """Group -> what stands for its path: the sha256 of what is read of a folder; a hub id is its own name."""
+    """Group -> what is hashed for its path: the sha256 of the files read from a folder, or the hub id itself."""
     model, tokenizer = config.model.path, config.tokenizer.path
     found = {"model": model, "tokenizer": tokenizer}
     if model and Path(model).is_dir():
@@ -60,9 +60,9 @@ def _contents(config: Any) -> dict[str, str]:
 
 
 def deciding(config: Any) -> dict[str, Any]:
-    """Everything that decides the result, by groups; what is left out has its default.
+    """Everything that decides the result, by group, except for defaults.
 
-    UserError: a folder of weights or of a tokenizer has none.
+    UserError: a folder of weights or of a tokenizer contains none.
     """
     values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
     for group, content in _contents(config).items():
@@ -73,30 +73,31 @@ def deciding(config: Any) -> dict[str, Any]:
 
 
 def canonical(config: Any) -> str:
-    """The text that is hashed: sorted JSON of everything that decides the result."""
+    """The text that is hashed: ``deciding`` as sorted JSON."""
     return json.dumps(deciding(config), sort_keys=True, separators=(",", ":"))
 
 
 def run_id(config: Any) -> str:
-    """``<dataset>-<model>-<loss>-s<seed>-<hash>``; the hash alone decides, the words are for people.
+    """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash identifies the run; the words are for people.
 
-    Left out: what says where things are (``NOT_RECORDED``), decoding and paper_compat (a decoding is a reading of a
-    trained model; both parse rules are in every record).
+    It leaves out locations (``NOT_RECORDED``), and decoding and paper_compat: a trained model can be decoded in several
+    ways, and every record has the scores of both parse rules.
     """
     digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
     return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{digest}"
 
 
 def recorded(config: Any) -> dict[str, Any]:
-    """What a run's record keeps of its config. A record is small: what is switched off is left out, too.
+    """The part of a config that a run's record keeps, without settings that are switched off.
 
-    So are the shapes of ``config/model`` where weights are loaded, which bring their own (``RunRecord.model``).
+    Where weights are loaded, the shapes of ``config/model`` are left out: those of the weights are in
+    ``RunRecord.model``.
     """
     values = {key: value for key, value in plain(config).items() if key not in NOT_RECORDED}
     for group, content in _contents(config).items():
         values[group]["path"] = content
     if config.model.pretrained:
-        values["model"] = {key: value for key, value in values["model"].items() if key in BESIDE_WEIGHTS}
+        values["model"] = {key: value for key, value in values["model"].items() if key in NOT_IN_WEIGHTS}
     for name in ("beside", "base"):
         if not values[name]:
             del values[name]

@@ -1,22 +1,22 @@
-"""The ways in which base and number term are computed: one list for ``loss.implementation`` and ``ntl.losses``.
+"""The values of ``loss.implementation`` and of the argument of ``ntl.losses``.
 
-Standard library only: the losses work without omegaconf.
+Standard library only, since the losses work without omegaconf.
 """
 
 from enum import StrEnum
 
 
 class Implementation(StrEnum):
-    """How base and number term are computed (``ntl.losses.ce_ntl``); all give the same but for rounding."""
+    """How base and number term are computed (``ntl.losses.ce_ntl``); results are equal up to rounding."""
 
     auto = "auto"
-    """``linear`` where it was measured to be faster: on a CPU, for a large vocabulary; else ``reference``."""
+    """``linear`` where benchmarks showed it to be faster: on a CPU, for a large vocabulary; else ``reference``."""
     reference = "reference"
     """One function after the other, from all logits."""
     fused = "fused"
     """Both with their gradient in one pass over the logits."""
     linear = "linear"
-    """The same from hidden states, without ever holding all logits."""
+    """The same from hidden states, without all logits in memory at once."""
     triton = "triton"
     """``fused`` as one kernel on a GPU, which is not yet measured."""
 

@@ -1,4 +1,4 @@
-"""What the types cannot say: ranges, and which parts fit together."""
+"""Checks of a config beyond its types: ranges, and which parts fit together."""
 
 import difflib
 import errno
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Family:
-    """What the models of one family take: kinds of tokenizer, what answers are; the default tokenizer stands last."""
+    """The head of one family of models, and the tokenizers (the default last) and answers that it works with."""
 
     head: str
     tokenizers: tuple[str, ...]
@@ -34,7 +34,7 @@ HEADS = {
     "regression": "one output for a sequence",
     "masked_number": "a number head at a masked position",
 }
-# The one table of legal combinations. Losses, objectives and decodings fit where they have the family's head.
+# All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
     "t5": Family("lm", ("default", "digit"), tuple(ANSWERS)),
     "decoder": Family("lm", ("default", "digit"), tuple(ANSWERS)),
@@ -54,14 +54,14 @@ def did_you_mean(options: Iterable[str]) -> str:
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """``did_you_mean`` of the few options that begin with the word, else of the one that is most like it."""
+    """``did_you_mean`` with the options that begin with the word, if they are few, else with the most similar one."""
     options = list(options)
     family = [option for option in options if word and option.startswith(word)]
     return did_you_mean(family if 0 < len(family) <= 8 else difflib.get_close_matches(word, options, n=1, cutoff=0.5))
 
 
 def setting_names(schema: type) -> list[str]:
-    """The keys of a schema that are meant to be set."""
+    """The keys of a schema that a user may set."""
     return [field.name for field in fields(schema) if field.name != "_target_"]
 
 
@@ -88,7 +88,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
 
 
 def _check_place(name: str, path: str) -> None:
-    """UserError for the path of a file or folder that cannot be one here, or cannot be read back from a config."""
+    """UserError for a path that is too long or circular, or that could not be read back from a stored config."""
     check_plain(path, f"{name}={path}")
     try:
         Path(path).stat()
@@ -98,7 +98,7 @@ def _check_place(name: str, path: str) -> None:
 
 
 def shorten(text: str, limit: int = 80) -> str:
-    """The beginning and the end of a text that is longer than ``limit``."""
+    """A text of at most ``limit`` characters, or its beginning and end."""
     return text if len(text) <= limit else f"{text[: limit // 2]}...{text[-limit // 2 :]}"
 
 
@@ -156,23 +156,23 @@ def _check_decoding(config: Any, decoding: Any, group: str = "decoding") -> None
         )
     if decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers:
         raise UserError(
-            f"{chosen} tokenizer={config.tokenizer.name}: its numbers are no text of their tokens, and this decoding "
+            f"{chosen} tokenizer={config.tokenizer.name}: it writes numbers in tokens of their own, and this decoding "
             f"reads {' or '.join(decoding.tokenizers)}; {other}."
         )
 
 
-def _check_beside(config: Any, name: str, reading: Any) -> None:
-    _check_ranges(reading, f"beside.{name}.")
-    if reading.head != config.model.head:
+def _check_further_decoding(config: Any, name: str, decoding: Any) -> None:
+    _check_ranges(decoding, f"beside.{name}.")
+    if decoding.head != config.model.head:
         raise UserError(
-            f"model={config.model.name} beside={reading.name}: this model has {HEADS[config.model.head]}, and this "
-            f"decoding is for {HEADS.get(reading.head, reading.head)}; leave it out."
+            f"model={config.model.name} beside={decoding.name}: this model has {HEADS[config.model.head]}, and this "
+            f"decoding is for {HEADS.get(decoding.head, decoding.head)}; leave it out."
         )
-    _check_decoding(config, reading, "beside")
+    _check_decoding(config, decoding, "beside")
 
 
 def validate(config: Any) -> None:
-    """Raise ``UserError`` with one line at the first thing that is out of range or does not fit."""
+    """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
     check_trust(config)
     _check_ranges(config)
     for name in ("output_dir", "data_dir", "resume"):
@@ -197,8 +197,8 @@ def validate(config: Any) -> None:
         )
     _check_family(config)
     _check_decoding(config, config.decoding)
-    for name, reading in config.beside.items():
-        _check_beside(config, name, reading)
+    for name, decoding in config.beside.items():
+        _check_further_decoding(config, name, decoding)
     if config.probe_steps and (config.model.head != "lm" or config.dataset.answers != "number"):
         raise UserError(
             f"probe_steps={config.probe_steps}: a probe is the relative error of generated numbers, which "
@@ -216,35 +216,35 @@ def validate(config: Any) -> None:
         )
 
 
-def _idle(model: "ModelConfig", own_tokenizer: bool) -> Iterator[tuple[str, str]]:
-    """Names of settings that would change nothing but the run's id, with the reason; ``x.`` is all that is in x."""
+def _without_effect(model: "ModelConfig", own_tokenizer: bool) -> Iterator[tuple[str, str]]:
+    """Names of settings that change nothing but the run's id, with the reason; ``x.`` is every setting below x."""
     for name in ("name", "family", "head", "requires"):
-        yield name, f"says what config/model/{model.name}.yaml is; write a file of your own in its place"
+        yield name, f"describes config/model/{model.name}.yaml; write a model file of your own instead"
     if not model.lora.rank:
         yield "lora.", "has no effect with model.lora.rank=0; set the rank, or leave it out"
     if model.path or (own_tokenizer and not model.pretrained):
-        yield "hub_id", "nothing is read from there, as model.path or tokenizer.path takes its place; leave it out"
+        yield "hub_id", "nothing is read from there, since model.path or tokenizer.path replaces it; leave it out"
     if own_tokenizer or model.path or model.hub_id:
-        yield "tokenizer_hub_id", "nothing is read from there, as the tokenizer comes from elsewhere; leave it out"
+        yield "tokenizer_hub_id", "nothing is read from there, since the tokenizer comes from elsewhere; leave it out"
     if not model.pretrained:
         yield (
             "path",
-            "the weights in it are not read with model.pretrained=false; set model.pretrained=true to begin from them, "
-            "or tokenizer.path= to take the tokenizer alone",
+            "the weights in it are not read with model.pretrained=false; set model.pretrained=true to start from them, "
+            "or tokenizer.path= to use its tokenizer alone",
         )
         return
-    # Imported here: what reports a mistake must work without omegaconf.
-    from ntl.config.model import BESIDE_WEIGHTS
+    # Imported here: reporting a mistake must work without omegaconf.
+    from ntl.config.model import NOT_IN_WEIGHTS
 
-    for name in (item.name for item in fields(model) if item.name not in BESIDE_WEIGHTS):
-        remedy = "the weights bring their own; leave it out, or set model.pretrained=false to train from scratch"
+    for name in (item.name for item in fields(model) if item.name not in NOT_IN_WEIGHTS):
+        remedy = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch"
         yield name, remedy
         yield f"{name}.", remedy
 
 
 def check_effects(config: Any, changed: Mapping[str, Any]) -> None:
-    """UserError for a setting of the model without an effect; ``changed``: name -> value, where its file differs."""
-    for name, reason in _idle(config.model, bool(config.tokenizer.path)):
+    """UserError for a setting of the model without effect; ``changed`` are those that differ from its file."""
+    for name, reason in _without_effect(config.model, bool(config.tokenizer.path)):
         for key, value in changed.items():
             if key == name or (name.endswith(".") and key.startswith(name)):
                 raise UserError(f"model.{key}={value}: {reason}.")

@@ -1,4 +1,4 @@
-"""Schemas of the loss, a term on all labelled tokens plus weight times one on number tokens, and of the objective."""
+"""Schemas of the loss, a term on all labelled tokens plus a weighted one on number tokens, and of the objective."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,8 +21,8 @@ class LossConfig:
     """total = base + weight x number (paper, Eq. 3: CE + lambda NTL).
 
     ``base`` is averaged over all labelled tokens, ``number`` over number-labelled tokens; without ``number`` the
-    weight has no effect. ``cost`` builds the cost matrix from the number tokens' values. ``heads`` are those whose
-    output the terms read (``ntl.config.legality``).
+    weight has no effect. ``cost`` builds the cost matrix from the number tokens' values. ``heads`` are the model heads
+    that the terms apply to (``ntl.config.legality``).
     """
 
     name: str = MISSING
@@ -38,10 +38,10 @@ class LossConfig:
 class ObjectiveConfig:
     """``_target_`` is the nn.Module that wraps a model and computes the loss inside its forward.
 
-    ``head`` is what of a model it trains, ``lm``, ``regression`` or ``masked_number`` (``ntl.config.legality``);
-    ``collator`` makes its batches; ``keep_target`` stores the number that an answer is beside the answer's tokens.
-    ``watch`` is the validation term that the plateau schedule looks at, ``ce`` or ``ntl``: never their sum, so that
-    runs with different weights share one schedule.
+    ``head`` is the model head that it trains: ``lm``, ``regression`` or ``masked_number`` (``ntl.config.legality``).
+    ``collator`` makes its batches. ``keep_target`` also stores an answer's value, not only its tokens. ``watch`` is the
+    validation term that the plateau schedule uses, ``ce`` or ``ntl``: never their sum, so that the schedule does not
+    depend on the loss weight.
     """
 
     _target_: str = MISSING

@@ -1,4 +1,4 @@
-"""Schemas of the models: where the weights come from, and the shape when they do not."""
+"""Schemas of models and tokenizers: where the weights come from, and the architecture where none are loaded."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,7 +14,7 @@ def _size(default: int) -> int:
 class LoraConfig:
     """Low-rank adaptation (Hu et al., 2021) of every linear layer; ``rank`` 0 trains all weights instead.
 
-    ``full`` are beginnings of names of weights that are trained as they are: those that a checkpoint does not have.
+    ``full`` are prefixes of names of weights that are trained in full: those that a checkpoint does not contain.
     """
 
     rank: int = field(default=0, metadata={"min": 0})
@@ -25,11 +25,11 @@ class LoraConfig:
 
 @dataclass
 class ModelConfig:
-    """What every model has.
+    """Settings of every model.
 
     ``family`` decides which tokenizers and data sets fit, ``head`` which losses, objectives and decodings
     (``ntl.config.legality``). ``hub_id`` is the published checkpoint, empty for a model that has none;
-    ``tokenizer_hub_id`` that of the tokenizer alone. ``path``, a local folder or ``owner/name``, takes their place.
+    ``tokenizer_hub_id`` that of the tokenizer alone. ``path``, a local folder or ``owner/name``, replaces both.
     ``pretrained=false`` builds the architecture from this config with random weights. ``requires`` says in words what
     the model needs.
     """
@@ -73,7 +73,7 @@ class T5RegressionConfig(T5Config):
 
 @dataclass
 class RTConfig(T5Config):
-    """Regression Transformer (Born and Manica, 2023) as the paper has it: T5 with frozen number encodings.
+    """Regression Transformer (Born and Manica, 2023) as in the paper: T5 with frozen number encodings.
 
     The encoding of a token ``_d_e_`` is that of d x 10^e; ``log_scale`` and ``max_value`` scale it (paper: on, 3e9).
     """
@@ -141,17 +141,17 @@ class XValConfig(ModelConfig):
     paper_compat: bool = False
 
 
-# What a model takes of its config where weights are loaded, too; these bring everything else.
-BESIDE_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat"}
+# Settings that have an effect although weights are loaded; the weights determine all others.
+NOT_IN_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat"}
 
 
 def source(config: ModelConfig) -> str:
-    """The folder or hub id of the weights; empty for a model that has none."""
+    """The folder or hub id of the weights; empty for a model without published weights."""
     return config.path or config.hub_id
 
 
 def tokenizer_source(config: ModelConfig) -> str:
-    """The folder or hub id of the tokenizer, which may be published where no weights are; empty for a stand-in."""
+    """The folder or hub id of the tokenizer; empty for one that is trained on the prepared text."""
     return source(config) or config.tokenizer_hub_id
 
 
@@ -160,9 +160,9 @@ class TokenizerConfig:
     """``kind`` is the segmentation; ``digits_only`` says which tokens the losses count as numbers.
 
     ``path``, a local folder or ``owner/name``, replaces the model's own tokenizer files. A model without published
-    files gets one trained on the prepared text, of at most ``vocab_size`` pieces. ``paper_compat`` leaves the sign of a
-    number in the text, as the original's xVal does; it has a meaning for ``kind=xval`` alone. ``max_place`` is the
-    highest decimal place of a number token (paper: 19, for numbers of 20 digits); ``kind=rt`` alone has these.
+    files gets one trained on the prepared text, of at most ``vocab_size`` pieces. For ``kind=xval``, ``paper_compat``
+    leaves the sign of a number in the text, as the original does. For ``kind=rt``, ``max_place`` is the highest decimal
+    place of a number token (paper: 19, for numbers of 20 digits).
     """
 
     name: str = MISSING

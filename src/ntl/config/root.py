@@ -1,4 +1,4 @@
-"""The whole config of one run."""
+"""The config of one run."""
 
 from dataclasses import dataclass, field
 
@@ -13,9 +13,9 @@ from ntl.config.trainer import TrainerConfig
 
 @dataclass
 class ScaleConfig:
-    """How large a run is meant to be: tiny, hour, small or paper. Its files set trainer and data sizes.
+    """The size of a run: tiny, hour, small or paper. Its files set trainer and data sizes.
 
-    ``positions`` is the context of a decoder that stands in for a published one, question and answer together.
+    ``positions`` is the context length, question and answer together, of a small decoder that replaces a published one.
     """
 
     name: str = MISSING
@@ -35,11 +35,11 @@ class TrackingConfig:
 
 @dataclass
 class Config:
-    """One training run. Fields below ``seed`` say where things are, not what is computed (ntl.config.identity).
+    """One training run. Which settings are part of its id: ``ntl.config.identity``.
 
-    ``base``: the weights to begin from, ``ID@STEP``, of another run in ``output_dir``; in place of its id, overrides
-    that describe it, ``"base='loss=ce trainer.max_steps=8000@8000'"`` (``ntl.config.composition.base_words``).
-    ``keep_steps``: checkpoints of these steps are written and never deleted, for runs that begin from them.
+    ``base``: initial weights ``ID@STEP`` from another run in ``output_dir``. Instead of its id, overrides may describe
+    it: ``"base='loss=ce trainer.max_steps=8000@8000'"`` (``ntl.config.composition.base_words``).
+    ``keep_steps``: checkpoints of these steps are written and never deleted, so that other runs can start from them.
     ``probe_steps``: a few test examples are decoded every so many steps (``ntl.training.callbacks``); 0 means never.
     """
 
@@ -51,7 +51,7 @@ class Config:
     scale: ScaleConfig = MISSING
     trainer: TrainerConfig = MISSING
     decoding: DecodingConfig = MISSING
-    # Other readings of the trained model, whose scores the record keeps as "<split>/<metric>@<name>".
+    # Further decodings of the trained model; the record has their scores as "<split>/<metric>@<name>".
     beside: dict[str, DecodingConfig] = field(default_factory=dict)
     base: str = ""
     seed: int = field(default=1, metadata={"min": 0, "max": 2**32 - 1})

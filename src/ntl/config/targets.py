@@ -1,7 +1,7 @@
-"""What a config may name, whoever wrote it: code of this project, and files below the folders that were given.
+"""From a dotted name in a config to a class or function, and checks of what a config may name.
 
-A config is typed on a command line, but it is also read back from a run's folder, which may come from elsewhere. The
-rules are the same for both, so that nothing depends on where a config came from.
+A config is typed on a command line or read back from a run's folder, which may come from elsewhere. The rules are the
+same for both: only code of this project is called, and names are never paths.
 """
 
 import math
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import yaml
 
 PACKAGE = "ntl"
-# Where what a setting names must be defined: what one adds oneself goes there, too (README, "Adding a loss").
+# Setting -> the package that must define what it names. Your own code goes there, too (README, "Adding a loss").
 ROOMS = {
     "model._target_": "ntl.models",
     "dataset._target_": "ntl.data",
@@ -29,15 +29,8 @@ ROOMS = {
     "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
 }
-# Module -> where what it defined is now: what a run wrote keeps the name of its day.
+# Old module -> its present one: configs of old runs contain the old names.
 MOVED = {
-    "ntl.data.arithmetic": "ntl.data.sets.arithmetic",
-    "ntl.data.gsm8k": "ntl.data.sets.gsm8k",
-    "ntl.data.mathematics": "ntl.data.sets.mathematics",
-    "ntl.data.multiplication": "ntl.data.sets.multiplication",
-    "ntl.data.multirc": "ntl.data.sets.multirc",
-    "ntl.data.noisy_numbers": "ntl.data.sets.noisy_numbers",
-    "ntl.data.rjokes": "ntl.data.sets.rjokes",
     **{
         f"ntl.data.{name}": f"ntl.data.sets.{name}"
         for name in ("arithmetic", "gsm8k", "mathematics", "multiplication", "multirc", "noisy_numbers", "rjokes")
@@ -49,8 +42,8 @@ MOVED = {
 }
 # The keys whose values are dotted paths.
 NAMING = ("_target_", "collator")
-# Values in one file, once its aliases are written out; the largest of ours has some hundreds.
-UNFOLDED = 100_000
+# Values in one file with its aliases expanded; the largest file of this project has some hundreds.
+MAX_VALUES = 100_000
 # Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.
 NAME = re.compile(r"\w[\w.+=-]*", re.ASCII)
 
@@ -81,41 +74,41 @@ def _as_now(target: Any) -> Any:
 
 
 def check_plain(text: str, where: str) -> None:
-    """For YAML that was written by a run or by somebody else.
+    """Check YAML that was written by a run or by somebody else.
 
-    UserError for an interpolation, as ``${oc.env:HOME}``, and for aliases that unfold to more than ``UNFOLDED`` values
-    or hold themselves. RecursionError where it is nested too deeply, YAMLError where it is no YAML.
+    UserError for an interpolation such as ``${oc.env:HOME}``, and for aliases that expand to more than ``MAX_VALUES``
+    values or contain themselves. RecursionError where it is nested too deeply, YAMLError where it is not YAML.
     """
     if "${" in text:
         raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
-    # Reading makes a tree of what the aliases mean: a few lines can mean more than any memory holds.
-    if "*" in text and _meant(text) > UNFOLDED:
+    # Reading expands aliases, and a few lines can expand to more than any memory holds.
+    if "*" in text and _expanded_size(text) > MAX_VALUES:
         raise UserError(
-            f"{where}: its aliases (*name) unfold to more than {UNFOLDED:,} values; write out what is meant."
+            f"{where}: its aliases (*name) unfold to more than {MAX_VALUES:,} values; write out what is meant."
         )
 
 
-def _meant(text: str) -> float:
-    # Imported here: what reports a mistake must work without it.
+def _expanded_size(text: str) -> float:
+    # Imported here: reporting a mistake must work without it.
     import yaml
 
-    return _unfolded(yaml.compose(text, yaml.SafeLoader), {})
+    return _size(yaml.compose(text, yaml.SafeLoader), {})
 
 
-def _unfolded(node: "yaml.Node | None", sizes: dict[int, float]) -> float:
-    # An alias is the very node of its anchor: each is looked at once, however often it is meant.
+def _size(node: "yaml.Node | None", sizes: dict[int, float]) -> float:
+    # An alias is the same object as its anchor: each node is visited once.
     parts = getattr(node, "value", None)
     if not isinstance(parts, list):  # a scalar's is its text
         return 1
     if id(node) not in sizes:
-        sizes[id(node)] = math.inf  # until its parts are known: it may be one of them
+        sizes[id(node)] = math.inf  # while its parts are counted: it may contain itself
         nodes = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
-        sizes[id(node)] = 1 + sum(_unfolded(each, sizes) for each in nodes)
+        sizes[id(node)] = 1 + sum(_size(each, sizes) for each in nodes)
     return sizes[id(node)]
 
 
 def check_trust(config: Any) -> None:
-    """UserError, one line, for a ``Config`` that names code outside ``ROOMS``, or a file outside its folder."""
+    """UserError for a ``Config`` that names code outside ``ROOMS``, or whose names could be paths."""
     parts = [(field.name, getattr(config, field.name)) for field in fields(config)]
     parts += [("decoding", reading) for reading in config.beside.values()]
     for group, part in parts:
@@ -139,8 +132,8 @@ def _texts(part: Any, path: str) -> Iterator[tuple[str, str]]:
 def locate(target: str) -> Any:
     """The class or function at a dotted path, for example ``ntl.losses.ntl_was``.
 
-    UserError unless it is one that this package defines: a module of ours imports others, and what they hold, such as
-    ``subprocess.run``, has a path through it as well.
+    UserError unless this package defines it: ``ntl.system.machine.subprocess.run`` has a path through this package,
+    but is not part of it.
     """
     check_target(target, PACKAGE, "_target_")
     try:
@@ -153,5 +146,5 @@ def locate(target: str) -> Any:
 
 
 def build(config: Any, **runtime: Any) -> Any:
-    """Call the class or function named by ``config._target_`` with the config and what only the run knows."""
+    """Call the class or function named by ``config._target_`` with the config and values known at run time."""
     return locate(config._target_)(config, **runtime)

@@ -1,11 +1,11 @@
-"""Schema of the optimisation and of its bookkeeping."""
+"""Schema of training: optimization, evaluation, checkpoints, parallelism."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 
 
 class Schedule(Enum):
-    """``plateau`` is the paper's: halve after ``patience`` evaluations without a better validation CE."""
+    """``plateau`` is the paper's: the rate times ``factor`` after ``patience`` evaluations without improvement."""
 
     plateau = "plateau"
     linear = "linear"
@@ -21,7 +21,7 @@ class Normalization(Enum):
 
 
 class Parallel(Enum):
-    """``auto`` is ddp where torchrun started several processes; ``fsdp`` shards weights, gradients and optimizer."""
+    """``auto`` is ddp where torchrun started several processes; ``fsdp`` shards weights, gradients, optimizer state."""
 
     auto = "auto"
     ddp = "ddp"
@@ -36,10 +36,9 @@ def _count(default: int) -> int:
 class TrainerConfig:
     """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
 
-    ``bf16`` computes in bfloat16 on weights that stay float32; ``gradient_checkpointing`` computes activations twice
-    instead of keeping them. ``length_bucketing`` makes batches of similar length: less padding, but the examples of a
-    batch are alike. ``keep_checkpoints`` are kept while it trains, ``keep_checkpoints_after`` when it has ended
-    well.
+    ``bf16`` computes in bfloat16 with float32 weights; ``gradient_checkpointing`` recomputes activations instead of
+    storing them. ``length_bucketing`` makes batches of similar length: less padding, but less random batches.
+    ``keep_checkpoints`` is how many are kept during training, ``keep_checkpoints_after`` after it has finished.
     """
 
     name: str = "default"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import Config, build, compose
+from ntl.config.cli import BAD_INPUT, DONE
 from ntl.config.composition import choices
-from ntl.config.report import BAD_INPUT, DONE
 from ntl.data import card
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing

@@ -26,7 +26,7 @@ from ntl.data.store import Rows
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import sweep
 from ntl.system.locks import wait_for_lock
-from ntl.tokenizers.describe import backend_state, tokenizer_fingerprint
+from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
 
 FORMAT = 4
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space

@@ -5,6 +5,6 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.decoding.generation import generate as generate
+    from ntl.decoding.batches import decode as decode
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -1,45 +1,68 @@
-"""What all ways of decoding share: the order in which examples are read."""
+"""One loop over batches for every decoding, and the answers on disk that let an interrupted one continue."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
-from ntl.config import DecodingConfig
-from ntl.decoding.journal import Answer, Journal
+from ntl.config.decoding import DecodingConfig
+from ntl.config.targets import build
+
+# A plain dict, as answers are pickled between processes.
+NOTHING: Mapping[str, Any] = {}
+
+
+class Answer(NamedTuple):
+    """A decoded answer: its text and its token ids, with the end token if there is one and without padding.
+
+    ``about`` holds further columns of its row in predictions.jsonl.
+    """
+
+    text: str
+    token_ids: list[int]
+    about: Mapping[str, Any] = NOTHING
+
 
 Example = Mapping[str, Any]
 Collate = Callable[[list[Example]], dict[str, torch.Tensor]]
+# What ``decoding._target_`` returns: a batch and its inputs on the model's device -> one answer per example.
 Read = Callable[[Sequence[Example], Mapping[str, torch.Tensor]], list[Answer]]
 
 
 def batches(examples: Sequence[Example], size: int) -> list[list[int]]:
-    """The indices of each batch's examples, the longest questions first, so that a batch holds little padding."""
+    """The indices of each batch's examples. Long questions come first, so that a batch has little padding."""
     order = sorted(range(len(examples)), key=lambda index: -len(examples[index]["question_ids"]))
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 @torch.inference_mode()
-def in_batches(
+def decode(
     config: DecodingConfig,
     *,
     model: Any,
+    tokenizer: Any,
     examples: Sequence[Example],
     collate: Collate,
-    progress: Callable[[int], None],
-    journal: Journal | None = None,
-    read: Read,
+    max_new_tokens: int,
+    progress: Callable[[int], None] = lambda done: None,
+    journal: "Journal | None" = None,
 ) -> list[Answer]:
-    """One answer per example, in the order of the examples.
+    """Decode by ``config._target_``: one answer per example, in the order of the examples.
 
     Args:
-        examples: Read in ``batches``.
-        collate: Makes the inputs of a batch, which ``read`` gets on the model's device.
-        progress: Told how many examples are done after each batch.
-        journal: Of these batches. It gets every one; those that it has are not read again.
+        model: Put into evaluation mode meanwhile.
+        examples: Encoded examples, decoded in ``batches``.
+        collate: Makes the inputs of a batch, for example input_ids and attention_mask (B, S).
+        max_new_tokens: Used where the config says 0; taken from the training data, never from the test answers.
+        progress: Called after each batch with the number of examples that are done.
+        journal: Stores the answers of each batch. Batches that it has already are not decoded again.
     """
     was_training = model.training
     model.eval()
+    read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=config.max_new_tokens or max_new_tokens)
     known = journal.answers if journal else {}
     done = journal.examples if journal else 0
     answers: list[Answer] = [Answer("", [])] * len(examples)
@@ -47,8 +70,7 @@ def in_batches(
         found = known.get(number)
         if found is None:
             batch = [examples[index] for index in indices]
-            inputs = {name: tensor.to(model.device) for name, tensor in collate(batch).items()}
-            found = read(batch, inputs)
+            found = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
         for index, answer in zip(indices, found, strict=True):
             answers[index] = answer
         if number in known:
@@ -59,3 +81,56 @@ def in_batches(
         progress(done)
     model.train(was_training)
     return answers
+
+
+class Journal:
+    """Answers on disk: a first line that says what they answer, then one line per batch.
+
+    A line has the batch's index, its answers, and a sha256 of the first line, the index, the ids of the examples and
+    the answers. Lines whose digest does not match, or that were cut off, are ignored.
+
+    ``answers`` are the stored ones by batch index; none where the first line is not this ``key``.
+
+    Args:
+        batches: The ids of each batch's examples.
+    """
+
+    def __init__(self, path: Path, key: Mapping[str, Any], batches: Sequence[Sequence[str]]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.batches = batches
+        self.answers: dict[int, list[Answer]] = {}
+        self._first = _line(key, sort_keys=True)
+        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        whole = [line for line in lines if line.endswith(b"\n")] if lines[:1] == [self._first] else []
+        for line in whole[1:]:
+            self.answers.update(self._read(line))
+        with path.open("r+b" if lines else "wb") as file:
+            file.truncate(sum(map(len, whole)))
+            if not whole:
+                file.write(self._first)
+
+    @property
+    def examples(self) -> int:
+        """The number of examples in ``answers``."""
+        return sum(map(len, self.answers.values()))
+
+    def add(self, batch: int, answers: Sequence[Answer]) -> None:
+        """Append to the file; ``answers`` stays as it was read."""
+        with self.path.open("ab") as file:
+            file.write(_line({"batch": batch, "sha256": self._digest(batch, answers), "answers": answers}))
+
+    def _digest(self, batch: int, answers: Sequence[Answer]) -> str:
+        return hashlib.sha256(self._first + _line([batch, self.batches[batch], answers])).hexdigest()
+
+    def _read(self, line: bytes) -> dict[int, list[Answer]]:
+        try:
+            entry = json.loads(line)
+            batch, answers = entry["batch"], [Answer(*fields) for fields in entry["answers"]]
+            return {batch: answers} if entry["sha256"] == self._digest(batch, answers) else {}
+        except (ValueError, TypeError, LookupError):
+            return {}
+
+
+def _line(value: Any, sort_keys: bool = False) -> bytes:
+    return json.dumps(value, sort_keys=sort_keys).encode("ascii") + b"\n"

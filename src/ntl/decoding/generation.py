@@ -1,20 +1,19 @@
-"""Search through transformers' ``generate``: greedy or with beams by our settings alone, or as the model's own say."""
+"""Search by transformers' ``generate``: greedy or beam search by our settings, or by the model's own settings."""
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from transformers import GenerationConfig
 
-from ntl.config import DecodingConfig
-from ntl.decoding.batches import Collate, Example, in_batches
-from ntl.decoding.journal import Answer, Journal
+from ntl.config.decoding import DecodingConfig
+from ntl.decoding.batches import Answer, Example, Read
 from ntl.system.errors import UserError
 
-# Of a generation config: what changes no answer, and what is the tokenizer's or the data's to say.
-_UNHEEDED = (
+# Settings of a generation config that change no answer, or that the tokenizer or the data decide.
+_IGNORED = (
     "_from_model_config",
     "transformers_version",
     "use_cache",
@@ -33,63 +32,31 @@ _UNHEEDED = (
 )
 
 
-def generate(
-    config: DecodingConfig,
-    *,
-    model: Any,
-    tokenizer: Any,
-    examples: Sequence[Example],
-    collate: Collate,
-    max_new_tokens: int,
-    progress: Callable[[int], None] = lambda done: None,
-    journal: Journal | None = None,
-) -> list[Answer]:
-    """One answer per example, in the order of the examples, by ``config`` alone: see ``own_settings``.
-
-    Args:
-        model: A transformers model with ``generate``.
-        tokenizer: Its tokenizer.
-        examples: Encoded examples; ``collate`` makes input_ids and attention_mask (B, S) of them, for a decoder
-            padded on the left.
-        max_new_tokens: Used where the config says 0; from the training data, never from the test answers.
-        progress: Told how many examples are done after each batch.
-        journal: Keeps what is answered; what it has already is not read again.
-    """
+def generate(config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+    """Greedy or beam search. The generation config in the model's folder has no effect (``own_settings``)."""
     search = GenerationConfig(
         num_beams=config.num_beams,
         do_sample=False,
-        max_new_tokens=config.max_new_tokens or max_new_tokens,
+        max_new_tokens=max_new_tokens,
         **_special_tokens(model, tokenizer),
     )
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
         return _search(search, model, tokenizer, inputs)
 
-    return in_batches(
-        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
-    )
+    return read
 
 
-def generate_as_the_model_says(
-    config: DecodingConfig,
-    *,
-    model: Any,
-    tokenizer: Any,
-    examples: Sequence[Example],
-    collate: Collate,
-    max_new_tokens: int,
-    progress: Callable[[int], None] = lambda done: None,
-    journal: Journal | None = None,
-) -> list[Answer]:
-    """As ``generate``, by the model's own generation config; special tokens and ``max_new_tokens`` stay ours.
+def generate_as_the_model_says(config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+    """As the model's own generation config says, except for special tokens and ``max_new_tokens``.
 
-    Where it samples, a batch has its own seed, so that the same batch gets the same answers. UserError where
-    transformers refuses these settings.
+    Where it samples, the seed is computed from the batch, so that the same batch always gets the same answers.
+    UserError where transformers refuses the settings.
     """
     search = GenerationConfig.from_dict(
         model.generation_config.to_dict()
         | _special_tokens(model, tokenizer)
-        | {"max_new_tokens": config.max_new_tokens or max_new_tokens, "max_length": None}
+        | {"max_new_tokens": max_new_tokens, "max_length": None}
         | {"num_return_sequences": 1, "return_dict_in_generate": False}
         | ({"num_beams": config.num_beams} if config.num_beams else {})
     )
@@ -102,25 +69,23 @@ def generate_as_the_model_says(
                 return _search(search, model, tokenizer, inputs)
             except (ValueError, NotImplementedError) as error:
                 raise UserError(
-                    f"decoding={config.name}: {str(error).splitlines()[0]} The settings are {own_settings(model)}, of "
-                    "the model's own generation config; take decoding=greedy or decoding=beam."
+                    f"decoding={config.name}: {str(error).splitlines()[0]} The settings {own_settings(model)} are from "
+                    "the model's own generation config; use decoding=greedy or decoding=beam."
                 ) from error
 
-    return in_batches(
-        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
-    )
+    return read
 
 
 def own_settings(model: Any, num_beams: int = 0) -> dict[str, Any]:
-    """What the model's own generation config says of the search, less defaults and what is so with ``num_beams`` beams.
+    """Search settings of the model's own generation config that differ from the defaults and from ``num_beams``.
 
-    None of it acts in ``generate``: transformers would take it for whatever is not set otherwise.
+    ``generate`` uses none of them; transformers alone would use them for everything that is not set explicitly.
     """
-    # Where a version of transformers does not have these, they are those of GenerationConfig() itself.
+    # Versions of transformers without this method have the defaults in GenerationConfig() itself.
     usual = getattr(GenerationConfig, "_get_default_generation_params", dict)()
     usual |= {"num_beams": num_beams} if num_beams else {}
     own = model.generation_config.to_diff_dict() if model.can_generate() else {}
-    return {name: own[name] for name in sorted(own) if name not in _UNHEEDED and own[name] != usual.get(name)}
+    return {name: own[name] for name in sorted(own) if name not in _IGNORED and own[name] != usual.get(name)}
 
 
 def _special_tokens(model: Any, tokenizer: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Numbers written by tokens: which tokens may follow, and where a number may end.
+"""The grammar of numbers over tokens: which tokens may follow a prefix, and where a number may end.
 
     number = white-space* [sign] (digits ["." digits*] | "." digits)      sign = "+" | "-" | U+2212
 
 as ``ntl.numbers.parse_number`` reads it, without commas and exponents. White space before the number is a word-start
-mark or a leading space; an answer loses it, as it does in ``ntl.decoding.generation``.
+mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.generation``.
 
 Shapes: K tokens that occur in numbers.
 """
@@ -20,7 +20,7 @@ from ntl.system.errors import UserError
 DIGITS = frozenset("0123456789")
 SIGNS = frozenset("+-\N{MINUS SIGN}")
 DEAD = -1
-# What was read: nothing but white space; a sign; digits; "5."; a point without digits; digits behind a point.
+# The prefix so far: white space only; a sign; digits; digits and a point; a point alone; digits after a point.
 START, SIGN, WHOLE, POINT, BARE, FRACTION = range(6)
 ENDS = (WHOLE, POINT, FRACTION)
 _ON_DIGIT = {START: WHOLE, SIGN: WHOLE, WHOLE: WHOLE, POINT: FRACTION, BARE: FRACTION, FRACTION: FRACTION}
@@ -28,7 +28,7 @@ _ON_POINT = {START: BARE, SIGN: BARE, WHOLE: POINT}
 
 
 def advance(state: int, text: str) -> int:
-    """The state behind ``text``, DEAD where no number continues so."""
+    """The state after ``text``; DEAD where no number continues like this."""
     for character in text:
         if character in DIGITS:
             state = _ON_DIGIT.get(state, DEAD)
@@ -43,9 +43,9 @@ def advance(state: int, text: str) -> int:
 
 @dataclass(frozen=True)
 class NumberTokens:
-    """The tokens of which numbers are written.
+    """The tokens that numbers consist of.
 
-    ids: (K,) int64. pieces: what each adds to a text. table: (6, K) int64, the state behind a token, or DEAD.
+    ids: (K,) int64. pieces: the text that each adds. table: (6, K) int64, the state after a token in each state.
     end_id: the token that ends an answer.
     """
 
@@ -56,10 +56,7 @@ class NumberTokens:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, device: torch.device | str = "cpu") -> Self:
-        """By decoded pieces, whatever the vocabulary writes them as: ``▁12`` and ``Ġ12`` add " 12".
-
-        UserError for a tokenizer without a digit.
-        """
+        """From decoded pieces, so that ``▁12`` and ``Ġ12`` both add " 12". UserError: the tokenizer has no digit."""
         kept = [(token_id, piece) for token_id, piece in _pieces(tokenizer) if _may_occur(piece)]
         if not any(DIGITS & set(piece) for _, piece in kept):
             raise UserError("decoding by number: the tokenizer has no token with a digit; take another tokenizer.")
@@ -78,7 +75,7 @@ def _may_occur(piece: str) -> bool:
 
 def _pieces(tokenizer: Any) -> Iterator[tuple[int, str]]:
     ids = sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids))
-    # Behind another token a decoder leaves the white space of a word-start mark.
+    # Decoded on its own, a token loses the white space of its word-start mark.
     first = next((token_id for token_id in ids if DIGITS & set(tokenizer.decode([token_id]))), ids[0])
     before = tokenizer.decode([first])
     for token_id, text in zip(ids, tokenizer.batch_decode([[first, token_id] for token_id in ids]), strict=True):

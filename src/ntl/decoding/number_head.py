@@ -3,55 +3,32 @@
 Shapes: B batch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import torch
 
 from ntl.config.decoding import NumberHeadConfig
-from ntl.decoding.batches import Collate, Example, in_batches
-from ntl.decoding.journal import Answer, Journal
+from ntl.decoding.batches import Answer, Example, Read
 from ntl.numbers import format_number
 
 
-def read_sequences(
-    config: NumberHeadConfig,
-    *,
-    model: Any,
-    tokenizer: Any,
-    examples: Sequence[Example],
-    collate: Collate,
-    max_new_tokens: int = 0,
-    progress: Callable[[int], None] = lambda done: None,
-    journal: Journal | None = None,
-) -> list[Answer]:
-    """A sequence classifier's one output, in the answers' own unit, to ``config.decimals`` decimals."""
+def read_sequences(config: NumberHeadConfig, *, model: Any, **_: Any) -> Read:
+    """The single output of a sequence classifier, in the unit of the answers, to ``config.decimals`` decimals."""
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
         outputs_B = model(**inputs, use_cache=False).logits.squeeze(-1)
         return [Answer(write_value(value, config.decimals), []) for value in outputs_B.double().tolist()]
 
-    return in_batches(
-        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
-    )
+    return read
 
 
-def read_masks(
-    config: NumberHeadConfig,
-    *,
-    model: Any,
-    tokenizer: Any,
-    examples: Sequence[Example],
-    collate: Collate,
-    max_new_tokens: int = 0,
-    progress: Callable[[int], None] = lambda done: None,
-    journal: Journal | None = None,
-) -> list[Answer]:
+def read_masks(config: NumberHeadConfig, *, model: Any, tokenizer: Any, **_: Any) -> Read:
     """The number head at the mask, off the scale sign(x) ln(1 + |x|), to ``config.decimals`` decimals.
 
-    What of the answer stands around its last number was in the input and is in the prediction: nothing where an answer
-    is one number, its minus with the sign rule of the original (``ntl.tokenizers.xval``).
+    Only the answer's last number is predicted. The text around it was part of the input and is part of the prediction:
+    empty where an answer is one number, its minus with the sign rule of the original (``ntl.tokenizers.xval``).
     """
     number_token_id = tokenizer.number_token_id
 
@@ -67,13 +44,11 @@ def read_masks(
         values = (scaled_B.sign() * scaled_B.abs().expm1()).tolist()
         return [answer(example, value) for example, value in zip(batch, values, strict=True)]
 
-    return in_batches(
-        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
-    )
+    return read
 
 
 def write_value(value: float, decimals: int) -> str:
-    """A number without trailing zeros, halves rounded to even; "" for one that is not finite, which counts as none."""
+    """A number without trailing zeros, halves rounded to even; "" (no answer) for one that is not finite."""
     if value != value or abs(value) == float("inf"):
         return ""
     return format_number(Decimal(format(value, f".{decimals}f")))

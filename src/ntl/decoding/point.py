@@ -1,11 +1,11 @@
-"""One number for a distribution of numbers: its expectation, best under squared error, or its median, under absolute.
+"""A single number from a distribution of numbers: its mean, best under squared error, or its median, under absolute.
 
-A language model leaves a little probability for numbers of many digits, and their values would make the mean theirs:
-one in a thousand for nine digits moves it by a million. So the expectation and the standard deviation are those of the
-distribution without its tails, a share ``trim`` of the probability at either end; 0 gives the plain ones.
+A language model gives a little probability to numbers of many digits, whose values would dominate the mean: a
+probability of 0.001 for nine digits moves it by a million. Mean and standard deviation are therefore trimmed: a share
+``trim`` of the probability is left out at either end; 0 gives the plain ones.
 
-All statistics are of the distribution given that the answer is one of the numbers that were found; ``covered`` is the
-probability of that. A number whose magnitude is above ``LARGEST`` is not covered.
+All statistics are conditional on the answer being one of the numbers that were found; ``covered`` is the probability
+of that. Numbers whose magnitude is above ``LARGEST`` are left out.
 """
 
 import math
@@ -16,22 +16,21 @@ import numpy as np
 import torch
 
 from ntl.config.decoding import TreeConfig
-from ntl.decoding.batches import Collate, Example, in_batches
+from ntl.decoding.batches import Answer, Example, Read
 from ntl.decoding.grammar import NumberTokens
-from ntl.decoding.journal import Answer, Journal
 from ntl.decoding.number_head import write_value
 from ntl.decoding.tree import read_numbers
 from ntl.numbers import parse_number
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-# Within float64, with room for the rounding of a mean and a deviation.
+# Leaves room in float64 for a mean and a standard deviation.
 LARGEST = 1e300
-# Of a share of probability, to which a sum of float32 probabilities is exact.
+# How exact a sum of float32 probabilities is.
 ROUNDING = 1e-6
 
 
 class Point(NamedTuple):
-    """Values in rising order with their probabilities, which sum to 1, and how each is written."""
+    """Values in ascending order, their probabilities ``shares``, which sum to 1, and the text of each."""
 
     values: np.ndarray
     shares: np.ndarray
@@ -50,12 +49,12 @@ class Point(NamedTuple):
         return float(mean) * scale, math.sqrt(np.dot(weights, (values / scale - mean) ** 2)) * scale
 
     def quantile(self, share: float) -> int:
-        """Where the least value stands that at least this share of the probability does not exceed."""
+        """The index of the least value v for which P(number <= v) is at least ``share``."""
         return int(np.searchsorted(np.cumsum(self.shares), share - ROUNDING).clip(max=len(self.values) - 1))
 
 
 def point(numbers: Mapping[str, float]) -> Point:
-    """From text -> log probability; texts of one value are added up and written as the most probable of them."""
+    """From text -> log probability; texts of the same value are added up and written as the most probable of them."""
     written: dict[float, dict[str, float]] = {}
     for text, log_probability in numbers.items():
         parsed = parse_number(text)
@@ -78,28 +77,19 @@ def _median(found: Point, config: TreeConfig) -> str:
     return found.texts[found.quantile(0.5)]
 
 
-def expectation(config: TreeConfig, **decoded: Any) -> list[Answer]:
-    """The mean of the model's numbers, to ``config.decimals`` decimals; the arguments are those of ``generate``."""
-    return _decode(config, _expectation, **decoded)
+def expectation(config: TreeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+    """The mean of the model's distribution of numbers, to ``config.decimals`` decimals."""
+    return _read_points(config, _expectation, model, tokenizer, max_new_tokens)
 
 
-def median(config: TreeConfig, **decoded: Any) -> list[Answer]:
-    """The median of the model's numbers, the lower one of two, written as the model would."""
-    return _decode(config, _median, **decoded)
+def median(config: TreeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+    """The median of the model's distribution of numbers, the lower one of two, as the model would write it."""
+    return _read_points(config, _median, model, tokenizer, max_new_tokens)
 
 
-def _decode(
-    config: TreeConfig,
-    write: Callable[[Point, TreeConfig], str],
-    *,
-    model: Any,
-    tokenizer: Any,
-    examples: Sequence[Example],
-    collate: Collate,
-    max_new_tokens: int,
-    progress: Callable[[int], None] = lambda done: None,
-    journal: Journal | None = None,
-) -> list[Answer]:
+def _read_points(
+    config: TreeConfig, write: Callable[[Point, TreeConfig], str], model: Any, tokenizer: Any, max_new_tokens: int
+) -> Read:
     tokens = NumberTokens.from_tokenizer(tokenizer, model.device)
 
     def answer(numbers: Mapping[str, float]) -> Answer:
@@ -116,11 +106,9 @@ def _decode(
             inputs,
             tokens,
             num_beams=config.num_beams,
-            max_new_tokens=config.max_new_tokens or max_new_tokens,
+            max_new_tokens=max_new_tokens,
             tolerance=config.tolerance,
         )
         return [answer(numbers) for numbers in found]
 
-    return in_batches(
-        config, model=model, examples=examples, collate=collate, progress=progress, journal=journal, read=read
-    )
+    return read

@@ -1,20 +1,21 @@
-"""A model's own distribution of numbers, by a search through the prefix tree of the token sequences that write one.
+"""A model's distribution over numbers, by a search of the prefix tree of the token sequences that write one.
 
-Probabilities are those of the whole vocabulary's softmax, so that what a model would say in other words, and what the
-search leaves out, is missing from their sum.
+Probabilities are those of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
+that are no number and to numbers that the search left out.
 
-Shapes: E examples, W prefixes of an example, R prefixes of all examples, K tokens that occur in numbers, V vocabulary.
+Shapes: E examples, S prompt length, W prefixes of an example, R prefixes of all examples, K tokens that occur in
+numbers, V vocabulary.
 """
 
+import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ntl.decoding.grammar import DEAD, ENDS, START, NumberTokens
-from ntl.decoding.stepping import stepper
 
 Distribution = dict[str, float]
 NONE = -torch.inf
@@ -29,14 +30,14 @@ def read_numbers(
     max_new_tokens: int,
     tolerance: float = 0.0,
 ) -> list[Distribution]:
-    """Numbers as text -> log probability, for each of E prompts; token sequences of one text are added up.
+    """Numbers as text -> log probability, for each of E prompts; token sequences of the same text are added up.
 
-    Exact as long as no example has more than ``num_beams`` prefixes of one length. The most probable are kept.
+    Exact as long as no example has more than ``num_beams`` prefixes of the same length; the most probable are kept.
 
     Args:
         inputs: input_ids and attention_mask (E, S), for a decoder padded on the left.
         max_new_tokens: The longest answer, its end token included.
-        tolerance: An example ends where its prefixes have this probability together, or less.
+        tolerance: The search of an example stops when the sum of its prefixes' probabilities is this or less.
     """
     steps = stepper(model, inputs)
     logits_RV = steps.start()
@@ -104,3 +105,76 @@ def _longer_texts(
         [mine[parent] + tokens.pieces[token] for parent, token in zip(parents[:count], ids[:count], strict=True)]
         for mine, count, parents, ids in zip(texts, counts, parent_EW.tolist(), token_EW.tolist(), strict=True)
     ]
+
+
+class Stepper(Protocol):
+    """Logits of the next token, with a key-value cache whose rows are selected anew at every step."""
+
+    def start(self) -> Tensor:
+        """Logits (R, V) of the first token of every answer; one row per prompt."""
+        ...
+
+    def step(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Logits (R, V) after ``tokens`` (R,), where row i continues row ``rows[i]`` of the step before."""
+        ...
+
+
+def stepper(model: Any, inputs: Mapping[str, Tensor]) -> Stepper:
+    """For a decoder, prompts padded on the left, or an encoder-decoder: input_ids and attention_mask (R, S)."""
+    return (_EncoderDecoder if model.config.is_encoder_decoder else _Decoder)(model, inputs)
+
+
+def _select(cache: Any, rows: Tensor) -> None:
+    (getattr(cache, "batch_select_indices", None) or cache.reorder_cache)(rows)
+
+
+class _Decoder:
+    def __init__(self, model: Any, inputs: Mapping[str, Tensor]) -> None:
+        self.model, self.inputs, self.cache = model, inputs, None
+        self.mask = inputs["attention_mask"]
+        self.accepted = inspect.signature(model.forward).parameters
+
+    def start(self) -> Tensor:
+        # Padding is on the left: positions count tokens only, as in training.
+        return self._forward(self.inputs["input_ids"], (self.mask.cumsum(-1) - 1).clamp(min=0))
+
+    def step(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        _select(self.cache, rows)
+        self.mask = torch.nn.functional.pad(self.mask[rows], (0, 1), value=1)
+        return self._forward(tokens[:, None], self.mask.sum(-1, keepdim=True) - 1)
+
+    def _forward(self, ids: Tensor, positions: Tensor) -> Tensor:
+        # Models without position_ids derive them from the mask; logits_to_keep saves computing the others.
+        options = {"position_ids": positions, "logits_to_keep": 1}
+        options = {name: value for name, value in options.items() if name in self.accepted}
+        output = self.model(
+            input_ids=ids, attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **options
+        )
+        self.cache = output.past_key_values
+        return output.logits[:, -1]
+
+
+class _EncoderDecoder:
+    def __init__(self, model: Any, inputs: Mapping[str, Tensor]) -> None:
+        self.model, self.cache = model, None
+        self.mask = inputs["attention_mask"]
+        self.encoded = model.get_encoder()(input_ids=inputs["input_ids"], attention_mask=self.mask)[0]
+
+    def start(self) -> Tensor:
+        return self._forward(self.mask.new_full((len(self.mask),), self.model.config.decoder_start_token_id))
+
+    def step(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        _select(self.cache, rows)
+        self.mask, self.encoded = self.mask[rows], self.encoded[rows]
+        return self._forward(tokens)
+
+    def _forward(self, tokens: Tensor) -> Tensor:
+        output = self.model(
+            encoder_outputs=(self.encoded,),
+            attention_mask=self.mask,
+            decoder_input_ids=tokens[:, None],
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache = output.past_key_values
+        return output.logits[:, -1]

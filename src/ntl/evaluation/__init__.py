@@ -1,12 +1,12 @@
-"""From generated text to metrics, on any machine: no torch, no model, only predictions.jsonl."""
+"""From generated text to metrics: needs predictions.jsonl, but neither torch nor a model."""
 
 from typing import TYPE_CHECKING
 
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.evaluation.baselines import constant_baselines as constant_baselines
     from ntl.evaluation.numeric import NUMBER_METRICS as NUMBER_METRICS
+    from ntl.evaluation.numeric import constant_baselines as constant_baselines
     from ntl.evaluation.numeric import number_metrics as number_metrics
     from ntl.evaluation.predictions import read_predictions as read_predictions
     from ntl.evaluation.predictions import write_predictions as write_predictions

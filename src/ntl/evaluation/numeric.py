@@ -1,14 +1,16 @@
-"""Metrics of numeric answers."""
+"""Metrics of numeric answers, and the constant answers that they are compared with."""
 
 import math
-from collections.abc import Sequence
-from decimal import Decimal
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ntl.evaluation.pairs import Pairs
 from ntl.evaluation.rules import AnswerRule, get_rule
+from ntl.numbers import format_number
 
 NUMBER_METRICS = (
     "accuracy",
@@ -28,6 +30,11 @@ NUMBER_METRICS = (
     "unparsable",
     "count",
 )
+CONSTANTS = ("mode", "median", "mean")
+
+# Sums of millions of 21-digit targets are exact at 50 digits; a mean has 20 digits, more than float64.
+_SUM = Context(prec=50)
+_MEAN = Context(prec=20)
 
 
 def number_metrics(
@@ -37,24 +44,24 @@ def number_metrics(
     rule: str = "default",
     groups: Sequence[str | None] | None = None,
 ) -> dict[str, float]:
-    """Score N generated texts against N answers; the keys are NUMBER_METRICS. A metric that is undefined is NaN.
+    """Score N generated texts against N answers; the keys are NUMBER_METRICS. An undefined metric is NaN.
 
     Over all N: accuracy (exact on decimals; unparsable is wrong), within_1_percent (|p - l| <= |l| / 100, so an answer
     of 0 asks for 0), unparsable, all shares in [0, 1]; count is N.
     Over the parsed pairs: mae, mse, rmse, median_error (of |p - l|), r2 = 1 - sum (p - l)^2 / sum (l - mean l)^2
     (undefined for constant answers), pearson and spearman (undefined for a constant side or fewer than two pairs), and
     log_mae, log_r2 on sign(x) log10(|x| + 1), the "MAE" and "R2" of the paper's Table 1.
-    In percent, over answers other than 0, which have no relative error: mape, the mean over the parsed pairs of a cell
-    (group), then the unweighted mean over cells (Table 5; without groups there is one cell). A cell whose answers are
-    all 0 has no MAPE and is left out; a cell without any parsed pair makes mape undefined, since leaving it out would
-    reward a model for failing there. mape_clipped is the same mean with each error clipped at 100 and 100 for an
-    unparsable prediction; mape_median is the median over the parsed pairs of all cells.
+    In percent, over answers other than 0: mape is the mean over the parsed pairs of a cell (group), then the unweighted
+    mean over cells (Table 5; without groups there is one cell). A cell whose answers are all 0 is left out; a cell
+    without any parsed pair makes mape undefined, since leaving it out would reward a model for failing there.
+    mape_clipped is the same mean with each error clipped at 100, and 100 for an unparsable prediction; mape_median is
+    the median over the parsed pairs of all cells.
 
-    Errors are computed on decimals of any length. What exceeds float64 is inf, and so is a mean that holds it (r2 is
-    then -inf, pearson undefined); the signed log stays finite.
+    Errors are computed on decimals of any length. A value beyond float64 is inf, and so is a mean that includes it (r2
+    is then -inf, pearson undefined); the signed log stays finite.
 
-    With rule="paper" the same formulas run on what the original code compares: predictions clipped to ±1e10, answers
-    not, accuracy by np.isclose, 0 for a correlation of fewer than two pairs.
+    With rule="paper" the same formulas are applied as in the original code: predictions clipped to ±1e10, answers not,
+    accuracy by np.isclose, 0 for a correlation of fewer than two pairs.
 
     ValueError: lengths differ, the rule is unknown, or an answer holds no number.
     """
@@ -80,7 +87,7 @@ def extract_answers(answers: Sequence[str], rule: AnswerRule) -> list[Decimal]:
 
 
 def summarize(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | None = None) -> dict[str, float]:
-    """The metrics of `number_metrics` for pairs that are already compared."""
+    """The metrics of `number_metrics` for compared pairs."""
     size = len(pairs)
     good = pairs.take(pairs.valid)
     with np.errstate(all="ignore"):
@@ -159,3 +166,39 @@ def _mean_over_cells(
     used = valid & nonzero
     sums = np.bincount(cell[used], weights=values[used], minlength=len(codes))
     return _mean(sums[present] / np.bincount(cell[used], minlength=len(codes))[present])
+
+
+def constant_baselines(train_targets: Iterable[str]) -> dict[str, str]:
+    """Mode, median and mean of the training targets as decimal strings, computed exactly on decimals.
+
+    Among equally frequent values the smallest is the mode. For an even count the median is the mean of the two middle
+    values. The mean is rounded to 20 significant digits. ValueError: no targets, or a target without a number.
+    """
+    rule = get_rule("default")
+    counts: Counter[Decimal] = Counter()
+    for text, count in Counter(train_targets).items():
+        value = rule.extract(text)
+        if value is None:
+            raise ValueError(f"training target {text!r} holds no number: constants exist for numeric data sets only")
+        counts[value] += count
+    total = counts.total()
+    if total == 0:
+        raise ValueError("no training targets: constants need at least one")
+    ordered = sorted(counts.items())
+    mode = max(ordered, key=lambda item: item[1])[0]  # the first of equal counts, hence the smallest value
+    low, high = _value_at(ordered, (total - 1) // 2), _value_at(ordered, total // 2)
+    median = low if low == high else _SUM.divide(_SUM.add(low, high), Decimal(2))
+    weighted = Decimal(0)
+    for value, count in ordered:
+        weighted = _SUM.add(weighted, _SUM.multiply(value, Decimal(count)))
+    mean = _MEAN.divide(weighted, Decimal(total))
+    return {name: format_number(value) for name, value in zip(CONSTANTS, (mode, median, mean), strict=True)}
+
+
+def _value_at(ordered: list[tuple[Decimal, int]], position: int) -> Decimal:
+    seen = 0
+    for value, count in ordered:
+        seen += count
+        if position < seen:
+            return value
+    raise IndexError(position)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ntl.numbers import signed_log
 
-# An operation of `decimal` is exact before it is rounded to the context's precision, so that 50 digits are enough for
-# the difference of numbers of any length. The number grammar keeps exponents far inside the context's range.
+# An operation of `decimal` is exact before it is rounded to the precision of the context, so 50 digits are enough for
+# the difference of numbers of any length. The number grammar keeps exponents well within the context's range.
 _WIDE = Context(prec=50)
 _HUNDRED = Decimal(100)
 
@@ -49,7 +49,7 @@ class Pairs:
 
 
 def compare_exactly(predictions: Sequence[Decimal | None], answers: Sequence[Decimal]) -> Pairs:
-    """Compare in decimal arithmetic; only the results become float64. None is an unparsable prediction."""
+    """Compare in decimal arithmetic; only results are float64. None is an unparsable prediction."""
     size = len(answers)
     valid, correct, within = (np.zeros(size, dtype=bool) for _ in range(3))
     value, error, relative = (np.full(size, np.nan) for _ in range(3))
@@ -82,8 +82,8 @@ def compare_exactly(predictions: Sequence[Decimal | None], answers: Sequence[Dec
 def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[Decimal]) -> Pairs:
     """Compare in float64 as the original code: predictions clipped to ±1e10, answers not, equality by np.isclose.
 
-    The asymmetric clipping makes every correct prediction above 1e10 wrong; it is kept because it made the paper's
-    numbers.
+    The asymmetric clipping makes every correct prediction above 1e10 wrong; it is kept because the paper's numbers were
+    computed with it.
     """
     valid = np.array([prediction is not None for prediction in predictions], dtype=bool)
     raw = np.array(
@@ -110,7 +110,7 @@ def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[De
 
 
 def _log(values: NDArray[np.float64], exact: Sequence[Decimal | None]) -> NDArray[np.float64]:
-    """Signed log of float64 values, from the decimals where those exceed float64."""
+    """Signed log of float64 values; of those beyond float64, from their decimals."""
     logs = signed_log(values)
     for index in map(int, np.flatnonzero(np.isinf(values))):
         decimal = exact[index]

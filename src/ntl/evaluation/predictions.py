@@ -4,11 +4,11 @@
 {"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth",
                                                                              "shortcut"
 
-A row of a text data set may carry the integers "tokens_correct", "tokens_total" and "tokens_generated", see
-`textual.TokenCounts`; older files lack the last. Where a tokenizer writes numbers in
-tokens of its own, the integer "malformed" counts the faults of a prediction's numbers. Where a prediction is a point of
-a distribution of numbers, "covered" is the probability that these have together, and with it, unless that is 0, stand
-"sd" and "quantiles" {"0.05": ..., ...} of the distribution given that the answer is one of them.
+A row of a text data set may have the integers "tokens_correct", "tokens_total" and "tokens_generated"
+(`textual.TokenCounts`); older files lack the last. For tokenizers that write numbers in tokens of their own,
+"malformed" is the number of errors in a prediction's numbers. For a prediction from a distribution over numbers,
+"covered" is the total probability of the numbers that were found; unless that is 0, there are also "sd" and "quantiles"
+{"0.05": ..., ...} of the distribution, given that the answer is one of them.
 """
 
 import json
@@ -32,28 +32,24 @@ FIRST_ROW_LINE = 2
 
 
 def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the whole file or nothing: to a neighbour first, synced to disk, then moved over the old one."""
+    """Write the file atomically: to a temporary file, which is synced and then replaces the old one."""
     with atomic_writer(Path(path)) as file:
         for record in ({"header": dict(header)}, *map(dict, rows)):
             file.write(json.dumps(record, allow_nan=False).encode("ascii") + b"\n")
 
 
 def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read (header, rows), row i being line i + 2. UserError with file:line for whatever is not as written above.
+    """Read (header, rows); row i is line i + 2. UserError with file:line for a file that is not as described above.
 
-    Refused are a missing file, a line that is no JSON object, a cut last line, a missing or malformed header or key,
-    and an id that occurs twice in a split, since no example could then be paired with another run's.
+    Also refused is an id that occurs twice in a split, since examples of two runs are paired by their ids.
     """
     path = Path(path)
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise UserError(f"{path}: cannot read the predictions: {error.strerror}; decode the run again") from None
-    if lines[-1] == b"":
+    if ends_whole := lines[-1] == b"":
         lines.pop()
-        ends_whole = True
-    else:
-        ends_whole = False
     if not lines:
         raise UserError(f"{path}:1: the file is empty, a header was expected; decode the run again")
     records = [
@@ -67,9 +63,7 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
         _check_row(row, f"{path}:{number}")
         first = seen.setdefault((row["split"], row["id"]), number)
         if first != number:
-            raise UserError(
-                f"{path}:{number}: id {row['id']!r} of split {row['split']!r} stands on line {first} already"
-            )
+            raise UserError(f"{path}:{number}: id {row['id']!r} of split {row['split']!r} is on line {first} already")
     return header, rows
 
 

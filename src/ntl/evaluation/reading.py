@@ -1,4 +1,4 @@
-"""Numbers of a sentence as a person reads them, where the plain grammar of ``ntl.numbers`` would see only a part.
+"""Numbers in a sentence as a person reads them, where the plain grammar of ``ntl.numbers`` would find only a part.
 
     1/2, 3⁄4, ½, 2 1/2      the value where it is a finite decimal, else a numeral that cannot be scored
     10², 2³⁴                a power: cannot be scored
@@ -21,7 +21,7 @@ _POWERS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 _SPECIAL = re.compile(rf"[/⁄{_VULGAR}{_POWERS}\u00a0\u2009\u202f]|[-−][$€£¥]")
 _GROUPS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f][0-9]{3})+(?![0-9])")
 _SPACED = re.compile(r"\A([^0-9]*)([1-9][0-9]{0,2}(?: [0-9]{3})+)(?![0-9])")
-# Behind an operand the sign is a minus between two amounts.
+# After an operand, the sign is a minus between two amounts.
 _UNARY = r"(?<![\w.)\]}%])[-+−]"
 _SIGNED_AMOUNT = re.compile(rf"({_UNARY})[$€£¥](?=[0-9.])")
 _NUMERAL = r"[0-9]{1,18}(?:,[0-9]{3}){0,6}(?:\.[0-9]{1,18})?"
@@ -34,7 +34,7 @@ _COMPOUND = re.compile(
 
 
 def read_numbers(text: str) -> list[Decimal | None]:
-    """The numbers of a text in order; None stands for a numeral whose value cannot be given as a decimal."""
+    """The numbers of a text in order; None for a numeral whose value is not a finite decimal."""
     if not _SPECIAL.search(text):
         return [*find_numbers(text)]
     text = _GROUPS.sub(lambda match: re.sub(r"\s", "", match[0]), text)
@@ -49,12 +49,12 @@ def read_numbers(text: str) -> list[Decimal | None]:
 
 
 def read_marked(text: str) -> list[Decimal | None]:
-    """The same for a text that begins with its number: there 1 234 is one number."""
+    """The same for a text that begins with its number, where 1 234 is one number."""
     return read_numbers(_SPACED.sub(lambda match: match[1] + match[2].replace(" ", ""), text))
 
 
 def _after(text: str, start: int, end: int) -> str:
-    # A sign right behind a fraction is a minus, as it is behind any word.
+    # A sign right after a fraction is a minus, as after any word.
     return f"x{text[start:end]}" if start else text[:end]
 
 

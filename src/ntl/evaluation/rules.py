@@ -1,6 +1,6 @@
-"""The rules that turn generated text into a score. A rule is named and versioned, since a score means nothing without.
+"""The rules that turn generated text into a score, each with a name and a version.
 
-To change what a rule does, raise its version: records that carry different versions are not comparable.
+Whoever changes a rule must raise its version: records with different versions are not comparable.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def _extract_default(text: str) -> Decimal | None:
     whole = parse_number(text)
     if whole is not None:
         return whole
-    # The first: a model that runs on into a question of its own answers that one, too.
+    # The first mark: a model that continues with a question of its own answers that one, too.
     _, mark, tail = text.partition(ANSWER_MARK)
     marked = read_marked(tail) if mark else []
     if marked:
@@ -82,7 +82,7 @@ def get_rule(name: str) -> AnswerRule:
 
 
 def extract_answer(text: str, rule: str = "default") -> Decimal | None:
-    """The number that a generated text gives as its answer, or None where it gives none.
+    """The number that a generated text gives as its answer, or None.
 
     "default": the whole text if it is one number; else the first number after the first "####"; else (also where
     nothing follows the mark) the last number in the text; all read as a person reads them (`evaluation.reading`).

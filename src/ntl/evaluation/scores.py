@@ -1,17 +1,19 @@
-"""All scores of one predictions.jsonl, ready to be stored in a run record."""
+"""All scores of a predictions.jsonl, as a run record stores them."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ntl.config.table import SHORTCUT
-from ntl.evaluation.baselines import CONSTANTS
-from ntl.evaluation.digests import ERROR_SAMPLE, count_digits, hash_ids, sample_errors
-from ntl.evaluation.numeric import summarize
+from ntl.evaluation.numeric import CONSTANTS, summarize
 from ntl.evaluation.pairs import Pairs
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
@@ -20,12 +22,14 @@ from ntl.results import pack_bits
 from ntl.system.errors import UserError
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
-TRUTH_METRICS = ("rmse", "mae")  # scored against the noise-free truth too
+TRUTH_METRICS = ("rmse", "mae")  # also against the noise-free truth
 CONSTANT_METRICS = (
     *("accuracy", "rmse", "mae", "r2", "log_mae", "log_r2"),
     *("mape_clipped", "mape_median", "within_1_percent"),
 )
 DEFAULT = "default"
+ERROR_SAMPLE = 1000
+_ERROR_DIGITS = 6  # enough for paired tests, and a record stays small
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +39,15 @@ class Scores:
     metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
         "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
-        "<split>/rmse:shortcut" and so on where every row has the answer of such a rule, and
-        "<split>/wrong_as_shortcut", the share of the wrong predictions that are it;
-        "<split>/marked", the share of predictions read off behind "####", where the answers have that mark; for texts
-        "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of predictions with a
-        malformed number, where every row counts these; "<split>/covered", the mean probability that a decoding over
-        numbers had before it, where every row has it.
+        where every row has the answer of a shortcut rule, "<split>/rmse:shortcut" and so on, and
+        "<split>/wrong_as_shortcut", the share of wrong predictions that equal it;
+        where the answers have "####", "<split>/marked", the share of predictions with that mark;
+        for texts "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of
+        predictions with a malformed number, and "<split>/covered", the mean probability of all numbers that a decoding
+        found, where every row has these.
     groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
-    errors: split -> absolute errors of a fixed 1,000 examples in all (`digests.sample_errors`); numbers only.
+    errors: split -> absolute errors of a fixed 1,000 examples in all (`sample_errors`); numbers only.
     ids_sha256: split -> hash of all ids in file order.
     digits: split -> "prediction" and "answer" -> "leading" and "last" -> counts of 0..9; numbers only.
     predictions_sha256: of the file's bytes. rules: version of every rule behind the metrics.
@@ -61,13 +65,13 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Rows of one split, their line numbers, and where to report a fault of them."""
+    """The rows of one split, with their line numbers and file for error messages."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]
     lines: Sequence[int]
     path: Path
-    sample: int  # how many errors a record keeps of this split
+    sample: int  # number of errors that a record keeps of this split
 
     def column(self, key: str) -> list[str]:
         return [row[key] for row in self.rows]
@@ -92,7 +96,7 @@ def score_predictions(path: str | Path) -> Scores:
     header, rows = read_predictions(path)
     if not rows:
         raise UserError(f"{path}:{FIRST_ROW_LINE}: no predictions after the header; decode the run again")
-    score, rules = _KINDS[header["metrics"]]
+    score, rules = _SCORERS[header["metrics"]]
     scores = Scores(
         metrics={},
         predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -155,7 +159,7 @@ def _score_shortcut(
     if not all("shortcut" in row for row in split.rows):
         return
     taken = split.numbers("shortcut", RULES[DEFAULT])
-    _score_instead(split, scores, taken, answers, CONSTANT_METRICS, f":{SHORTCUT}")
+    _score_reference(split, scores, taken, answers, CONSTANT_METRICS, f":{SHORTCUT}")
     wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
     if wrong:
         scores.metrics[f"{split.name}/wrong_as_shortcut"] = fmean(wrong)
@@ -191,10 +195,10 @@ def _score_constants(
                 f"{split.path}:1: baseline {name!r}: {text!r} must be a number as a string, "
                 f"under one of {', '.join(CONSTANTS)}"
             )
-        _score_instead(split, scores, [constant] * len(answers), answers, metrics, f"{key}:{name}")
+        _score_reference(split, scores, [constant] * len(answers), answers, metrics, f"{key}:{name}")
 
 
-def _score_instead(
+def _score_reference(
     split: _Split,
     scores: Scores,
     given: Sequence[Decimal],
@@ -202,7 +206,7 @@ def _score_instead(
     metrics: Sequence[str],
     suffix: str,
 ) -> None:
-    """The scores of answers that no model has given."""
+    """Scores of reference answers, which no model has given."""
     rule = RULES[DEFAULT]
     values = summarize(rule.compare(given, answers), rule, split.groups)
     for metric in metrics:
@@ -219,13 +223,40 @@ def _score_texts(split: _Split, _: Mapping[str, Any], scores: Scores) -> None:
         suffix = "" if rule == DEFAULT else f"@{rule}"
         for metric, value in text_metrics(predictions, answers, rule=rule).items():
             scores.metrics[f"{split.name}/{metric}{suffix}"] = value
-        # Older files do not say how long an answer was, which the padding of the paper's rule depends on.
+        # Older files lack the length of an answer, which the padding of the paper's rule depends on.
         if counts and (rule == DEFAULT or all(row.generated is not None for row in counts)):
             scores.metrics[f"{split.name}/token_accuracy{suffix}"] = token_accuracy(counts, rule=rule)
     scores.correct[split.name] = pack_bits(exact_matches(predictions, answers))
 
 
-_KINDS: dict[str, tuple[Callable[[_Split, Mapping[str, Any], Scores], None], Mapping[str, Any]]] = {
+_SCORERS: dict[str, tuple[Callable[[_Split, Mapping[str, Any], Scores], None], Mapping[str, Any]]] = {
     "number": (_score_numbers, RULES),
     "text": (_score_texts, TEXT_RULES),
 }
+
+
+def hash_ids(ids: Iterable[str]) -> str:
+    """sha256 of all ids in order. Runs with equal hashes can be paired example by example."""
+    return hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def sample_errors(ids: Sequence[str], errors: NDArray[np.float64], limit: int = ERROR_SAMPLE) -> list[float | None]:
+    """Errors of the first ``limit`` examples in the order of sha1(id), to 6 significant digits; None where undefined.
+
+    The sample depends on the ids alone, so that runs on the same examples keep the same ones.
+    """
+    order = sorted(range(len(ids)), key=lambda i: hashlib.sha1(ids[i].encode("utf-8", "surrogatepass")).digest())
+    chosen = (float(errors[index]) for index in order[:limit])
+    return [None if math.isnan(error) else float(f"{error:.{_ERROR_DIGITS}g}") for error in chosen]
+
+
+def count_digits(values: Iterable[Decimal | None]) -> dict[str, list[int]]:
+    """Counts of 0..9 as the leading (first significant) and as the last written digit; None is not counted."""
+    leading, last = [0] * 10, [0] * 10
+    for value in values:
+        if value is None:
+            continue
+        _, digits, exponent = value.as_tuple()
+        leading[digits[0]] += 1
+        last[0 if isinstance(exponent, int) and exponent > 0 else digits[-1]] += 1
+    return {"leading": leading, "last": last}

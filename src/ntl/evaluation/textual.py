@@ -1,4 +1,4 @@
-"""Metrics of text answers: corpus BLEU, ROUGE, exact match. Their libraries are imported when they are first needed."""
+"""Metrics of text answers: corpus BLEU, ROUGE, exact match. Their libraries are imported on first use."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ PAPER_PADDING = 10  # original code: labels are padded to ten more columns than 
 
 @dataclass(frozen=True, slots=True)
 class TextRule:
-    """Over which batches a score is taken before the mean. batch_size: number of texts -> texts in a batch."""
+    """The batches whose scores are averaged. batch_size: number of texts -> texts in a batch."""
 
     name: str
     version: int
     description: str
     batch_size: Callable[[int], int]
-    padding: int = 0  # columns of padding behind the longest label of a batch that are scored, too
+    padding: int = 0  # columns of padding after the longest label of a batch that are scored, too
 
 
 TEXT_RULES: dict[str, TextRule] = {
@@ -74,8 +74,8 @@ def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: st
 class TokenCounts(NamedTuple):
     """Tokens of one answer, end tokens included and padding not.
 
-    correct: how many of the label's stand at the same place in what was generated. total: the label's. generated: those
-    that were generated, None where it is not known: then there is no accuracy under the paper's rule.
+    correct: tokens of the label that are generated at the same position. total: tokens of the label. generated: tokens
+    that were generated; None if unknown, and then there is no accuracy under the paper's rule.
     """
 
     correct: int
@@ -84,7 +84,7 @@ class TokenCounts(NamedTuple):
 
 
 def token_matches(generated: Sequence[int], label: Sequence[int]) -> TokenCounts:
-    """Count the tokens of an answer against its label's. Where the answer is shorter, what is not there is wrong."""
+    """Compare the tokens of an answer with its label. Missing tokens are wrong."""
     correct = sum(a == b for a, b in zip(generated, label, strict=False))
     return TokenCounts(correct, len(label), len(generated))
 
@@ -92,8 +92,8 @@ def token_matches(generated: Sequence[int], label: Sequence[int]) -> TokenCounts
 def token_accuracy(counts: Sequence[TokenCounts], *, rule: str = "default") -> float:
     """Share of right tokens over the whole corpus.
 
-    With rule="paper" the mean of the shares of batches of 64 in the given order. As in the original code each row of a
-    batch has ten more tokens, the padding behind the batch's longest label: right unless the answer goes on there.
+    With rule="paper" it is the mean over batches of 64 in the given order. As in the original code each row has ten
+    more tokens, the padding after the longest label of its batch: correct unless the answer continues there.
     """
     padding, step = TEXT_RULES[rule].padding, TEXT_RULES[rule].batch_size(len(counts))
     return fmean(_share(counts[start : start + step], padding) for start in range(0, len(counts), step))

@@ -9,7 +9,7 @@ from typing import Any
 from ntl.config.root import Config
 from ntl.config.table import load_table_spec, table_names
 from ntl.costs.runs import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
-from ntl.launch.demand import Demand, demands
+from ntl.launch.plan import Demand, demands
 from ntl.launch.progress import duration
 from ntl.results import RunRecord
 from ntl.results.match import computing

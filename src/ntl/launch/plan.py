@@ -1,24 +1,32 @@
-"""From override lists to runs: composed, named, each once, and parted into those with a record and those without."""
+"""The runs that tables need: composed, each once by its id, and divided into those with and without a record."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ntl.config import compose, run_id
+from ntl.config.composition import base_words
 from ntl.config.identity import plain
 from ntl.config.root import Config
+from ntl.config.table import TableSpec, load_table_spec
 from ntl.costs.runs import kind_of
-from ntl.results import lacking_readings, read_record
+from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
+from ntl.results.match import RowPlan, override_key, plan_table, row_name
+from ntl.system.errors import UserError
 from ntl.training.checkpoints import not_kept
 
-# A log line is far shorter; only the end of the file is read.
+# Only the end of a log is read; a line is far shorter than this.
 _TAIL_BYTES = 8192
+# Settings that fit one model only: its weights, its tokenizer.
+OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")
+MAX_NAMED_ROWS = 3  # in an error message
 
 
 def last_lines(path: Path) -> list[bytes]:
-    """The lines at the end of a file, the first of which may be cut. OSError where it cannot be read."""
+    """The lines at the end of a file; the first may be incomplete. OSError where it cannot be read."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         return file.read().splitlines()
@@ -26,7 +34,7 @@ def last_lines(path: Path) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Run:
-    """One training run before it starts. ``kind`` is shared by runs that should take equally long."""
+    """A training run to be made. Runs of the same ``kind`` are expected to take equally long."""
 
     id: str
     label: str
@@ -34,13 +42,13 @@ class Run:
     folder: Path
     kind: tuple[str, ...]
     max_steps: int
-    beside: Mapping[str, Any] = field(default_factory=dict)  # settings of each reading beside the run's own
-    base: str = ""  # the id of the run that it begins from
+    beside: Mapping[str, Any] = field(default_factory=dict)  # settings of each further decoding
+    base: str = ""  # the id of the run whose weights it starts from
     keep_steps: tuple[int, ...] = ()
 
     @property
     def is_done(self) -> bool:
-        """Whether a record is there that was read in all the ways that are asked for, and the checkpoints to keep."""
+        """Whether it has a record with all decodings that are asked for, and all checkpoints to keep."""
         if not self.record.is_file() or not_kept(self.folder, self.keep_steps):
             return False
         return not self.beside or not lacking_readings(read_record(self.record).config, self.beside)
@@ -66,14 +74,24 @@ class Run:
             try:
                 return int(json.loads(line)["step"])
             except (ValueError, KeyError, TypeError):
-                continue  # cut at either end, or a line about something else
+                continue  # an incomplete line, or one without a step
         return 0
 
 
-def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tuple[list[Run], list[Run]]:
-    """(to do, done already), each run once, in the order given; one that others begin from is right before the first.
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended. ``error`` is empty if it succeeded; ``busy``: another process is working on it."""
 
-    ``outputs`` replaces the configs' own ``output_dir``. UserError and Hydra's errors for what does not compose.
+    run: Run
+    seconds: float
+    error: str
+    busy: bool = False
+
+
+def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tuple[list[Run], list[Run]]:
+    """(to do, done already), each run once, in the order given; a base comes right before the first run that needs it.
+
+    ``outputs`` replaces the ``output_dir`` of the configs. UserError, or an error of Hydra, for an invalid config.
     """
     place = [] if outputs is None else [f"output_dir={_quoted(outputs)}"]
     composed: dict[str, tuple[Config, tuple[str, ...]]] = {}
@@ -82,7 +100,7 @@ def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tup
         config = compose([*overrides, *place])
         name = run_id(config)
         keep.setdefault(name, set()).update(config.keep_steps)
-        # Tables that share a run may ask for different readings of it: the one that asks for more is run.
+        # Tables that share a run may ask for different decodings of it: the larger request is taken.
         if name not in composed or len(config.beside) > len(composed[name][0].beside):
             composed[name] = (config, (*overrides, *place))
     for name, steps in keep.items():
@@ -97,11 +115,11 @@ def plan_runs(runs: Iterable[Sequence[str]], outputs: Path | None = None) -> tup
     for name, (config, overrides) in composed.items():
         run = _run(name, config, overrides, several)
         (done if run.is_done else todo).append(run)
-    return _bases_before_arms(todo), done
+    return _bases_first(todo), done
 
 
-def _bases_before_arms(runs: Sequence[Run]) -> list[Run]:
-    """So that the first seed of a table is whole before the base of the last is trained."""
+def _bases_first(runs: Sequence[Run]) -> list[Run]:
+    """Each base right before its first arm, so that early seeds are complete before the bases of later ones."""
     by_id = {run.id: run for run in runs}
     bases = {run.base for run in runs}
     ordered: dict[str, Run] = {}
@@ -133,6 +151,131 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
 
 
 def _quoted(path: Path) -> str:
-    # Hydra's grammar gives meaning to spaces, commas and brackets outside quotes.
+    # In Hydra's grammar spaces, commas and brackets have a meaning outside quotes.
     text = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
     return f"'{text}'"
+
+
+# ---- what tables need
+
+
+@dataclass(frozen=True)
+class Demand:
+    """One table at one scale. ``runs``: id -> config; ``missing``: overrides of runs without a record -> id.
+
+    Both include the runs that others take as their base.
+    """
+
+    spec: TableSpec
+    scale: str
+    runs: dict[str, Config]
+    missing: dict[tuple[str, ...], str]
+
+
+def demands(
+    tables: Sequence[str],
+    scale: str,
+    records: Sequence[RunRecord],
+    skip: Callable[[str], None] = print,
+    overrides: Sequence[str] = (),
+) -> list[Demand]:
+    """The demand of each table, with ``overrides`` for all runs. Tables without the scale are reported to ``skip``.
+
+    UserError where no table has the scale, for an override of a setting that rows fix, for the files of one model where
+    rows have several, and for a folder without a model.
+    """
+    specs = [load_table(name) for name in tables]
+    having = [spec for spec in specs if scale in spec.scales]
+    if not having:
+        scales = dict.fromkeys(each for spec in specs for each in spec.scales)
+        raise UserError(f"{', '.join(tables)}: nothing at scale={scale}; choose from {', '.join(scales)}.")
+    for spec in specs:
+        if scale not in spec.scales:
+            skip(f"{spec.name}: nothing at scale={scale}, skipped; it has {', '.join(spec.scales)}.")
+    _check(having, scale, overrides)
+    demanded = [_demand(replace(spec, added=list(overrides)), scale, records) for spec in having]
+    configs = [config for demand in demanded for config in demand.runs.values()]
+    for override in overrides:
+        if override_key(override) == "model.hub_id" and not any(config.model.pretrained for config in configs):
+            skip(f"{override}: only its tokenizer is used, not its weights: these runs have model.pretrained=false.")
+    return demanded
+
+
+def _check(specs: Sequence[TableSpec], scale: str, overrides: Sequence[str]) -> None:
+    by_table = {
+        spec.name: [plan for _, plans in plan_table(spec, scale) for plan in plans if plan.overrides] for spec in specs
+    }
+    for override in overrides:
+        key = override_key(override)
+        for name, plans in by_table.items():
+            if pinning := [plan for plan in plans if any(_is_part(key, pin) for pin in plan.pins)]:
+                raise UserError(
+                    f"{override}: {name} sets {key} itself, {_rows(pinning, plans)}; leave it out, or write a table of "
+                    "your own, table=FILE.yaml."
+                )
+        # Rows without a model have the default one.
+        models = dict.fromkeys(str(plan.pins.get("model", "model=")) for plans in by_table.values() for plan in plans)
+        if key in OF_ONE_MODEL and len(models) > 1:
+            raise UserError(
+                f"{override}: one model's files, and the rows have {len(models)} ({', '.join(models)}); choose tables "
+                "whose rows have one, or write such a table of your own, table=FILE.yaml."
+            )
+
+
+def _is_part(key: str, pin: str) -> bool:
+    """Whether an override of ``key`` changes the pinned setting. Settings below a pinned group may be changed."""
+    if "." not in pin:
+        return key in (pin, f"{pin}.name", f"{pin}._target_")
+    return key == pin or key.startswith(f"{pin}.") or (pin.startswith(f"{key}.") and "." in key)
+
+
+def _rows(pinning: Sequence[RowPlan], plans: Sequence[RowPlan]) -> str:
+    if len(pinning) == len(plans):
+        return "in every row"
+    names = [repr(row_name(plan.row)) for plan in pinning]
+    more = [f"{len(names) - MAX_NAMED_ROWS} more"] if len(names) > MAX_NAMED_ROWS else []
+    return f"in the row{'s' * (len(names) > 1)} {', '.join([*names[:MAX_NAMED_ROWS], *more])}"
+
+
+def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:
+    configs = {tuple(overrides): compose(overrides) for overrides in table_runs(spec, scale)}
+    without = {tuple(overrides): run_id(configs[tuple(overrides)]) for overrides in missing_runs(spec, scale, records)}
+    bases = {base: compose(base) for base in dict.fromkeys(map(base_run, configs)) if base}
+    runs = {run_id(config): config for config in (*configs.values(), *bases.values())}
+    # A base is needed wherever a run that starts from it is made, even if its record is published.
+    needed = {base: run_id(bases[base]) for base in dict.fromkeys(map(base_run, without)) if base}
+    return Demand(spec, scale, runs, {**needed, **without})
+
+
+@cache
+def base_run(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    """The overrides of the run that ``base=`` describes in these, with the checkpoint to keep; empty without one."""
+    if not any(override_key(override) == "base" for override in overrides) or not (found := base_words(overrides)):
+        return ()
+    words, step = found
+    return (*words, f"keep_steps=[{step}]")
+
+
+def runs_to_make(demanded: Sequence[Demand], outputs: Path) -> list[Run]:
+    """The missing runs, each once, without those that have a record in ``outputs`` already."""
+    return plan_runs(missing_overrides(demanded), output_root(outputs))[0]
+
+
+def missing_overrides(demanded: Sequence[Demand]) -> list[tuple[str, ...]]:
+    """The overrides of all missing runs; several may be of the same run."""
+    return [overrides for demand in demanded for overrides in demand.missing]
+
+
+def output_root(outputs: Path) -> Path | None:
+    """For ``plan_runs``: None for the default folder, which then is not among the overrides in a record."""
+    return None if outputs == Path("outputs") else outputs
+
+
+def load_table(table: str) -> TableSpec:
+    """The spec of a table by its name, or by the path of its file."""
+    return load_table_spec(Path(table).stem, Path(table).parent) if is_file(table) else load_table_spec(table)
+
+
+def is_file(table: str) -> bool:
+    """Whether a table is given by the path of its file."""
+    return table.endswith(".yaml") and Path(table).is_file()

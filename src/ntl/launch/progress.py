@@ -1,4 +1,4 @@
-"""What a person sees while runs go on: bars on a terminal, plain lines elsewhere, and an estimate of the time left."""
+"""Progress of runs: bars on a terminal, plain lines elsewhere, and an estimate of the time left."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,10 +7,9 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from ntl.launch.plan import Run
-from ntl.launch.pool import Ended
+from ntl.launch.plan import Ended, Run
 
-# Without a terminal a line comes at least this often.
+# Without a terminal, a line is printed at least this often.
 QUIET_SECONDS = 20.0
 
 Running = Sequence[tuple[Run, float]]
@@ -27,9 +26,9 @@ def duration(seconds: float) -> str:
 
 
 class Estimate:
-    """Time left, from finished runs of the same kind, else from the steps a running one has made, else ``expected``.
+    """Time left, from finished runs of the same kind, else from the steps of a running one, else from ``expected``.
 
-    ``expected`` are seconds by kind; a kind that is not in it is unknown at first.
+    ``expected`` is seconds by kind of run.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Estimate:
         self._seconds.setdefault(run.kind, []).append(seconds)
 
     def left(self, running: Running, waiting: Sequence[Run]) -> float | None:
-        """Seconds until the last run ends, on ``workers`` processes; None while some kind of run is unknown."""
+        """Seconds until the last run ends, on ``workers`` processes; None while a kind of run is unknown."""
         known = {kind: sum(values) / len(values) for kind, values in self._seconds.items()}
         rests: list[float | None] = []
         for run, since in running:
@@ -60,7 +59,7 @@ class Estimate:
 
 
 class Display(Protocol):
-    """Shows runs that end and runs that go on; ``close`` leaves the terminal as it was."""
+    """Shows ended and running runs; ``close`` restores the terminal."""
 
     def ended(self, number: int, result: Ended, left: float | None) -> None: ...
 
@@ -78,7 +77,7 @@ def result_line(number: int, total: int, result: Ended) -> str:
 
 
 class PlainDisplay:
-    """One line for each run that ends, and one in between when it has been quiet for long."""
+    """One line for each run that ends, and one for those that run every ``QUIET_SECONDS``."""
 
     def __init__(self, total: int, console: Console) -> None:
         self._total, self._console = total, console
@@ -96,7 +95,7 @@ class PlainDisplay:
 
     def say(self, line: str) -> None:
         self._last = time.monotonic()
-        # soft_wrap: a log has no width.
+        # soft_wrap: no line breaks in a log.
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -104,7 +103,7 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """A bar for all runs, one for each that goes on, and the lines of those that ended above them."""
+    """A bar for all runs and one for each running one, below the lines of those that have ended."""
 
     def __init__(self, total: int, console: Console) -> None:
         self._total = total

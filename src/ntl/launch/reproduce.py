@@ -1,45 +1,169 @@
-"""`scripts/reproduce.py`: train the runs that tables still lack, and print the tables; or say what that would cost."""
+"""``scripts/reproduce.py`` and ``scripts/quickstart.py``: train missing runs and print tables, or print the costs.
+
+Settings are written as ``table=2,a6 scale=tiny workers=4``. Any other setting is one of train.py, for all runs.
+"""
 
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from ntl.config import Config
 from ntl.config.identity import plain
-from ntl.config.table import table_names
+from ntl.config.legality import did_you_mean, nearest
+from ntl.config.table import load_table_spec, table_names
 from ntl.costs.runs import Costs
-from ntl.launch.demand import Demand, demands, missing
 from ntl.launch.ledger import dry_run, dry_run_text, write_ledger
-from ntl.launch.settings import ALL, PARSERS, Settings, parse_settings, short_name
+from ntl.launch.plan import Demand, demands, is_file, runs_to_make
 from ntl.launch.status import seconds_left, status_text, statuses
 from ntl.launch.table import complete_tables
 from ntl.results import RunRecord, load_records
+from ntl.system.errors import UserError
 from ntl.system.locks import tell_without_locks
 from ntl.system.machine import available_cores
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = Path("results/runs")
+REPRODUCE = "Train the runs that tables still need and print the tables, or print what that would cost."
+QUICKSTART = "Train CE, the control and NTL-WAS on two small tasks, and print them side by side."
+HYDRA = "hydra."
+ALL = "all"
+# Settings of train.py that cannot be set for all runs of a table, and what to do instead. Decoding settings are not
+# part of a run's id: a record with such a setting would be taken for one without.
+READING = "not part of a run's id, so that the table's own runs could not be told apart; leave it out, and "
+CLOSED = {
+    "seed": "a table names its seeds; change them in a table of your own, table=FILE.yaml.",
+    "output_dir": "say outputs=FOLDER.",
+    "resume": "leave it out: each run continues from its newest checkpoint.",
+    "decoding": f"{READING}decode finished runs by scripts/predict.py RUN.",
+    "beside": f"{READING}write it into a table of your own, table=FILE.yaml, with columns that show it.",
+    "paper_compat": f"{READING}read the columns of both rules from the records.",
+    "probe_steps": f"{READING}write it into a table of your own, table=FILE.yaml.",
+}
+OPEN = [field.name for field in fields(Config) if field.name not in CLOSED]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of the command line. ``workers`` None means one per core.
+
+    ``launcher`` names a launcher of Hydra that replaces worker processes, and ``hydra`` are its settings, such as
+    ``hydra.launcher.partition=gpu``. ``overrides`` are settings of train.py for every run, such as
+    ``trainer.bf16=true``.
+    """
+
+    tables: tuple[str, ...] = ("quickstart",)
+    scale: str = "tiny"
+    workers: int | None = None
+    outputs: Path = Path("outputs")
+    launcher: str = ""
+    hydra: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
+def parse_settings(words: Sequence[str]) -> Settings:
+    """Parse ``key=value`` words in any order. UserError with the most similar key, table or scale."""
+    values: dict[str, str] = {}
+    overrides: dict[str, str] = {}
+    hydra = tuple(word for word in words if word.startswith(HYDRA))
+    for word in words:
+        if word in hydra:
+            continue
+        key, equals, value = word.partition("=")
+        group = key.split(".")[0]
+        if group in CLOSED and equals:
+            raise UserError(f"{word}: {CLOSED[group]}")
+        of_train = key not in PARSERS and group in OPEN
+        if not equals or (key not in PARSERS and not of_train):
+            known = ", ".join(f"{name}=" for name in PARSERS)
+            more = "or a setting of train.py that the table leaves open, as trainer.bf16=true"
+            near = nearest(key, [*PARSERS, *OPEN])
+            meant = did_you_mean([f"table={word}"]) if _names_a_table(word) else near
+            raise UserError(f"{word}: no such setting; choose from {known}, {more}.{meant}")
+        if key in values or key in overrides:
+            raise UserError(f"{key} is set twice.")
+        if of_train:
+            overrides[key] = word
+        else:
+            values[key] = value
+    chosen: dict[str, Any] = {FIELDS.get(key, key): PARSERS[key](value) for key, value in values.items()}
+    settings = Settings(hydra=hydra, overrides=tuple(overrides.values()), **chosen)
+    if hydra and not settings.launcher:
+        raise UserError(f"{hydra[0]}: a launcher's setting; name the launcher, too: launcher=slurm.")
+    return settings
+
+
+def short_name(table: str) -> str:
+    """The short name of a table: 2 for table2, a6 for table_a6, else its name."""
+    return table.removeprefix("table").removeprefix("_") or table
+
+
+def _by_any_name(names: list[str]) -> dict[str, str]:
+    return {short_name(name): name for name in names} | {name: name for name in names}
+
+
+def _names_a_table(word: str) -> bool:
+    known = {ALL, *_by_any_name(table_names())}
+    return all(part.endswith(".yaml") or part.strip().lower() in known for part in word.split(","))
+
+
+def _tables(text: str) -> tuple[str, ...]:
+    names = table_names()
+    by_any_name = _by_any_name(names)
+    if text == ALL:
+        return tuple(names)
+    chosen: dict[str, None] = {}
+    for word in text.split(","):
+        if (name := word if is_file(word) else by_any_name.get(word.strip().lower())) is None:
+            options = [*names, *by_any_name, ALL]
+            hint = nearest(word, options) or f" Choose from {', '.join([*names, ALL])}."
+            raise UserError(f"table={word}: no such table.{hint}")
+        chosen[name] = None
+    return tuple(chosen)
+
+
+def _scale(text: str) -> str:
+    known = list(dict.fromkeys(scale for name in table_names() for scale in load_table_spec(name).scales))
+    if text not in known:
+        raise UserError(f"scale={text}: no such scale; choose from {', '.join(known)}.{nearest(text, known)}")
+    return text
+
+
+def _workers(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UserError(f"workers={text}: a whole number, at least 1.")
+    return int(text)
+
+
+PARSERS = {"table": _tables, "scale": _scale, "workers": _workers, "outputs": Path, "launcher": str}
+# Setting -> field of ``Settings``, where the names differ.
+FIELDS = {"table": "tables"}
 
 SETTINGS = f"""settings:
   table=NAMES    {", ".join(short_name(name) for name in table_names())}; several as 2,3; or {ALL};
-                 or the file of a table of your own, as those in config/table (default: quickstart)
+                 or the file of a table of your own, like those in config/table (default: quickstart)
   scale=NAME     tiny, hour, small or paper (default: tiny)
-  workers=N      worker processes (default: one a core)
+  workers=N      worker processes (default: one per core)
   outputs=DIR    folder of run folders (default: outputs)
-  launcher=NAME  one of Hydra's launchers in place of worker processes: slurm, or your own of config/hydra/launcher
+  launcher=NAME  a launcher of Hydra instead of worker processes: slurm, or your own in config/hydra/launcher
   hydra.KEY=...  its settings: hydra.launcher.partition=gpu
-  GROUP.KEY=...  a setting of train.py for every run, where no row of the tables pins it: trainer.bf16=true,
-                 model.path=FOLDER. It is part of the runs' ids, and the table, in files of another name, says it
+  GROUP.KEY=...  a setting of train.py for every run, unless rows of the tables fix it: trainer.bf16=true,
+                 model.path=FOLDER. It is part of the runs' ids, of the table's title and of its file names
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 when a run failed. Published records count: what they hold is not trained again."""
+    """Exit code 0, or 1 when a run failed. Runs with a published record are not trained again."""
     parser = argparse.ArgumentParser(
-        prog="reproduce.py", description=__doc__, epilog=SETTINGS, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="reproduce.py",
+        description=REPRODUCE,
+        epilog=SETTINGS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
-    parser.add_argument("--dry-run", action="store_true", help="print runs, hours and disk, and make nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print runs, hours and disk space, and train nothing")
     parser.add_argument(
         "--status", action="store_true", help="print done, running, queued, failed and missing runs, and the hours left"
     )
@@ -80,7 +204,7 @@ def _demanded(settings: Settings, records: Sequence[RunRecord], quiet: bool) -> 
 def _dry_run(settings: Settings, as_json: bool) -> None:
     records = load_records(_folders(settings))
     demanded = _demanded(settings, records, as_json)
-    todo = [run.id for run in missing(demanded, settings.outputs)]
+    todo = [run.id for run in runs_to_make(demanded, settings.outputs)]
     result = dry_run(demanded, todo, Costs(records))
     print(json.dumps(result, indent=1) if as_json else dry_run_text(result, settings.workers or available_cores()))
 
@@ -92,6 +216,17 @@ def _status(settings: Settings, as_json: bool) -> None:
     if as_json:
         print(json.dumps([plain(status) for status in found], indent=1))
         return
-    tell_without_locks(settings.outputs, "outputs", print)  # who is at a run is then known of a cluster's jobs alone
+    tell_without_locks(settings.outputs, "outputs", print)  # running runs are then known of cluster jobs only
     left = seconds_left(demanded, found, Costs(records))
     print(status_text(found, left, settings.workers or available_cores()))
+
+
+def quickstart(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 1 when a run failed. Published records are ignored: what is shown was trained here."""
+    parser = argparse.ArgumentParser(prog="quickstart.py", description=QUICKSTART)
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
+    parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per core)")
+    chosen = parser.parse_args(argv)
+    return complete_tables(
+        ["quickstart"], "tiny", records=[chosen.outputs], outputs=chosen.outputs, workers=chosen.workers
+    ).exit_code

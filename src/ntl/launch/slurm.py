@@ -1,12 +1,14 @@
-"""A sweep as Slurm jobs: one array of what is to be made, watched until it ends, by hydra-submitit-launcher.
+"""A sweep as one Slurm job array, submitted by hydra-submitit-launcher and watched here until it ends.
 
-Its launcher would wait for ever for a job that was killed where Slurm keeps no accounts, and submits a run again that
-is in the queue already; it still makes the jobs and runs them.
+The launcher itself would wait forever for a killed job where Slurm has no accounting (sacct), and would submit a run
+again that is in the queue already.
 """
 
 import pickle
+import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,37 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
-from ntl.launch.plan import Run, plan_runs
-from ntl.launch.queue import ACTIVE, Job, job_states, last_line, mark, marked
+from ntl.launch.plan import Run, last_lines, plan_runs
 from ntl.launch.worker import error_line
 from ntl.system.errors import Busy, UserError, needs
 from ntl.training.folder import is_taken
 
+# File in a run's folder: the job that was submitted for it, and that job's log.
+MARK = "slurm.job"
+# In any other state a job has ended (manual of squeue, JOB STATE CODES).
+ACTIVE = {
+    "PENDING",
+    "RUNNING",
+    "SUSPENDED",
+    "CONFIGURING",
+    "COMPLETING",
+    "REQUEUED",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "RESV_DEL_HOLD",
+    "RESIZING",
+    "SIGNALING",
+    "SPECIAL_EXIT",
+    "STAGE_OUT",
+    "STOPPED",
+    "PREEMPTED",
+}
+# Lines that srun prints after the one with the reason.
+NOISE = ("srun: Force Terminated", "srun: Job step aborted", "srun: forcing job termination")
 POLL_SECONDS = 2.0
-# A job that Slurm no longer knows: so many looks in a row, as a controller that restarts forgets for a moment.
-LOOKS = 3
-# Settings of hydra-submitit-launcher that submitit has for every kind of cluster; the others are Slurm's own.
+# Polls in a row without a job before it counts as lost: a restarting controller forgets jobs for a moment.
+LOST_AFTER = 3
+# Settings of hydra-submitit-launcher that submitit has for every cluster; the others are specific to Slurm.
 SHARED = {
     "timeout_min",
     "cpus_per_task",
@@ -36,23 +59,73 @@ SHARED = {
 }
 
 
+@dataclass(frozen=True)
+class Job:
+    """``id`` as squeue shows it: 12, or 12_3 in an array; ``log`` is its standard error."""
+
+    id: str
+    log: Path
+
+
+def mark(folder: Path, job: Job) -> None:
+    """Write into a run's folder which job was submitted for it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).write_text(f"{job.id}\n{job.log}\n", encoding="utf-8")
+
+
+def marked(folder: Path) -> Job | None:
+    """The job that was last submitted for a run; None without one."""
+    try:
+        identifier, log = (folder / MARK).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    return Job(identifier, Path(log))
+
+
+def job_states() -> dict[str, str] | None:
+    """Job id -> state of all jobs of this user, from squeue, as sacct may not be available; None if it does not answer.
+
+    UserError: squeue is not installed.
+    """
+    command = ["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError as error:
+        raise UserError("no squeue here: a Slurm launcher works on a machine that can submit jobs.") from error
+    except subprocess.TimeoutExpired:
+        return None
+    if answer.returncode:
+        return None
+    return dict(line.strip().split("|") for line in answer.stdout.splitlines() if "|" in line)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is neither empty nor noise of srun; empty where there is none."""
+    try:
+        lines = [line.decode(errors="replace") for line in last_lines(log)]
+    except OSError:
+        return ""
+    useful = (line for line in reversed(lines) if line.strip() and not line.startswith(NOISE))
+    return " ".join(next(useful, "").split())[:300]
+
+
 class JobLost(Exception):
-    """A job ended without a word of its own: killed, out of memory, cancelled, its node gone."""
+    """A job ended without a result: killed, out of memory, cancelled, or its node is gone."""
 
 
 def launch(
     params: dict[str, Any], context: dict[str, Any], job_overrides: Sequence[Sequence[str]], first: int
 ) -> list[JobReturn]:
-    """Make every run that has no record, in jobs of its own or in the one that is in the queue for it already.
+    """Make every run that has no record, in a new job or in the one that is in the queue for it already.
 
     Args:
         params: the settings of ``config/hydra/launcher/slurm.yaml``.
-        context: what Hydra gives a launcher's ``setup``.
+        context: the arguments of a launcher's ``setup``.
         first: the number of the sweep's first job.
 
     Raises:
-        UserError: submitit is not installed, or Slurm is not here or refuses the jobs.
-        KeyboardInterrupt: the jobs go on; how to follow or cancel them is told first.
+        UserError: submitit or Slurm is not installed, or Slurm refuses the jobs.
+        KeyboardInterrupt: the jobs continue; how to follow or cancel them is printed first.
     """
     planned = [plan_runs([overrides]) for overrides in job_overrides]
     todo = {index: runs[0] for index, (runs, _) in enumerate(planned) if runs}
@@ -98,13 +171,13 @@ def _submit(
 
 
 def _private_part(folder: str) -> Path:
-    """The part of ``submitit_folder`` that all jobs share: what stands before the first ``%``, as in ``.../%j``."""
+    """The part of ``submitit_folder`` that all jobs share: everything before the first ``%``, as in ``.../%j``."""
     before, percent, _ = folder.partition("%")
     return Path(before if not percent or before.endswith("/") else before.rpartition("/")[0])
 
 
 def _make_private(folder: Path) -> None:
-    # Jobs are pickles, and so are their results: whoever could write here could run code as the user.
+    # Jobs and their results are pickles: whoever can write here can run code as this user.
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -113,9 +186,9 @@ def _make_private(folder: Path) -> None:
 
 
 class _Watch:
-    """Waits for jobs, tells each that ends, and what became of its run.
+    """Waits for jobs and prints how each ended.
 
-    ``private`` is the folder whose pickles may be read: where the jobs of this command are.
+    ``private`` is the folder of this command's jobs, the only one whose pickles are read.
     """
 
     def __init__(self, runs: dict[int, Run], jobs: dict[int, Job], private: Path) -> None:
@@ -140,18 +213,18 @@ class _Watch:
     def _look(self, index: int, state: str) -> None:
         run, job = self._runs[index], self._jobs[index]
         self._gone[index] = 0 if state in ACTIVE else self._gone[index] + 1
-        # The state changes before the files of another machine are seen, and a job that is unknown may come back.
+        # Files of another machine may appear later than the new state, and an unknown job may reappear.
         if run.is_done and state not in ACTIVE:
             error = None
-        elif self._gone[index] < LOOKS:
+        elif self._gone[index] < LOST_AFTER:
             return
         else:
             error = _why(run, job, state, self._private)
-            # The job of another sweep makes the run; its record, or the end of that job, ends the wait.
+            # A job of another sweep is making the run: wait for its record, or until it has ended.
             if isinstance(error, Busy):
                 if is_taken(run.folder):
                     return
-                error = JobLost(f"another job was at it and left no record; last line: {last_line(run.log)}")
+                error = JobLost(f"another job worked on it and left no record; last line: {last_line(run.log)}")
         self._results[index] = _result(run.overrides, error)
         number = f"[{len(self._results)}/{len(self._jobs)}]"
         _say(f"{number} {run.label}, job {job.id}: {f'FAILED: {error_line(error)}' if error else 'done'}")
@@ -161,20 +234,20 @@ def _why(run: Run, job: Job, state: str, private: Path) -> Exception:
     outcome = _outcome(job, private)
     if isinstance(outcome, Exception):
         return outcome
-    # Its process ended without a result: what it said last is all there is.
+    # Without a result, the last line of a log is all there is.
     said = last_line(job.log) or last_line(run.log)
     return JobLost(f"job {job.id} ended {f'as {state}' if state else 'and Slurm forgot it'}; last line: {said}")
 
 
 def _outcome(job: Job, private: Path) -> Any:
-    # What the job itself pickled: Hydra's JobReturn, whose value is what was raised. The mark in a run's folder names
-    # the place, and that folder may come from elsewhere.
+    # The job's pickle is Hydra's JobReturn, whose value is the exception. Its path is from the run's folder, which may
+    # come from elsewhere: nothing outside the private folder is unpickled.
     if not job.log.resolve().is_relative_to(private.resolve()):
         return None
     try:
         with job.log.with_name(f"{job.id}_0_result.pkl").open("rb") as file:
             how, result = pickle.load(file)
-    except Exception:  # no such file, or a pickle of what cannot be loaded here
+    except Exception:  # no such file, or it cannot be unpickled here
         return None
     return getattr(result, "_return_value", None) if how == "success" else JobLost(str(result).strip().splitlines()[-1])
 

@@ -1,4 +1,4 @@
-"""`scripts/reproduce.py --status`: what is done, running, queued, failed and missing of the runs of tables."""
+"""`scripts/reproduce.py --status`: which runs of tables are done, running, queued, failed or missing."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,16 +7,15 @@ from enum import Enum
 from pathlib import Path
 
 from ntl.costs.runs import Costs
-from ntl.launch.demand import Demand, missing
 from ntl.launch.ledger import hours, in_workers
-from ntl.launch.plan import Run
-from ntl.launch.queue import ACTIVE, job_states, last_line, marked
+from ntl.launch.plan import Demand, Run, runs_to_make
+from ntl.launch.slurm import ACTIVE, job_states, last_line, marked
 from ntl.system.errors import UserError
 from ntl.training.folder import is_taken
 
 
 class State(Enum):
-    """In the order in which they are told. ``failed``: begun or submitted, without a record, and nobody is at it."""
+    """In the order of printing. ``failed``: started or submitted, but without a record or a process at work."""
 
     done = "done"
     running = "running"
@@ -27,7 +26,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Status:
-    """``detail``: the job and the steps made, or the last line of the log. ``made``: the share of its steps."""
+    """``detail``: job and steps, or the last line of the log. ``made``: the share of its steps that are done."""
 
     id: str
     label: str
@@ -37,8 +36,8 @@ class Status:
 
 
 def statuses(demanded: Sequence[Demand], outputs: Path) -> list[Status]:
-    """One for each run of the tables; a run that several of them need is told once."""
-    todo = {run.id: run for run in missing(demanded, outputs)}
+    """The status of each run of the tables, once even if several tables need it."""
+    todo = {run.id: run for run in runs_to_make(demanded, outputs)}
     states = _job_states(todo.values())
     ids = dict.fromkeys(key for demand in demanded for key in demand.runs)
     return [_status(todo[key], states) if key in todo else Status(key, key, State.done, made=1.0) for key in ids]
@@ -46,7 +45,7 @@ def statuses(demanded: Sequence[Demand], outputs: Path) -> list[Status]:
 
 def _job_states(runs: Iterable[Run]) -> dict[str, str]:
     if not any(marked(run.folder) for run in runs):
-        return {}  # no job was ever submitted: Slurm need not be here
+        return {}  # no job was ever submitted: do not ask Slurm
     try:
         return job_states() or {}
     except UserError:
@@ -63,14 +62,14 @@ def _status(run: Run, states: Mapping[str, str]) -> Status:
         return Status(run.id, run.label, State.running, f"step {steps}/{run.max_steps}{name}", made)
     if state in ACTIVE:
         return Status(run.id, run.label, State.queued, f"{state.lower()}{name}", made)
-    said = last_line(run.log) or (last_line(job.log) if job else "")
-    if said or job:
-        return Status(run.id, run.label, State.failed, said or "its job left no line", made)
+    line = last_line(run.log) or (last_line(job.log) if job else "")
+    if line or job:
+        return Status(run.id, run.label, State.failed, line or "its job left no line", made)
     return Status(run.id, run.label, State.missing, made=made)
 
 
 def seconds_left(demanded: Sequence[Demand], found: Iterable[Status], costs: Costs) -> dict[str, float]:
-    """By device: what is left of each run by its steps, decoding included in proportion."""
+    """Device -> seconds left of all runs, estimated by the share of steps that are left."""
     configs = {key: config for demand in demanded for key, config in demand.runs.items()}
     left: dict[str, float] = {}
     for status in found:
@@ -81,12 +80,12 @@ def seconds_left(demanded: Sequence[Demand], found: Iterable[Status], costs: Cos
 
 
 def status_text(found: Sequence[Status], left: Mapping[str, float], workers: int) -> str:
-    """How many there are of each state, the hours left, then every run that is running, queued or failed."""
+    """The number of runs in each state, the hours left, then every running, queued or failed run."""
     counts = Counter(status.state for status in found)
     lines = [", ".join(f"{counts[state]} {state.value}" for state in State) + f" of {len(found)} runs"]
     if left:
-        known = "by measured runs or estimates (--dry-run)"
+        known = "from measured runs or estimates (--dry-run)"
         lines.append(f"Hours left, {known}: {hours(left)}.{in_workers(left, workers)}")
-    told = (State.running, State.queued, State.failed)
-    lines += [f"{s.state.value:<8}{s.label}: {s.detail}" for state in told for s in found if s.state is state]
+    listed = (State.running, State.queued, State.failed)
+    lines += [f"{s.state.value:<8}{s.label}: {s.detail}" for state in listed for s in found if s.state is state]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Missing runs by any of Hydra's launchers in place of our worker processes: Slurm, joblib, one after the other."""
+"""Missing runs by any launcher of Hydra instead of worker processes: Slurm, joblib, one after the other."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,9 @@ from omegaconf import DictConfig
 
 from ntl.config.composition import CONFIG_DIR, config_of_job, register
 from ntl.config.identity import run_id
-from ntl.launch.missing import Report
-from ntl.launch.plan import Run, plan_runs
-from ntl.launch.pool import Ended
+from ntl.launch.plan import Ended, Run, plan_runs
 from ntl.launch.worker import error_line, output_to
+from ntl.launch.workers import Report
 from ntl.system.errors import Busy
 from ntl.system.secrets import print_traceback
 
@@ -27,19 +26,20 @@ def sweep_missing(
 ) -> Report:
     """Train every run that has no record, as ``hydra/launcher=LAUNCHER`` would in a multirun.
 
-    Args:
-        runs: one list of overrides a run.
-        settings: of Hydra, as ``hydra.launcher.partition=gpu``.
-        root: folder of run folders; by default the configs' own ``output_dir``.
+    A run that fails does not stop the others. The output of a run goes to its run.log.
 
-    A run that fails does not stop the others. What a run prints goes to its run.log. Hydra's errors, and UserError,
-    for a launcher that is not there or is set wrongly.
+    Args:
+        runs: one list of overrides per run.
+        settings: of Hydra, such as ``hydra.launcher.partition=gpu``.
+        root: folder of run folders; by default the ``output_dir`` of each config.
+
+    UserError, or an error of Hydra, for a launcher that does not exist or has wrong settings.
     """
     started = time.monotonic()
     todo, skipped = plan_runs(runs, root)
     bases = {run.base for run in todo}
     ended: list[Ended] = []
-    # What others begin from has to be there before them.
+    # Bases come first: the other runs start from their checkpoints.
     for wave in ([run for run in todo if run.id in bases], [run for run in todo if run.id not in bases]):
         results = _launch(wave, launcher, settings) if wave else []
         ended += [_ended(run, result) for run, result in zip(wave, results, strict=True)]
@@ -66,7 +66,7 @@ def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequ
 
 
 def train(raw: DictConfig) -> None:
-    """What a launcher calls for each run, wherever it starts it."""
+    """Called by a launcher for each run, on whatever machine that is."""
     config, overrides = config_of_job(raw)
     folder = Path(config.output_dir) / run_id(config)
     with output_to(folder / "run.log"):
@@ -75,7 +75,7 @@ def train(raw: DictConfig) -> None:
 
             run(config, overrides=overrides)
         except Busy:
-            raise  # the log is that of the process which is at the run
+            raise  # nothing is added to the log of the process that is working on the run
         except Exception:
             print_traceback()
             raise

@@ -1,39 +1,42 @@
-"""From the names of tables to finished tables: their missing runs, trained, and their cells, printed."""
+"""From names of tables to complete tables: train their missing runs, print and write them."""
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from ntl.config.root import Config
 from ntl.costs.runs import Costs
-from ntl.launch.demand import Demand, demands, missing, place, wanted
-from ntl.launch.missing import TRAIN, Report, run_missing
-from ntl.launch.pool import Ended
+from ntl.launch.ledger import gigabytes
+from ntl.launch.plan import Demand, Ended, Run, demands, missing_overrides, output_root, runs_to_make
 from ntl.launch.progress import duration
-from ntl.launch.room import tell_room
 from ntl.launch.sweep import sweep_missing
+from ntl.launch.workers import TRAIN, Report, run_missing
 from ntl.results import build_table, load_records
 from ntl.results.load import RECORD
 from ntl.results.publish import write_tables
+from ntl.system.errors import UserError
+from ntl.system.locks import tell_without_locks
 from ntl.system.machine import available_cores
 from ntl.training.folder import remove_leftovers
 
 
 class _Tables:
-    """Shows and writes each table once: when its last run has ended well, and at the end what is left."""
+    """Prints and writes each table once: when its last run has succeeded, else at the end."""
 
     def __init__(self, demanded: Sequence[Demand], records: Sequence[Path], outputs: Path, console: Console) -> None:
         self._records, self._outputs, self._console = records, outputs, console
-        self._waiting = {demand.spec.name: (demand, set(demand.lacking.values())) for demand in demanded}
+        self._waiting = {demand.spec.name: (demand, set(demand.missing.values())) for demand in demanded}
 
     def ended(self, result: Ended) -> None:
-        for _, lacking in self._waiting.values():
+        for _, missing in self._waiting.values():
             if not result.error:
-                lacking.discard(result.run.id)
+                missing.discard(result.run.id)
         self.show_complete()
 
     def show_complete(self) -> None:
-        self._show([demand for demand, lacking in self._waiting.values() if not lacking])
+        self._show([demand for demand, missing in self._waiting.values() if not missing])
 
     def show_rest(self) -> None:
         self._show([demand for demand, _ in self._waiting.values()])
@@ -67,15 +70,18 @@ def complete_tables(
     target: str = TRAIN,
     console: Console | None = None,
 ) -> Report:
-    """Train what tables of ``config/table`` lack, print each, and write it to ``outputs`` as .md, .tex and .csv.
+    """Train the missing runs of tables, print each table, and write it to ``outputs`` as .md, .tex and .csv.
 
-    A run that several tables need is made once. ``records`` are the folders whose records count; new runs go to
-    ``outputs``, which should be one of them. ``launcher`` is one of Hydra's, with the settings ``hydra``, in place of
-    worker processes of our own. ``overrides`` are settings of train.py for every run: what is made with them is another
-    table, in files of another name, and says so. A table is there as soon as its last run has ended, and in the end
-    with what there is where some of its runs failed. The last lines are the failures, each with its log.
-    UserError: no such table; no table that has this scale; an override of what a row pins; less free disk than the runs
-    need.
+    A run that several tables need is made once. A table is printed as soon as its last run has ended; if runs of it
+    failed, at the end and without them. The last lines are the failures, each with its log.
+
+    Args:
+        names: of ``config/table``, or paths of files.
+        records: folders whose records are used; ``outputs``, where new runs go, should be one of them.
+        launcher: a launcher of Hydra, with the settings ``hydra``, instead of worker processes.
+        overrides: settings of train.py for every run. They make another table, with its own title and file names.
+
+    UserError: no such table; no table at this scale; an override of a setting that rows fix; not enough free disk.
     """
     console = console or Console()
 
@@ -84,13 +90,13 @@ def complete_tables(
 
     found = load_records(records)
     demanded = demands(names, scale, found, say, overrides)
-    todo = missing(demanded, outputs)
+    todo = runs_to_make(demanded, outputs)
     configs = {name: config for demand in demanded for name, config in demand.runs.items()}
-    tell_room(
+    check_disk(
         todo,
         configs,
         costs=Costs(found),
-        # Any number of a cluster's jobs may run together.
+        # On a cluster any number of jobs may run at the same time.
         at_once=len(todo) if launcher else workers or available_cores(),
         outputs=outputs,
         say=say,
@@ -101,12 +107,12 @@ def complete_tables(
     tables = _Tables(demanded, records, outputs, console)
     tables.show_complete()
     if launcher:
-        report = sweep_missing(wanted(demanded), launcher, hydra, root=place(outputs))
+        report = sweep_missing(missing_overrides(demanded), launcher, hydra, root=output_root(outputs))
     else:
         report = run_missing(
-            wanted(demanded),
+            missing_overrides(demanded),
             workers=workers,
-            root=place(outputs),
+            root=output_root(outputs),
             target=target,
             console=console,
             expected=Costs(found).measured,
@@ -119,3 +125,40 @@ def complete_tables(
         say(f"{result.run.label} failed: {result.error}")
         say(f"  log: {result.run.log}")
     return report
+
+
+def check_disk(
+    todo: Sequence[Run],
+    configs: Mapping[str, Config],
+    *,
+    costs: Costs,
+    at_once: int,
+    outputs: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Print how much disk space the runs need and how much is free, and whether ``outputs`` has no file locks.
+
+    Args:
+        todo: the runs to make; space that they occupy already is subtracted.
+        configs: their configs by id.
+        at_once: how many train at the same time, each with more than one checkpoint.
+
+    UserError if not enough is free.
+    """
+    if not todo:
+        return
+    held = sum(path.stat().st_size for run in todo for path in run.folder.rglob("*") if path.is_file())
+    needed = max(0, costs.disk_needed([configs[run.id] for run in todo], at_once) - held)
+    free = shutil.disk_usage(_existing(outputs)).free
+    runs = f"{len(todo)} run{'' if len(todo) == 1 else 's'}"
+    if needed > free:
+        raise UserError(
+            f"outputs={outputs}: the {runs} need about {gigabytes(needed)} of disk, and {gigabytes(free)} are free "
+            "there; free some, or choose another folder by outputs=."
+        )
+    tell_without_locks(outputs, "outputs", say)
+    say(f"Disk: about {gigabytes(needed)} for {runs}, {gigabytes(free)} free in {outputs}.")
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

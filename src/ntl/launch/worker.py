@@ -1,9 +1,9 @@
-"""A worker process: ``python -m ntl.launch.worker TARGET``. It imports once and runs one job after the other.
+"""A worker process: ``python -m ntl.launch.worker TARGET``. It imports torch once and runs one job after the other.
 
 A job is a JSON line on standard input, {"overrides": [...], "log": path}; the answer is a JSON line on standard
-output, {"event": "done" | "failed" | "busy" | "interrupted", "error": one line}. Whatever the job itself prints goes to
-its log. When standard input ends the worker ends; when that happens during a job, whoever gave it is gone, and the job
-is interrupted as by Ctrl-C.
+output, {"event": "done" | "failed" | "busy" | "interrupted", "error": one line}. The output of the job goes to its log.
+The worker exits at the end of standard input. If that comes during a job, the parent process is gone, and the job is
+interrupted as by Ctrl-C.
 """
 
 import gc
@@ -23,7 +23,7 @@ from ntl.system.errors import Busy
 from ntl.system.secrets import print_traceback, redact
 
 INTERRUPTED = 130
-# An attempt prints a line in five seconds at most: some 4 MB in a week.
+# A run prints at most one line in five seconds: some 4 MB in a week.
 LOG_BYTES = 4_000_000
 
 
@@ -58,14 +58,14 @@ def _listen(requests: IO[str], jobs: "SimpleQueue[dict[str, Any] | None]", busy:
         jobs.put(json.loads(line))
     jobs.put(None)
     if busy.is_set():
-        # A real signal, to that thread: _thread.interrupt_main would not end a sleep or a wait.
+        # A real signal: _thread.interrupt_main would not end a sleep or a wait of the main thread.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
     with output_to(Path(job["log"])):
         try:
-            # Inside, so that a failing import is the job's failure, with its traceback in the log.
+            # Imported here, so that a failing import fails the job, with a traceback in its log.
             from ntl.config import compose
 
             config = compose(job["overrides"])
@@ -81,7 +81,7 @@ def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
 
 
 def error_line(error: BaseException) -> str:
-    """The last line of a traceback, short enough for a terminal."""
+    """An exception as one line that is short enough for a terminal."""
     from ntl.system.errors import Diverged, UserError
 
     text = redact(" ".join(str(error).split()))
@@ -91,24 +91,24 @@ def error_line(error: BaseException) -> str:
 
 
 def rotate(log: Path) -> None:
-    """Make room for more: a log of ``LOG_BYTES`` or more becomes ``<name>.1``, in place of the one that had that name.
+    """Rename a log of ``LOG_BYTES`` or more to ``<name>.1``, which replaces the previous one.
 
-    Of a run that is resumed again and again the last two of these files stay; what one attempt prints is not cut.
+    Two files are kept, however often a run is resumed. The output of one attempt is never split.
     """
     with suppress(FileNotFoundError):
         if log.stat().st_size < LOG_BYTES:
             return
         from ntl.training.folder import is_taken
 
-        # A process that is at the run goes on writing to the file, whatever it is called.
+        # A process that is working on the run keeps writing to the file, even if it is renamed.
         if not is_taken(log.parent):
             log.replace(log.with_name(f"{log.name}.1"))
 
 
 @contextmanager
 def output_to(log: Path) -> Iterator[None]:
-    """All that is printed inside goes to the end of a file."""
-    # File descriptors, not sys.stdout: libraries written in C and child processes print, too.
+    """Append everything that is printed inside to a file."""
+    # File descriptors, not sys.stdout: C libraries and child processes print, too.
     log.parent.mkdir(parents=True, exist_ok=True)
     rotate(log)
     saved = os.dup(1), os.dup(2)

@@ -12,10 +12,10 @@ _UNIGRAM = 1
 
 
 def read_stock(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer as its files say, before any segmentation of ours.
+    """The tokenizer of the files as they are, before any change of its segmentation.
 
     Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt. Raises
-    :class:`ntl.system.errors.UserError`, which names the file, for one that is missing, cut short or no such file.
+    :class:`ntl.system.errors.UserError`, which names the file, for one that is missing, cut short or of another format.
     """
     for path in tokenizer_files(folder):
         if path.name in TOKENIZER_SETTINGS:
@@ -28,7 +28,7 @@ def read_stock(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def read_sentencepiece(folder: Path, sentinels: int = 100) -> PreTrainedTokenizerFast:
-    """The T5 tokenizer of ``folder/spiece.model`` with ``sentinels`` tokens ``<extra_id_N>`` behind its pieces."""
+    """The T5 tokenizer of ``folder/spiece.model`` with ``sentinels`` tokens ``<extra_id_N>`` after its pieces."""
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
 
@@ -38,7 +38,7 @@ def read_sentencepiece(folder: Path, sentinels: int = 100) -> PreTrainedTokenize
         model.ParseFromString(_read_bytes(path))
     except DecodeError as error:
         raise UserError(f"{path} is not a whole sentencepiece model ({error}): fetch the file again") from error
-    # A file cut between two records still parses: only these, which come last, show that it is whole.
+    # A file cut between two records still parses; these two come last and show that it is complete.
     if not (model.HasField("trainer_spec") and model.HasField("normalizer_spec")):
         raise UserError(f"{path} is cut short (no trainer_spec or normalizer_spec): fetch the file again")
     first = [piece.piece for piece in model.pieces[:3]]
@@ -71,7 +71,7 @@ def _read_bpe(folder: Path) -> PreTrainedTokenizerFast:
         if len(pair) != 2 or "".join(pair) not in vocab:
             raise UserError(f"{merges_path}:{number}: {line[:60]!r} makes no token of {vocab_path.name}")
         made.add("".join(pair))
-    # A file cut between two lines reads well and gives other ids: only the tokens it no longer makes tell.
+    # A file cut between two lines is valid but gives other ids; only the tokens without a merge show it.
     lost = [token for token in vocab if len(token) > 1 and token not in made and not _is_special(token)]
     if lost:
         raise UserError(
@@ -112,7 +112,7 @@ def _read_json(path: Path) -> object:
         return json.loads(_read_text(path))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: not valid JSON ({error.msg}): fetch the file again") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
         raise UserError(f"{path}: not valid JSON ({_brief(error)}): fetch the file again") from error
 
 

@@ -1,19 +1,22 @@
-"""From a folder or a hub id to a tokenizer with the segmentation that was asked for."""
+"""From a folder or a hub id to a tokenizer of a given kind, its fingerprint and its number tokens."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from ntl.system.errors import UserError
 from ntl.system.hub import cached_or_downloaded
-from ntl.tokenizers.describe import backend_state
 from ntl.tokenizers.files import read_stock
 from ntl.tokenizers.kinds import check_kind
+
+if TYPE_CHECKING:
+    from ntl.numbers import NumberVocabulary
 
 PAD_TOKEN = "<|pad|>"
 _NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9][0-9.,]*")
@@ -21,18 +24,18 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def load_tokenizer(source: str | Path, kind: str = "digit", **options: Any) -> PreTrainedTokenizerFast:
-    """A tokenizer with a pad and an end token, whose whole behaviour is in its tokenizer.json.
+    """A tokenizer with a pad and an end token, whose behaviour is entirely in its tokenizer.json.
 
     ``source``: a local folder (a saved tokenizer, or only spiece.model, or only vocab.json and merges.txt) or a hub
     id ``owner/name``. ``kind``: ``"default"``, the stock segmentation, or ``"digit"``, the same with each ASCII digit
-    a token of its own, isolated behind the word-start mark; ``"rt"`` and ``"xval"`` write numbers in tokens of their
-    own (``ntl.tokenizers.rt``, ``ntl.tokenizers.xval``). The kind holds whatever the folder was saved with.
-    ``options``: ``max_place`` of ``"rt"``, the highest place that its tokens write, and ``paper_compat`` of ``"xval"``,
-    to read numbers as the original does; by default what the folder was saved with.
+    as a separate token, also from the word-start mark; ``"rt"`` and ``"xval"`` write numbers in tokens of their own
+    (``ntl.tokenizers.rt``, ``ntl.tokenizers.xval``). The kind with which the folder was saved does not matter.
+    ``options``: ``max_place`` of ``"rt"``, the highest decimal place of its tokens, and ``paper_compat`` of ``"xval"``,
+    to read numbers as the original does; by default those with which the folder was saved.
 
-    Ids of the stock vocabulary never change. A tokenizer without a pad token, or with one that is also its end
-    token, gets ``<|pad|>`` behind its last id (GPT-2: 50257). What is appended to a text is as in the source:
-    ``</s>`` for T5, nothing for GPT-2.
+    Ids of the stock vocabulary never change. A tokenizer without a pad token, or whose pad token is its end token,
+    gets ``<|pad|>`` after its last id (GPT-2: 50257). What is appended to a text is as in the source: ``</s>`` for T5,
+    nothing for GPT-2.
 
     Raises :class:`~ntl.config.UserError` for an unknown kind, a file that is missing or broken, an unreachable hub.
     """
@@ -48,7 +51,7 @@ def load_tokenizer(source: str | Path, kind: str = "digit", **options: Any) -> P
 
 
 def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: Any) -> PreTrainedTokenizerFast:
-    """Wrap the stock tokenizer's backend anew: a model's own class would rebuild its pre-tokenizer on reload."""
+    """A new tokenizer with the backend of the stock one, whose own class would rebuild the pre-tokenizer on reload."""
     chosen = check_kind(kind)
     state = backend_state(stock)
     state["pre_tokenizer"] = chosen.pre_tokenizer(state["pre_tokenizer"])
@@ -79,7 +82,7 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
     return made_by(
         tokenizer_object=backend,
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
-        # True would delete the space before "." and "'s" in decode, so that text no longer comes back as it was.
+        # True would remove the space before "." and "'s" in decode, so that text would not round-trip.
         clean_up_tokenization_spaces=False,
         **{role: token for role, token in roles.items() if token is not None},
         **settings,
@@ -87,7 +90,7 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
 
 
 def _check_digits(backend: Tokenizer, source: str) -> None:
-    """UserError for what the cut cannot change: numbers as added tokens, marks on digits, spaces put between them."""
+    """UserError where digits are still not separate: numbers as added tokens, marks on digits, spaces between them."""
     added = [token.content.strip() for token in backend.get_added_tokens_decoder().values() if not token.special]
     for number in ("0123456789", "-15.67", *filter(_NUMBER.fullmatch, added)):
         encoding = backend.encode(number, add_special_tokens=False)
@@ -106,7 +109,26 @@ def _first_known(vocab: dict[str, int], candidates: tuple[str, ...]) -> str | No
 
 
 def _unknown_of(model: dict) -> str | None:
-    """The token that stands for what the model cannot write; a byte-level model has none."""
+    """The token for unknown text; a byte-level model has none."""
     if model["type"] == "Unigram":
         return None if model["unk_id"] is None else model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
+
+
+def backend_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """The content of tokenizer.json, without the padding and truncation of the last call."""
+    return json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
+    """sha256 (hex) of the canonical tokenizer.json: equal for the same behaviour, wherever it was loaded from."""
+    text = json.dumps(backend_state(tokenizer), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def number_vocabulary(tokenizer: Any, *, digits_only: bool = True, vocab_size: int | None = None) -> "NumberVocabulary":
+    """``NumberVocabulary.from_tokenizer``, which finds the number tokens of every kind of ``load_tokenizer``."""
+    # Imported here: tokenizers are made without torch.
+    from ntl.numbers import NumberVocabulary
+
+    return NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)

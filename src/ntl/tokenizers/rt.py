@@ -1,7 +1,7 @@
 """Numbers in text to tokens ``_d_e_`` and back, as the Regression Transformer writes them; without torch.
 
-A number is ``[0-9]+(\\.[0-9]+)?`` in ASCII. Its sign stays text, and a comma ends it: "-1,234.5" holds 1 and 234.5. It
-is rounded half up to 12 decimals; zeros that change no value have no token, so that "007.50" is ``_7_0_ _5_-1_``.
+A number is ``[0-9]+(\\.[0-9]+)?`` in ASCII. Its sign is text, and a comma ends it: "-1,234.5" contains 1 and 234.5.
+It is rounded half up to 12 decimals; leading and trailing zeros have no token: "007.50" is ``_7_0_ _5_-1_``.
 """
 
 import re
@@ -18,9 +18,9 @@ from ntl.system.errors import UserError
 _WORD_START = "▁"
 _SIGNS = ("-", "+", "−")
 UNKNOWN = "<unk>"
-# Behind one of these, a variable of one letter among them, a sign is that of a sum or a difference.
+# After one of these, or after a variable of one letter, a sign is that of a sum or a difference.
 _OPERAND = re.compile(r"(?:[0-9)\]}%]|(?<!\w)[A-Za-z])\Z")
-# So it is behind a number and words, as "3 hours", unless the last of them calls for another number.
+# So it is after a number and words, such as "3 hours", unless the last word asks for another number.
 _QUANTITY = re.compile(r"[0-9][^.?!;:=,(]*?([^\W\d_]+)\Z")
 _CALLS = ("is", "are", "was", "be", "equal", "equals", "to", "than", "and", "or", "by", "plus", "minus", "times", "of")
 _LOOK_BACK = 200
@@ -32,13 +32,13 @@ _SHOWN = 60
 
 
 class _TooLarge(Exception):
-    """This whole part of a number has a place above the highest token's."""
+    """The integer part of a number has more digits than there are places."""
 
 
 def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
-    """The text with each number as its tokens, with a space between them; and no values beside them.
+    """The text with each number as its tokens, separated by spaces, and an empty list of values.
 
-    Tokens that the text has already, and T5's sentinels, stay as they are.
+    Tokens that the text contains already, and T5's sentinels, are unchanged.
 
     Raises:
         UserError: A number has more than ``max_place`` + 1 digits before its point.
@@ -62,19 +62,19 @@ def write(
     text_of: Callable[[list[str]], str] | None = None,
     unwritten: Collection[str] = (UNKNOWN,),
 ) -> str:
-    """The text of tokens, what ``read`` made of it undone up to spaces.
+    """The text of tokens: the inverse of ``read``, except for spaces.
 
-    Tokens of falling places are one number, whatever is missing between them; a place that is not below the one before
-    it begins the next number, as does one behind any other token. Around a number stand spaces: "(3/2)" comes back as
-    "( 3 / 2 )". Two numbers side by side are two spaces apart, so that they are not taken for groups of one.
+    Tokens of decreasing places form one number, even if places are missing; a place that is not lower than the one
+    before begins the next number, and so does a number token after any other token. Numbers are surrounded by spaces:
+    "(3/2)" becomes "( 3 / 2 )". Two adjacent numbers are two spaces apart, so that they are not read as groups of one.
 
-    "-12" and "- 12" are the same tokens. A sign touches the number behind it unless an operand stands before it: a
-    number, also with words behind it, a closing bracket, a variable, or what the tokenizer does not know: "= -12",
-    "5 - 3", "3 hours - 1 hour".
+    "-12" and "- 12" are the same tokens. A sign is attached to the number after it unless an operand precedes it: a
+    number, also with words after it, a closing bracket, a variable, or an unknown token: "= -12", "5 - 3",
+    "3 hours - 1 hour".
 
     Args:
-        text_of: The text of tokens that are no numbers; by default word-start marks become spaces.
-        unwritten: The tokens that stand for nothing, as special ones; numbers end at them.
+        text_of: The text of tokens that are not numbers; by default word-start marks become spaces.
+        unwritten: Tokens without text, such as special ones; numbers end at them.
     """
     written, before, after_number = "", "", False
     for piece in _pieces(tokens):
@@ -86,7 +86,7 @@ def write(
         else:
             words = [word for word in piece.words if word not in unwritten]
             gap = " " * (after_number and bool(words) and words[0].startswith(_WORD_START))
-            # What is unknown may be an operand, as a number would be.
+            # An unknown token may be an operand, like a number.
             known = ["0" if word == UNKNOWN else word for word in piece.words if word in (UNKNOWN, *words)]
             before = written + gap + (text_of or _join)(known)
             written += gap + (text_of or _join)(words)
@@ -95,7 +95,7 @@ def write(
 
 
 def count_malformed(tokens: Iterable[str]) -> int:
-    """Faults of the numbers among the tokens: one for each that ends above place 0, one for each place left out."""
+    """Errors in the numbers among the tokens: each that ends above place 0, and each missing place, counts one."""
     places = [[place for _, place in piece.places] for piece in _pieces(tokens) if piece.places]
     ends = sum(number[-1] > 0 for number in places)
     return ends + sum(high - low > 1 for number in places for high, low in pairwise(number))

@@ -11,7 +11,7 @@ from ntl.tokenizers.rt import count_malformed, read, write
 class RTTokenizer(PreTrainedTokenizerFast):
     """Reads numbers as :func:`ntl.tokenizers.rt.read` does and writes them as :func:`ntl.tokenizers.rt.write` does.
 
-    Offsets are those of the text with its numbers in tokens.
+    Offsets refer to the text in which numbers are written as tokens.
     """
 
     @classmethod
@@ -27,12 +27,12 @@ class RTTokenizer(PreTrainedTokenizerFast):
 
     @property
     def reader(self) -> str:
-        """What a process that encodes reads numbers with (``ntl.data.encode_worker``)."""
+        """The dotted name of the function with which encoding processes read numbers (``ntl.data.encode_worker``)."""
         place = self.max_place
         return "ntl.tokenizers.rt.read" if place == MAX_PLACE else f"ntl.tokenizers.rt.read:{place}"
 
     def count_malformed(self, ids: list[int]) -> int:
-        """Faults of the numbers that these tokens write."""
+        """The number of errors in the numbers that these tokens write."""
         return count_malformed(self._known(ids))
 
     def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **options: Any) -> Any:

@@ -19,7 +19,7 @@ from ntl.tokenizers.load import assemble
 
 _ALWAYS = "0123456789-."
 _WORD_START = "\u2581"
-# sentencepiece marks unknown text with this character and drops every line that has it.
+# sentencepiece marks unknown text with this character and drops every line that contains it.
 _RESERVED = "\u2585"
 _MAX_WORDS = 50_000
 _MAX_WORD_LENGTH = 64
@@ -32,16 +32,16 @@ _FRAGMENT = re.compile(rf"{_WORD_START}?(?:[^\W\d_]+|\d+|[^\w{_WORD_START}]+|_+)
 def train_tokenizer(
     texts: Iterable[str], folder: str | Path, *, kind: str = "digit", vocab_size: int = 256
 ) -> PreTrainedTokenizerFast:
-    """Train a sentencepiece unigram model and save it as a tokenizer in ``folder``, which it replaces in one step.
+    """Train a sentencepiece unigram model and save it as a tokenizer in ``folder``, which is replaced atomically.
 
     The ids begin as T5's do, ``<pad>`` 0, ``</s>`` 1, ``<unk>`` 2, without sentinels; ``</s>`` is appended to every
     text unless ``add_special_tokens=False``. Every character of the texts (after T5's NFKC normalization and folding
     of white space) and ``0123456789-.`` have a piece, so nothing becomes ``<unk>``. ``vocab_size`` is an upper
-    bound, raised where the characters alone need more. ``kind="digit"``: no piece holds a digit and anything else;
-    ``"default"``: pieces of several digits are allowed; a kind that writes numbers in tokens of its own learns from the
-    text between them.
+    bound, raised where the characters alone need more. ``kind="digit"``: a piece with a digit is that digit alone;
+    ``"default"``: pieces of several digits are allowed; a kind that writes numbers in tokens of its own is trained on
+    the text between them.
 
-    The same words with the same counts give the same bytes, whatever their order. Raises
+    The same words with the same counts give the same bytes, in any order. Raises
     :class:`ntl.system.errors.UserError` for an unknown kind and for texts without a character.
     """
     if check_kind(kind).writes_numbers:
@@ -111,8 +111,8 @@ def _train(counts: Counter[str], work: Path, kind: str, vocab_size: int) -> byte
 def _seed_pieces(words: list[tuple[str, int]], kind: str) -> list[tuple[str, int]]:
     """Candidate pieces with their counts: the substrings of the words, whole words first among them.
 
-    sentencepiece's own seeds are substrings shared by two different words. In text from a few templates a word like
-    "times" shares none and would be spelt out letter by letter.
+    sentencepiece's own seeds are substrings that two different words share. In text from a few templates a word like
+    "times" shares none and would be split into letters.
     """
     found: Counter[str] = Counter()
     for word, count in words:
@@ -131,7 +131,7 @@ def _write_tsv(path: Path, rows: list[tuple[str, int]]) -> None:
 
 
 def _replace(new: Path, target: Path) -> None:
-    """Put ``new`` in the place of ``target``; two processes that train the same tokenizer may both arrive here."""
+    """Replace ``target`` by ``new``; two processes that train the same tokenizer may do so at the same time."""
     if not target.exists():
         with suppress(OSError):
             os.replace(new, target)

@@ -1,6 +1,6 @@
-"""xVal's reading of a text: a number is one token and a value beside it (Golkar et al., 2023).
+"""How xVal reads a text: each number is one token with a value (Golkar et al., 2023).
 
-The processes that tokenize import this file: nothing slow may be imported here.
+Encoding processes import this file, so its imports must be fast.
 """
 
 import math
@@ -11,7 +11,7 @@ from ntl.numbers.text import number_spans
 from ntl.system.errors import UserError
 
 NUMBER = "[NUM]"
-# The token of the text itself, taken apart so that it is not taken for a number.
+# The token as literal text, split so that it does not become a number.
 _LITERAL = "[ NUM ]"
 _PAPER_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _PAPER_COMMA = re.compile(rf"(?<={re.escape(NUMBER)}), ?(?={re.escape(NUMBER)})")
@@ -20,14 +20,14 @@ _PAPER_COMMA = re.compile(rf"(?<={re.escape(NUMBER)}), ?(?={re.escape(NUMBER)})"
 def read(text: str) -> tuple[str, list[float]]:
     """The text with ``[NUM]`` in place of every number, and the numbers' values in order.
 
-    A number is one of ``ntl.numbers.find_numbers``, so that its sign is its own: "x = -1,234.5" -> "x = [NUM]",
-    -1234.5. UserError for a number beyond float64.
+    Numbers are those of ``ntl.numbers.find_numbers``, which include their sign: "x = -1,234.5" -> "x = [NUM]", -1234.5.
+    UserError for a number beyond float64.
     """
     return _read(text, ((start, end, float(value)) for start, end, value in number_spans(text)))
 
 
 def read_paper(text: str) -> tuple[str, list[float]]:
-    """As the original reads it, faults included: no number has a sign, and a comma between two numbers is lost.
+    """As the original reads it, including its errors: numbers have no sign, and a comma between two numbers is lost.
 
     "- 5" -> "- [NUM]", 5; "1,234.5" -> "[NUM] [NUM]", 1 and 234.5; "1e-5" -> "[NUM]e-[NUM]".
     """
@@ -43,7 +43,7 @@ def _read(text: str, spans: Iterable[tuple[int, int, float]]) -> tuple[str, list
     for start, end, value in spans:
         if not math.isfinite(value):
             raise UserError(
-                f"the number {text[start:end][:40]!r} is beyond float64, and xval reads values: mend the data"
+                f"the number {text[start:end][:40]!r} is beyond float64, and xval needs values: correct the data"
             )
         parts.append(text[done:start].replace(NUMBER, _LITERAL))
         values.append(value)

@@ -1,4 +1,4 @@
-"""The tokenizer of xVal, for a person to call; ``ntl.data`` tokenizes by its parts."""
+"""The tokenizer of xVal as a class of transformers; ``ntl.data`` uses its parts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,13 @@ _SIGN = re.compile(r"([+-]) (?=[0-9.])")
 
 
 class XValTokenizer(PreTrainedTokenizerFast):
-    """Any tokenizer with one more token, ``[NUM]``: every number of a text becomes it.
+    """A tokenizer with one more token, ``[NUM]``, which replaces every number of a text.
 
-    ``tokenizer("2 + 2.5")`` also returns ``number_values``: the number at a ``[NUM]``, in the text's unit, and 1
-    elsewhere, on padding too. The model reads them as sign(x) ln(1 + |x|), which is the collator's work
-    (``ntl.data.collate``). ``paper_compat`` reads numbers as the original does (``ntl.tokenizers.xval``).
+    ``tokenizer("2 + 2.5")`` also returns ``number_values``: the number at each ``[NUM]``, unscaled, and 1 elsewhere,
+    including padding. The collator scales them to sign(x) ln(1 + |x|) (``ntl.data.collate``). ``paper_compat``
+    reads numbers as the original does (``ntl.tokenizers.xval``).
 
-    Text comes back as T5 leaves it: what stood between a number and its neighbours, a space or nothing, is lost.
+    Decoding does not restore whether there was a space between a number and its neighbours.
     """
 
     ROLES: ClassVar[dict[str, str]] = {"mask_token": "<extra_id_0>"}
@@ -31,10 +31,10 @@ class XValTokenizer(PreTrainedTokenizerFast):
         """``[NUM]``."""
         return (NUMBER,)
 
-    # No __init__: a class that has one is built anew on loading, from its vocabulary, and not from tokenizer.json.
+    # No __init__: transformers rebuilds a class with one from its vocabulary instead of reading tokenizer.json.
     @property
     def paper_compat(self) -> bool:
-        """What it was made, or saved, with."""
+        """The setting with which it was made or saved."""
         return bool(self.init_kwargs.get("paper_compat", False))
 
     @property
@@ -45,14 +45,14 @@ class XValTokenizer(PreTrainedTokenizerFast):
 
     @property
     def number_token_id(self) -> int:
-        """The id of ``[NUM]``: 32100 behind T5's vocabulary."""
+        """The id of ``[NUM]``: 32100 with the vocabulary of T5."""
         return self.get_vocab()[NUMBER]
 
     def write(self, ids: Sequence[int], numerals: Sequence[str]) -> str:
-        """The text of ids with a numeral for each ``[NUM]``, special tokens left out.
+        """The text of ids with a numeral for each ``[NUM]``, without special tokens.
 
-        What stands beside a number is set off by a space, but for a sign that the reading left in the text. ValueError
-        where numerals and numbers are not as many.
+        Numbers are separated from text by spaces, except for a sign that remained in the text (``paper_compat``).
+        ValueError where the numbers of numerals and of ``[NUM]`` differ.
         """
         number = self.number_token_id
         if (count := list(ids).count(number)) != len(numerals):
@@ -97,7 +97,7 @@ class XValTokenizer(PreTrainedTokenizerFast):
         samples = batch.get("overflow_to_sample_mapping", range(len(encodings)))
         number = self.number_token_id
         for sample, encoding in zip(samples, encodings, strict=True):
-            # By place, as truncation may have cut off either end; only text is of a side, 0 or 1.
+            # By position, since truncation may remove either end; special tokens have no sequence id.
             yield [
                 values[side][sample][start] if side is not None and token == number else 1.0
                 for token, side, (start, _) in zip(encoding.ids, encoding.sequence_ids, encoding.offsets, strict=True)

@@ -14,7 +14,7 @@ from torch import distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ntl.config import DecodingConfig
-from ntl.decoding.generation import generate
+from ntl.decoding import decode
 from ntl.evaluation import number_metrics
 from ntl.training.decode import SECONDS_BETWEEN, max_new_tokens
 from ntl.training.parts import RunParts
@@ -179,7 +179,7 @@ def probe(parts: RunParts, steps: int, path: Path) -> Probe:
     def read() -> list[str]:
         model: Any = parts.model
         with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-            answers = generate(
+            answers = decode(
                 DecodingConfig(name="greedy"),
                 model=model,
                 tokenizer=parts.tokenizer,

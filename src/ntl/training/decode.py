@@ -8,12 +8,10 @@ from typing import Any
 
 from ntl.config import DecodingConfig
 from ntl.config.identity import plain
-from ntl.config.restore import read_config
-from ntl.config.targets import locate
+from ntl.config.stored import read_config
 from ntl.data.dataset import TextDataset
-from ntl.decoding.batches import batches
+from ntl.decoding.batches import Journal, batches, decode
 from ntl.decoding.generation import own_settings
-from ntl.decoding.journal import Journal
 from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
@@ -122,7 +120,7 @@ def decode_splits(
         chosen = [examples[index] for index in share]
         ids = [[texts[share[place]]["id"] for place in batch] for batch in batches(chosen, config.batch_size)]
         journal = _journal(parts, split, path, config, ids, weights) if weights else None
-        mine = locate(config._target_)(
+        mine = decode(
             config,
             model=parts.model,
             tokenizer=parts.tokenizer,
@@ -136,7 +134,7 @@ def decode_splits(
         if predictions is None:
             continue
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
-            line: dict[str, Any] = _line(parts.dataset, split, row, prediction.text) | prediction.about
+            line: dict[str, Any] = _line(parts.dataset, split, row, prediction.text) | dict(prediction.about)
             if parts.dataset.metrics == "text":
                 line |= _token_counts(prediction.token_ids, examples[index]["answer_ids"])
             if count_malformed is not None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ntl.config import Config
 from ntl.config.identity import plain
-from ntl.config.restore import CHANGEABLE, read_config
-from ntl.evaluation.command import PREDICTIONS, print_tables
-from ntl.evaluation.command import plain as plain_number
+from ntl.config.stored import CHANGEABLE, read_config
+from ntl.evaluation.evaluate import PREDICTIONS, print_tables
+from ntl.evaluation.evaluate import plain as plain_number
 from ntl.evaluation.scores import score_predictions
 from ntl.results.find import find_run
 from ntl.system.errors import one_line_when_full

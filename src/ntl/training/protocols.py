@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import torch
 
+from ntl.decoding.batches import Example, Read
 from ntl.losses import JointLoss
 
-Example = Mapping[str, Any]
 Batch = dict[str, torch.Tensor]
 
 
@@ -43,23 +43,11 @@ class Objective(Protocol):
 
 
 class Decoding(Protocol):
-    """A function that ``decoding._target_`` names."""
+    """A function that ``decoding._target_`` names. ``ntl.decoding.decode`` calls it once, and its result per batch."""
 
-    def __call__(
-        self,
-        config: Any,
-        *,
-        model: Any,
-        tokenizer: Any,
-        examples: Sequence[Example],
-        collate: Any,
-        max_new_tokens: int,
-        progress: Any = None,
-        journal: Any = None,
-    ) -> list[Any]:
-        """One ``ntl.decoding.Prediction`` an example, in their order.
+    def __call__(self, config: Any, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+        """``read(batch, inputs)``: one ``ntl.decoding.batches.Answer`` per example, in their order.
 
-        ``collate`` is the collator's ``prompts``; ``progress(n)`` is called with the examples that are done, and
-        ``journal`` holds those that were answered before a kill.
+        ``inputs`` are those of the collator's ``prompts``, on the model's device.
         """
         ...

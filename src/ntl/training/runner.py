@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from ntl.config import Config, build, run_id
 from ntl.config.identity import plain, recorded
 from ntl.data.prepared import Prepared
-from ntl.evaluation.command import PREDICTIONS
+from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.models import require, source
 from ntl.results import RunRecord, lacking_readings, read_record
 from ntl.results.record import write_record

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import composition, run_id
-from ntl.config.restore import read_config
+from ntl.config.stored import read_config
 from ntl.results import read_record
 from ntl.training import objectives, run
 

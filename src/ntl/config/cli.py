@@ -1,6 +1,6 @@
-"""One line for a user's mistake, and the exit code that goes with it.
+"""Running a command: a user's mistake becomes one line on standard error and an exit code.
 
-Hydra and omegaconf are imported when they are asked for: one of the mistakes is that they are not installed.
+Hydra and omegaconf are imported inside functions, since one of the mistakes is that they are not installed.
 """
 
 import errno
@@ -21,27 +21,25 @@ if TYPE_CHECKING:
 
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
-# What Hydra and OmegaConf raise as an AssertionError or a ValueError for a command line that makes no sense.
+# Mistakes on a command line that Hydra and OmegaConf raise as an AssertionError or a ValueError.
 MISUSES = {
     "Unexpected type": "a setting is given below one that is null, as loss.number is for loss=ce.",
     "Config group override must be": "a group cannot be null: leave it out, or choose one of its names.",
 }
-# What to do where a group is given the place of a file or a folder.
-PLACES = {
+# Advice where a group is given a path.
+PATH_ADVICE = {
     "dataset": ' No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',
-    "model": " Weights are given by model.path={}, beside a model= of their kind.",
+    "model": " Weights are given by model.path={}, with a model= of their kind.",
 }
-
-
-# A path that the system cannot follow, or may not, was typed, whoever looks at it first.
-NO_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
+# Errors about a path that cannot be followed: the path was typed by the user.
+PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 
 
 def _unknown_key(error: "OmegaConfBaseException") -> str:
     from ntl.config.composition import hint
 
     parent, _, key = str(error.full_key).rpartition(".")
-    # The type of the node that lacks the key, so that dataset=noisy_numbers is not told what multiplication has.
+    # The type of the node itself, so that the settings listed are those of the data set that was chosen.
     schema: Any = error.object_type
     if not (isinstance(schema, type) and is_dataclass(schema)):
         return f"{error.full_key}: {parent} has no such key yet; add it as +{error.full_key}=VALUE."
@@ -51,10 +49,10 @@ def _unknown_key(error: "OmegaConfBaseException") -> str:
 
 
 def explain(error: Exception) -> str:
-    """The one line for an exception of ours, of Hydra or of OmegaConf."""
+    """One line for an exception of this project, of Hydra or of OmegaConf."""
     if isinstance(error, UserError):
         return _message(error)
-    if isinstance(error, OSError) and error.filename is not None:  # not one of Hydra, which has none
+    if isinstance(error, OSError) and error.filename is not None:  # Hydra's have no file name
         return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
@@ -65,8 +63,8 @@ def explain(error: Exception) -> str:
         file = str(error.missing_cfg_file)
         group = next((group for group in GROUPS if file.startswith(f"{group}/")), file.rpartition("/")[0])
         name, options = file.removeprefix(f"{group}/"), [option for option in error.options if "/" not in option]
-        is_place = group in PLACES and ("/" in name or "." in name)
-        remedy = PLACES[group].format(name) if is_place else nearest(name, options)
+        is_path = group in PATH_ADVICE and ("/" in name or "." in name)
+        remedy = PATH_ADVICE[group].format(name) if is_path else nearest(name, options)
         return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{remedy}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not a setting of the form key=value."
@@ -83,15 +81,15 @@ def explain(error: Exception) -> str:
 
 
 def _message(error: Exception) -> str:
-    # A data worker's error comes with its traceback as text.
-    _, worker, told = str(error).rpartition(f"{type(error).__name__}: ")
-    return " ".join((told if worker and "DataLoader worker" in str(error) else str(error)).split())
+    # The text of an error in a DataLoader worker contains its traceback.
+    _, worker, last = str(error).rpartition(f"{type(error).__name__}: ")
+    return " ".join((last if worker and "DataLoader worker" in str(error) else str(error)).split())
 
 
-def _of_the_user(error: Exception) -> bool:
+def _is_user_error(error: Exception) -> bool:
     if isinstance(error, AssertionError | ValueError) and str(error).startswith(tuple(MISUSES)):
         return True
-    if isinstance(error, OSError) and error.errno in NO_PATHS:
+    if isinstance(error, OSError) and error.errno in PATH_ERRORS:
         return error.filename is not None
     if "hydra" not in sys.modules:
         return isinstance(error, UserError)
@@ -119,7 +117,7 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
         print(interrupted, file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        if _of_the_user(error):
+        if _is_user_error(error):
             print(f"error: {redact(explain(error))}", file=sys.stderr)
             return BAD_INPUT
         if isinstance(error, BrokenPipeError):
@@ -129,10 +127,10 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
 
 
 def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.") -> int:
-    """Run ``main`` and turn what it raises into one line on standard error and an exit code, which may be its own.
+    """Run ``main`` and return its exit code; an exception becomes one line on standard error and a code of its own.
 
-    By its name, as ``"ntl.results.command:publish"``, it is imported here, and a package that is missing is one line.
-    Where nobody reads standard output any more (``... | head``) it ends without a word.
+    Given as a name, ``"ntl.training.predictor:main"``, it is imported here, so that a missing package is one line, too.
+    When the reader of standard output is gone (``... | head``), the command ends silently.
     """
     try:
         try:
@@ -140,6 +138,6 @@ def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # What is still buffered would raise once more when the interpreter ends.
+        # Otherwise the interpreter flushes its buffer at exit and raises again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED

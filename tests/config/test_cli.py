@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import Diverged, UserError, compose
-from ntl.config.report import CLOSED, explain, report
+from ntl.config.cli import CLOSED, explain, report
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -151,7 +151,7 @@ def test_a_key_of_a_group_is_suggested_with_its_group(override: str, hint: str) 
             "dataset=file.jsonl",
             'No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',
         ),
-        ("model=./weights", "Weights are given by model.path=./weights, beside a model= of their kind."),
+        ("model=./weights", "Weights are given by model.path=./weights, with a model= of their kind."),
         ("hydra/launcher=slrm", "Did you mean 'slurm'?"),
     ],
 )

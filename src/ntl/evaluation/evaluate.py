@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ntl.config.table import SHORTCUT
-from ntl.evaluation.baselines import CONSTANTS
+from ntl.evaluation.numeric import CONSTANTS
 from ntl.evaluation.scores import score_predictions
 from ntl.results.find import find_run
 from ntl.system.errors import UserError
@@ -17,7 +17,7 @@ _SUFFIXES = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, SHORTCUT)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the metrics of a run: a table a split, or with --json one flat object. UserError for bad input."""
+    """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input."""
     parser = argparse.ArgumentParser(
         prog="evaluate.py",
         description="Recompute the metrics of a run from its predictions.jsonl alone, without a model.",
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def find_predictions(run: str, outputs: Path) -> Path:
-    """A predictions file, or that of a run folder or of a run id under `outputs`. UserError names the nearest id."""
+    """The predictions file of a path, a run folder, or a run id under `outputs`. UserError names the nearest id."""
     if Path(run).is_file():
         return Path(run)
     folder = find_run(run, outputs)
@@ -46,14 +46,14 @@ def find_predictions(run: str, outputs: Path) -> Path:
 
 
 def plain(value: float) -> float | str | None:
-    """A value that JSON can hold: undefined is null, infinities are the strings "inf" and "-inf"."""
+    """A value as JSON: undefined is null, infinities are the strings "inf" and "-inf"."""
     if math.isnan(value):
         return None
     return str(value) if math.isinf(value) else value
 
 
 def print_tables(metrics: Mapping[str, float]) -> None:
-    """One table a split: each metric under both rules, and what constant answers reach. Headings are key suffixes."""
+    """One table per split: each metric under both rules and for constant answers. Headings are suffixes of keys."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

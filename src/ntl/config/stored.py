@@ -1,11 +1,11 @@
-"""A typed Config from the values that a run folder keeps, without Hydra's files, which may have changed since."""
+"""The Config of a run from its folder or record, without the files of ``config/``, which may have changed since."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.composition import SCHEMAS, compose
@@ -15,7 +15,7 @@ from ntl.config.targets import as_now
 from ntl.config.typed import read_yaml
 from ntl.system.errors import UserError
 
-# What may differ when a finished run is decoded again.
+# Settings that may be changed when a finished run is decoded again.
 CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
 
 
@@ -23,13 +23,8 @@ def _schema_of(group: str, values: Mapping[str, Any]) -> type | None:
     for path, schema in SCHEMAS.items():
         names = {field.name for field in fields(schema)}
         if path.startswith(f"{group}/") and set(values) <= names:
-            target = {field.name: field.default for field in fields(schema)}.get("_target_")
-            if (
-                "_target_" not in values
-                or target == values["_target_"]
-                or not isinstance(target, str)
-                or target == "???"
-            ):
+            target = getattr(schema, "_target_", MISSING)
+            if target == MISSING or values.get("_target_", target) == target:
                 return schema
     return None
 
@@ -40,10 +35,9 @@ def _merged(group: str, values: Mapping[str, Any]) -> Any:
 
 
 def from_values(values: Mapping[str, Any], where: str) -> Config:
-    """Build the dataclasses that ``values`` (plain dictionaries) came from.
+    """The dataclasses that ``values`` (plain dictionaries) were written from.
 
-    Raises:
-        UserError: ``where`` holds a key or a type that no schema has.
+    UserError, which names ``where``, for a key or a type that no schema has.
     """
     node = OmegaConf.structured(Config)
     try:
@@ -71,11 +65,7 @@ def _changed(config: Config, override: str) -> Config:
 
 
 def read_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
-    """The config of a run folder, with other ``decoding``, ``device``, ``data_dir`` or ``paper_compat``.
-
-    Raises:
-        UserError: There is no config.yaml, or an override is not one of those.
-    """
+    """The config of a run folder, with overrides of ``CHANGEABLE``. UserError: no config.yaml, or another override."""
     path = folder / "config.yaml"
     if not path.is_file():
         raise UserError(f"{path}: not found; give the folder of a run, for example outputs/<run id>.")
@@ -92,5 +82,10 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
         else:
             config = _changed(config, override)
     config.output_dir = str(folder.parent)
-    validate(config)
+    # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
+    validate(replace(config, model=_at(config.model, folder), tokenizer=_at(config.tokenizer, folder)))
     return config
+
+
+def _at(config: Any, folder: Path) -> Any:
+    return replace(config, path=str(folder)) if config.path else config
