@@ -9,11 +9,11 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose
 from ntl.config.composition import SCHEMAS, choices
-from ntl.config.figure import load_figure_spec
 from ntl.config.legality import validate
 from ntl.config.restore import read_config
-from ntl.config.table import load_table_spec
 from ntl.config.targets import ROOMS, check_name
+from ntl.results.figures.spec import load_figure_spec
+from ntl.results.spec import load_table_spec
 
 BESIDE = "beside.expectation."
 

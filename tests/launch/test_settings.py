@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.table import table_names
 from ntl.launch.settings import Settings, load, parse_settings, short_name
+from ntl.results.spec import table_names
 
 
 @pytest.mark.parametrize(

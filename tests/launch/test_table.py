@@ -10,9 +10,9 @@ from fake_runs import FAILS
 from rich.console import Console
 
 from ntl.config import UserError
-from ntl.config.table import load_table_spec
 from ntl.launch import Report, complete_tables
 from ntl.results import read_record, table_runs
+from ntl.results.spec import load_table_spec
 from ntl.training.checkpoints import write_manifest
 
 

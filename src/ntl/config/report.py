@@ -131,7 +131,7 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
 def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.") -> int:
     """Run ``main`` and turn what it raises into one line on standard error and an exit code, which may be its own.
 
-    By its name, as ``"ntl.results.command:publish"``, it is imported here, and a package that is missing is one line.
+    By its name, as ``"ntl.results.publish:main"``, it is imported here, and a package that is missing is one line.
     Where nobody reads standard output any more (``... | head``) it ends without a word.
     """
     try:

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ntl.config.table import SHORTCUT
 from ntl.evaluation.baselines import CONSTANTS
 from ntl.evaluation.digests import ERROR_SAMPLE, count_digits, hash_ids, sample_errors
 from ntl.evaluation.numeric import summarize
@@ -17,6 +16,7 @@ from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
 from ntl.evaluation.textual import TEXT_RULES, TokenCounts, exact_matches, text_metrics, token_accuracy
 from ntl.results import pack_bits
+from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")

@@ -8,11 +8,11 @@ from pathlib import Path
 from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.root import Config
-from ntl.config.table import TableSpec
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.settings import load
 from ntl.results import RunRecord, missing_runs, table_runs
 from ntl.results.match import RowPlan, override_key, plan_table, row_name
+from ntl.results.spec import TableSpec
 from ntl.system.errors import UserError
 
 # What is of one model, and of no other: its weights, its tokenizer.

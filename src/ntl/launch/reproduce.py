@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.identity import plain
-from ntl.config.table import table_names
 from ntl.costs.runs import Costs
 from ntl.launch.demand import Demand, demands, missing
 from ntl.launch.ledger import dry_run, dry_run_text, write_ledger
@@ -14,6 +13,7 @@ from ntl.launch.settings import ALL, PARSERS, Settings, parse_settings, short_na
 from ntl.launch.status import seconds_left, status_text, statuses
 from ntl.launch.table import complete_tables
 from ntl.results import RunRecord, load_records
+from ntl.results.spec import table_names
 from ntl.system.locks import tell_without_locks
 from ntl.system.machine import available_cores
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ntl.config import Config
 from ntl.config.legality import did_you_mean, nearest
-from ntl.config.table import TableSpec, load_table_spec, table_names
+from ntl.results.spec import TableSpec, load_table_spec, table_names
 from ntl.system.errors import UserError
 
 HYDRA = "hydra."

@@ -1,64 +1,23 @@
-"""Rows against each other: what is best, and how far each row is from its baseline and its control."""
+"""Rows against each other: the best, differences from baseline and control, and the table's primary comparison."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ntl.config.table import SHORTCUT, Better, ColumnSpec, Role, RowSpec
-from ntl.results.examples import example_difference
 from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
-from ntl.results.statistics import Paired, holm, paired, sign_flip_p, summarize
+from ntl.results.render.text import interval_text, seeds_text
+from ntl.results.spec import SHORTCUT, Better, BlockSpec, ColumnSpec, PrimarySpec, Role
+from ntl.results.statistics import ALPHA, Summary, example_difference, holm, paired, sign_flip_p, smallest_p, summarize
+from ntl.results.table import Difference, DifferenceCell, Primary, Verdict, prints_as_zero
 
 # One dict a row: metric -> seed -> value, None where the metric is undefined.
 Grid = list[dict[str, dict[int, float | None]]]
 
 
-ALPHA = 0.05
-
-
-@dataclass(frozen=True)
-class DifferenceCell:
-    """``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy).
-
-    ``p`` is the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory
-    comparison of the table, None for the ``primary`` one.
-    """
-
-    column: ColumnSpec
-    paired: Paired | None
-    examples: tuple[float, float, float] | None = None
-    p: float | None = None
-    holm: float | None = None
-    primary: bool = False
-
-    @property
-    def bold(self) -> bool:
-        """What a reader may take for shown: the primary one by its interval, any other by its corrected p."""
-        mean = self.paired.differences.mean if self.paired else None
-        if self.paired is None or mean is None or prints_as_zero(mean, self.column):
-            return False
-        return self.paired.excludes_zero if self.primary else self.holm is not None and self.holm <= ALPHA
-
-
-def prints_as_zero(value: float, column: ColumnSpec) -> bool:
-    """Whether any format in which the column is shown has only zeros for it."""
-    texts = (format(value, spec) for spec in filter(None, (column.format, column.short)))
-    return any(not any(digit in text for digit in "123456789") for text in texts)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """``row`` minus ``against``, paired by seed, one cell a column."""
-
-    row: RowSpec
-    against: RowSpec
-    cells: tuple[DifferenceCell, ...]
-
-    @property
-    def name(self) -> str:
-        label = f"{self.row.label} minus {self.against.label}"
-        return f"{self.row.group}: {label}" if self.row.group else label
+def by_seed(metric: str, have: Mapping[int, RunRecord]) -> dict[int, float | None]:
+    """A metric in the records that have it, by seed; None where it is undefined."""
+    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
 
 def best_constant(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> float | None:
@@ -216,3 +175,110 @@ def corrected(blocks: Sequence[Sequence[Difference]]) -> list[tuple[Difference, 
     return [
         tuple(replace(each, cells=tuple(with_holm(cell) for cell in each.cells)) for each in block) for block in blocks
     ]
+
+
+def primary_place(spec: PrimarySpec, block: BlockSpec, scale: str, plans: Sequence[RowPlan]) -> tuple[int, int, str]:
+    """(index of the row it is against, index of the row, metric) among the plans of its block."""
+    group = block.scales[scale].labels.get(spec.group, spec.group)
+    places = {plan.row.label: index for index, plan in enumerate(plans) if plan.row.group == group and plan.overrides}
+    return places[spec.against], places[spec.row], spec.metric
+
+
+def find_primary(
+    spec: PrimarySpec,
+    block: BlockSpec,
+    place: tuple[int, int, str],
+    plans: Sequence[RowPlan],
+    differences: Sequence[Difference],
+    learnt: Sequence[bool | None],
+    records: Sequence[Mapping[int, RunRecord]],
+    grid: Grid,
+) -> Primary:
+    """The result of the comparison at ``place``; everything else is of its block, or of that block's rows."""
+    against, row, metric = place
+    cell = next((c for each in differences for c in each.cells if c.primary), None)
+    column = next(column for column in block.columns if column.metric == metric)
+    verdict = _verdict(cell, (learnt[row], learnt[against]))
+    summary = cell.paired.differences if cell and cell.paired else None
+    seen = [
+        record
+        for index in (row, against)
+        for record in records[index].values()
+        if any(str(record.git.get("commit") or "").startswith(commit) for commit in spec.seen)
+    ]
+    primary = Primary(
+        group=plans[row].row.group,
+        row=plans[row].row.label,
+        against=plans[against].row.label,
+        column=column,
+        n=summary.n if summary else 0,
+        mean=summary.mean if summary else None,
+        low=summary.low if summary else None,
+        high=summary.high if summary else None,
+        p=cell.p if cell else None,
+        verdict=verdict,
+        named_after=bool(seen),
+        sentence="",
+    )
+    notes = [f"{plans[i].row.label} beats no constant answer" for i in (row, against) if learnt[i] is False]
+    if verdict is Verdict.not_learnt:
+        notes = []
+    if verdict is Verdict.better:
+        notes += _control(plans, grid, (against, row), column)
+    return Primary(**{**vars(primary), "sentence": _sentence(primary, summary, notes)})
+
+
+def _verdict(cell: DifferenceCell | None, learnt: tuple[bool | None, bool | None]) -> Verdict:
+    if cell is None or cell.paired is None:
+        return Verdict.not_run
+    summary = cell.paired.differences
+    if summary.mean is None:
+        return Verdict.undefined
+    if learnt == (False, False):
+        return Verdict.not_learnt
+    if summary.low is None:
+        return Verdict.too_few
+    if not cell.paired.excludes_zero or prints_as_zero(summary.mean, cell.column):
+        return Verdict.nothing
+    return Verdict.better if cell.column.better.value * summary.mean > 0 else Verdict.worse
+
+
+def _control(plans: Sequence[RowPlan], grid: Grid, pair: tuple[int, int], column: ColumnSpec) -> list[str]:
+    """What the control alone gains over the same row, where the comparison is of the loss alone."""
+    base, row = pair
+    for index in alike(plans, base) if row in alike(plans, base) else []:
+        if plans[index].row.role is Role.control and index != row:
+            gain = paired(grid[base][column.metric], grid[index][column.metric])
+            text = interval_text(gain.differences, column) if gain else ""
+            return [f"the control, which has no distance: {text}"] if text else []
+    return []
+
+
+_LEADS = {
+    Verdict.not_run: "Nothing is shown yet: no seed of both {row} and {against} has {header}",
+    Verdict.undefined: "Nothing is shown: {header} is undefined for a run of {row} or {against}",
+    Verdict.not_learnt: "Nothing is shown, as neither {row} nor {against} beats a constant answer in {header}",
+    Verdict.too_few: "Nothing is shown, as so few seeds have no interval: {row} minus {against} in {header}",
+    Verdict.nothing: "No difference between {row} and {against} in {header} is shown",
+    Verdict.better: "{row} is better than {against} in {header}",
+    Verdict.worse: "{row} is worse than {against} in {header}",
+}
+
+
+def _sentence(primary: Primary, summary: Summary | None, notes: Sequence[str]) -> str:
+    header = primary.column.header
+    lead = _LEADS[primary.verdict].format(row=primary.row, against=primary.against, header=header)
+    text = interval_text(summary, primary.column) if summary else ""
+    if not text:
+        return f"{lead}."
+    if primary.verdict in (Verdict.better, Verdict.worse) and not primary.confirmed:
+        lead += " by the interval, but not by the exact test"
+    remarks = [primary.group] if primary.group else []
+    remarks.append(seeds_text([primary.n]))
+    if primary.p is not None:
+        cannot = f", and n = {primary.n} cannot reach {ALPHA}" if smallest_p(primary.n) > ALPHA else ""
+        remarks.append(f"exact p = {primary.p:.3g}{cannot}")
+    if primary.named_after:
+        remarks.append("named after these runs")
+    result = f"{lead}: {text} ({'; '.join(remarks)})"
+    return f"{'; '.join([result, *notes])}."

@@ -1,9 +1,10 @@
-"""Finding the records: published ones (results/runs/**/*.json) and those of local runs (outputs/*/record.json)."""
+"""Finding runs and records: published ones (results/runs/**/*.json), local ones (outputs/*/record.json)."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ntl.config.legality import nearest
 from ntl.results.match import leaves
 from ntl.results.record import RunRecord, read_record
 from ntl.system.errors import UserError
@@ -67,3 +68,13 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
                     continue
             found[record.id] = (path, record)
     return [found[key][1] for key in sorted(found)]
+
+
+def find_run(run: str, outputs: Path) -> Path:
+    """A run folder, or the folder of a run id under ``outputs``. UserError names the nearest id."""
+    for folder in (Path(run), outputs / run):
+        if folder.is_dir():
+            return folder
+    ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
+    hint = nearest(run, ids) or f" There are {len(ids)} runs there."
+    raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{hint}")

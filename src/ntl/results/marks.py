@@ -13,13 +13,14 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from ntl.config.claims import PlaceSpec, TimingSpec, check_place
-from ntl.config.typed import read_typed_text
-from ntl.results.claims import BENCHMARKS, compare, find_block, models, read_timing
-from ntl.results.gains import control_parts
-from ntl.results.markdown import escape
-from ntl.results.table import Table, by_seed
-from ntl.results.text import mean_and_interval
+from ntl.results.claims import PlaceSpec, TimingSpec, check_place
+from ntl.results.compare import by_seed
+from ntl.results.judge import BENCHMARKS, compare, find_block, models, read_timing
+from ntl.results.notes import control_parts
+from ntl.results.render.markdown import escape
+from ntl.results.render.text import mean_and_interval
+from ntl.results.table import Table
+from ntl.results.typed import read_typed_text
 from ntl.system.errors import UserError
 
 START = re.compile(r"<!-- (?P<kind>[a-z]+): (?P<place>.*?) -->", re.DOTALL)

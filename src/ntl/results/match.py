@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from ntl.config.identity import NOT_RECORDED
-from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.config.targets import check_plain
 from ntl.results.record import RunRecord
+from ntl.results.spec import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.system.errors import UserError
 
 # What a run computes does not depend on these; the seed is matched apart. A reading beside the run's own adds metrics

@@ -8,10 +8,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ntl.config.identity import COMPUTED
 from ntl.config.targets import as_now, check_name
-from ntl.results.check import check, check_together, printable
+from ntl.results.check import check, printable
 from ntl.results.packing import PROBE as PROBE
-from ntl.results.packing import pack_groups, unpack_groups
+from ntl.results.packing import pack_groups, unpack_bits, unpack_errors, unpack_groups
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
@@ -22,6 +23,7 @@ METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that th
 # Records have sacreBLEU's 0 to 100; whatever is printed has a fraction, as the paper.
 UNITS = {"bleu": 0.01}
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
+DIGITS = 10
 Json = dict[str, Any]
 
 
@@ -174,6 +176,39 @@ def size_of_summary(record: RunRecord) -> int:
     return len(dumps({**to_json(record), "curves": {}, "correct": {}, "errors": {}}).encode())
 
 
+def _check_together(record: RunRecord) -> None:
+    """ValueError where parts of a record contradict each other, or its config cannot be that of a run."""
+    _check_config(record.config)
+    check("data.rows", record.data.get("rows", {}), dict[str, int])
+    check("data.longer_than_train", record.data.get("longer_than_train", {}), dict[str, float])
+    for name, points in record.curves.items():
+        if not all(len(point) == 2 and point[0] is not None for point in points):
+            raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
+    rows = record.data.get("rows", {}).get("train", 0)
+    if any(name.startswith(PROBE) for name in record.curves) and (rows < 1 or record.steps < 1):
+        raise ValueError("a probe is told by epochs: 'steps' and 'data.rows.train' must be above 0")
+    for split, whose in record.digit_histograms.items():
+        for counts in (counts for places in whose.values() for counts in places.values()):
+            if len(counts) != DIGITS or min(counts) < 0:
+                raise ValueError(f"'digit_histograms.{split}' does not count {DIGITS} digits")
+    for split, packed in record.correct.items():
+        if (count := record.metrics.get(f"{split}/count")) is not None:
+            if count < 0 or count != int(count):
+                raise ValueError(f"'metrics.{split}/count' is {count}, not a whole number")
+            unpack_bits(packed, int(count))
+    for packed in record.errors.values():
+        unpack_errors(packed)
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    for key in (*COMPUTED, "decoding"):
+        group = config.get(key, {})
+        check(f"config.{key}", group, dict[str, Any])
+        check(f"config.{key}.name", group.get("name", ""), str)
+    check("config.loss.weight", config.get("loss", {}).get("weight"), float | None)
+    check("config.beside", config.get("beside", {}), dict[str, dict[str, Any]])
+
+
 def from_json(payload: Any, where: str) -> RunRecord:
     """A record from parsed JSON; ``where`` names the file in the UserError of a payload that is none."""
     if not isinstance(payload, dict) or type(payload.get("schema")) is not int:
@@ -197,7 +232,7 @@ def from_json(payload: Any, where: str) -> RunRecord:
             check(name, value, _KINDS[name])
         values["config"] = as_now(values["config"])
         record = RunRecord(**values)
-        check_together(record)
+        _check_together(record)
     except ValueError as error:
         raise UserError(f"{where}: {printable(str(error))}: restore the file or run again") from error
     check_name(record.id, f"{where}: id")

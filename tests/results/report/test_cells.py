@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ntl.config.table import load_table_spec
 from ntl.results import RunRecord, build_table
+from ntl.results.render.text import number
 from ntl.results.report.cells import NOTHING, CellText, cell_text, under
-from ntl.results.text import number
+from ntl.results.spec import load_table_spec
 
 METRIC = "interpolate/accuracy"
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ntl.config import UserError
-from ntl.results.figures.command import RESULTS, page
+from ntl.results.figures.make_figures import RESULTS, page
 from ntl.results.figures.style import Drawing
 from ntl.results.report.figures import Picture, read_pictures, section
 

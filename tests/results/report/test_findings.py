@@ -7,8 +7,8 @@ from html import escape, unescape
 
 import pytest
 
-from ntl.config.claims import load_claims
 from ntl.results import RunRecord, Table, Verdict, build_table
+from ntl.results.claims import load_claims
 from ntl.results.report.findings import ClaimRow, claims_section, group_of, link, section
 from ntl.results.report.page import render
 

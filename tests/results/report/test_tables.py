@@ -6,9 +6,10 @@ from html import unescape
 
 import pytest
 
-from ntl.config.table import load_table_spec, table_names
 from ntl.results import RunRecord
+from ntl.results.render import markdown
 from ntl.results.report.tables import RULE_LABELS, VIEWS, compute, section
+from ntl.results.spec import load_table_spec, table_names
 
 
 @pytest.mark.slow
@@ -107,7 +108,7 @@ def test_wide_tables_scroll_in_a_box_that_the_keyboard_reaches(some_records: lis
 
 def test_bold_is_what_the_markdown_has_bold(some_records: list[RunRecord]) -> None:
     filled, empty = compute(some_records, ["table2"])
-    assert "**0.520 ± 0.010**" in filled[0].default.markdown()
+    assert "**0.520 ± 0.010**" in markdown.render(filled[0].default)
     assert "<strong>0.520 ± 0.010</strong>" in section(filled, empty)
 
 

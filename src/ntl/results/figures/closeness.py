@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from ntl.config.figure import FigureSpec, PanelSpec
 from ntl.results.figures.runs import ByLoss, Source, constants, models, runs_by_loss
+from ntl.results.figures.spec import FigureSpec, PanelSpec
 from ntl.results.figures.style import (
     COLOURS,
     LINES,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source, runs_by_loss
+from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import COLOURS, LINES, PAGE, Drawing, finish, name_of, panels, seeds_text
 from ntl.results.record import RunRecord
 

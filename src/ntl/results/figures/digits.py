@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source, runs_by_loss
+from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import (
     COLOURS,
     LOSSES,

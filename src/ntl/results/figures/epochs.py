@@ -4,12 +4,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ntl.config.figure import FigureSpec, PanelSpec
-from ntl.config.table import Better, ColumnSpec
 from ntl.results.figures.runs import ByLoss, Source, models, runs_by_loss
 from ntl.results.figures.seeds import CONTROL, gaps
+from ntl.results.figures.spec import FigureSpec, PanelSpec
 from ntl.results.figures.style import COLOURS, MARKERS, ON_AXIS, PAGE, Drawing, finish, name_of, panels, seeds_text
 from ntl.results.record import PROBE, RunRecord
+from ntl.results.spec import Better, ColumnSpec
 
 
 def epochs_until(record: RunRecord, group: str, threshold: float) -> float | None:

@@ -1,9 +1,8 @@
 """What CE + NTL costs by each implementation, from logits."""
 
-from ntl.config.figure import FigureSpec
-from ntl.results.figures.runs import Source
+from ntl.results.figures.runs import Source, read_rows
+from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import ON_AXIS, PAGE, Drawing, finish, panels
-from ntl.results.figures.tables import read_rows
 
 SHARE = 0.8
 NAMES = {

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from ntl.config.figure import FigureSpec
-from ntl.config.paper import read_paper
-from ntl.results.figures.runs import Source
+from ntl.results.figures.runs import Source, read_rows
+from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import PAGE, Drawing, finish, panels
-from ntl.results.figures.tables import read_rows
+from ntl.results.spec import read_paper
 
 SHARE = 0.8
 BASE = {"ratio": 0.0, "overhead": 1.0}  # what makes each kind of number a ratio

@@ -6,12 +6,12 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 
-from ntl.config.figure import FigureSpec, PanelSpec
-from ntl.config.table import ColumnSpec
 from ntl.results.figures.runs import Source, models, panel_column, runs_by_loss
+from ntl.results.figures.spec import FigureSpec, PanelSpec
 from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels, seeds_text
+from ntl.results.render.text import interval_text
+from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, paired, sign_flip_p
-from ntl.results.text import interval_text
 
 CONTROL = "ce_digits"
 HELD = "#767676"  # of an interval that holds 0: as pale as text may be on white

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ntl.config.figure import FigureSpec
+from ntl.results.figures.spec import FigureSpec
 
 COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
 # Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.

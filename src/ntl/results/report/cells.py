@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from ntl.config.table import BlockSpec, ColumnSpec, PrimarySpec, RowSpec, TableSpec
+from ntl.results.render.text import number, paper_difference, paper_text, value_parts
+from ntl.results.spec import BlockSpec, ColumnSpec, PrimarySpec, RowSpec, TableSpec
 from ntl.results.table import Cell, TableRow
-from ntl.results.text import number, paper_difference, paper_text, value_parts
 
 # Name of the rule -> the suffix of its metrics.
 RULES = {"default": "", "paper": "@paper", "expectation": "@expectation"}

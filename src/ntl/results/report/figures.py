@@ -10,7 +10,7 @@ from pathlib import Path
 from ntl.results.report.markup import Html, element
 from ntl.system.errors import UserError
 
-# As ntl.results.figures.command.page writes them; the links to the files end the caption.
+# As ntl.results.figures.make_figures.page writes them; the links to the files end the caption.
 _FIGURE = re.compile(
     r"^!\[(?P<title>[^\]]*)\]\((?P<name>[\w-]+)\.png\)\n\n(?P<caption>.*?)(?: \[\w+\]\([^)]*\))+$", re.M
 )

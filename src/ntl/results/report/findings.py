@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ntl.results.finding import Primary, Verdict
 from ntl.results.report.markup import Html, element, join
-from ntl.results.table import Table
+from ntl.results.table import Primary, Table, Verdict
 
 # Title -> what it means, in the order of the page.
 GROUPS = {

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 
-from ntl.config.claims import load_claims
-from ntl.results.claims import judge_claims
+from ntl.results.claims import load_claims
+from ntl.results.judge import judge_claims
 from ntl.results.record import RunRecord
 from ntl.results.report import explorer, figures, findings, runs, tables
 from ntl.results.report.figures import Picture

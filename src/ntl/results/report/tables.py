@@ -6,13 +6,9 @@ Of a scale with many tables one stands open, and the others unfold; a link to on
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ntl.config.table import ColumnSpec, TableSpec, load_table_spec, table_names
+from ntl.results.build import build_table
 from ntl.results.record import RunRecord
-from ntl.results.report.cells import ABSENT, NOTHING, RULES, cell_text, under
-from ntl.results.report.findings import anchor, group_of, grouped
-from ntl.results.report.markup import Html, element, join
-from ntl.results.table import Block, Table, TableRow, build_table
-from ntl.results.text import (
+from ntl.results.render.text import (
     DIFFERENCE_LEGEND,
     LEGEND,
     difference_text,
@@ -21,6 +17,11 @@ from ntl.results.text import (
     not_learnt_legend,
     seeds_text,
 )
+from ntl.results.report.cells import ABSENT, NOTHING, RULES, cell_text, under
+from ntl.results.report.findings import anchor, group_of, grouped
+from ntl.results.report.markup import Html, element, join
+from ntl.results.spec import ColumnSpec, TableSpec, load_table_spec, table_names
+from ntl.results.table import Block, Table, TableRow
 
 VIEWS = {"ours": "ours", "paper": "the paper's", "difference": "ours − the paper's", "all": "all three"}
 FEW = 2  # tables of a scale that may all stand open

@@ -6,10 +6,10 @@ from pathlib import Path
 from omegaconf import MISSING
 
 from ntl.config.targets import check_target
-from ntl.config.typed import read_typed
+from ntl.results.typed import read_typed
 from ntl.system.errors import UserError
 
-FIGURE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "figure"
+FIGURE_FOLDER = Path(__file__).resolve().parents[4] / "config" / "figure"
 
 
 @dataclass

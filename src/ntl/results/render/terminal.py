@@ -1,18 +1,14 @@
 """A table for the terminal: what the page for people has."""
 
-from typing import TYPE_CHECKING
-
-from rich.console import Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ntl.results.text import header, not_in_records, paper_text, seeds_text, short_legend, short_text
-
-if TYPE_CHECKING:
-    from ntl.results.table import Block, Table
+from ntl.results.render.text import header, not_in_records, paper_text, seeds_text, short_legend, short_text
+from ntl.results.table import Block, Table
 
 
-def _block(block: "Block") -> list[RenderableType]:
+def _block(block: Block) -> list[RenderableType]:
     # Text, not str: rich would read "[0.41, 0.45]" as markup.
     grid = RichTable(title=Text(f"{block.title}, {seeds_text(block.seeds_per_row)}"), title_justify="left")
     grid.add_column("")
@@ -44,8 +40,12 @@ def _block(block: "Block") -> list[RenderableType]:
     return [grid, *(Text(each, style="dim") for each in told)]
 
 
-def render(table: "Table") -> RenderableType:
-    """Title and finding, then each block's own columns."""
+def render(table: Table, console: Console | None = None) -> str:
+    """Title and finding, then each block's own columns, in the width and the colours of the console."""
+    console = console or Console()
     of = ", ".join([table.name, f"scale={table.scale}", *table.added])
-    heading = Text(f"{table.title} ({of})", style="bold")
-    return Group(heading, Text(table.finding), *[part for block in table.blocks for part in _block(block)])
+    with console.capture() as capture:
+        console.print(Text(f"{table.title} ({of})", style="bold"), Text(table.finding), sep="\n")
+        for block in table.blocks:
+            console.print(*_block(block), sep="\n")
+    return capture.get()

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
 from ntl.config.targets import locate
 from ntl.results.figures.runs import panel_plans
+from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
 
 GOOD = """
 title: A figure

@@ -4,13 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
-from ntl.config.table import ColumnSpec
-from ntl.results.text import LEGEND, header, not_learnt_legend, paper_line, value_parts
-
-if TYPE_CHECKING:
-    from ntl.results.table import Block, Table, TableRow
+from ntl.results.render.text import LEGEND, header, not_learnt_legend, paper_line, value_parts
+from ntl.results.spec import ColumnSpec
+from ntl.results.table import Block, Table, TableRow
 
 MOST_LINES = 45  # with the notes, on one page; more are set closer
 HEADER_WIDTH = 14  # characters, about what a number and its spread take
@@ -50,7 +47,7 @@ def _number(text: str) -> str:
     return f"{{{signed}}}"
 
 
-def _row(row: "TableRow") -> list[str]:
+def _row(row: TableRow) -> list[str]:
     shown = [cell for cell in row.cells if not cell.column.details]
     parts = [value_parts(cell, row) for cell in shown]
     values = [
@@ -75,7 +72,7 @@ def _header(column: ColumnSpec) -> str:
     return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{text}\end{{tabular}}"
 
 
-def _panel(block: "Block", caption: str, label: str, remarks: Sequence[str]) -> list[str]:
+def _panel(block: Block, caption: str, label: str, remarks: Sequence[str]) -> list[str]:
     columns = [column for column in block.columns if not column.details]
     body = []
     group = ""
@@ -108,7 +105,7 @@ def _panel(block: "Block", caption: str, label: str, remarks: Sequence[str]) -> 
     ]
 
 
-def _block(block: "Block", table: "Table", number: int) -> list[str]:
+def _block(block: Block, table: Table, number: int) -> list[str]:
     several = len(table.blocks) > 1
     # LaTeX counts tables itself: "Table 11: Table 3: ..." would say which is whose to nobody.
     title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
@@ -120,7 +117,7 @@ def _block(block: "Block", table: "Table", number: int) -> list[str]:
     return _panel(block, escape(f"{title} (scale: {scale})"), label, remarks)
 
 
-def render(table: "Table") -> str:
+def render(table: Table) -> str:
     """One ``table`` environment a block, with the columns of the page for people."""
     lines = ["% Needs \\usepackage{booktabs,graphicx}. Computed from run records: do not edit.", ""]
     for number, block in enumerate(table.blocks, start=1):

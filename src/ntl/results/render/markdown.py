@@ -1,13 +1,22 @@
-"""The page for people: the finding, then the paper's own columns, narrow enough to be read."""
+"""Markdown: a page with the finding and the paper's own columns, and a page of details with everything else."""
 
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
-from ntl.config.table import ColumnSpec
-from ntl.results.text import header, paper_text, seeds_text, short_legend, short_text
-
-if TYPE_CHECKING:
-    from ntl.results.table import Block, Table, TableRow
+from ntl.results.render.text import (
+    DIFFERENCE_LEGEND,
+    difference_text,
+    header,
+    legend,
+    not_in_records,
+    paper_line,
+    paper_text,
+    seeds_text,
+    short_legend,
+    short_text,
+    value_text,
+)
+from ntl.results.spec import ColumnSpec
+from ntl.results.table import Block, Table, TableRow
 
 LABEL_WIDTH, HEADER_WIDTH = 18, 14  # characters, of a line
 BREAK = "<br>"
@@ -35,7 +44,7 @@ def _header(column: ColumnSpec) -> str:
     return _wrapped(header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓"), HEADER_WIDTH)
 
 
-def _row(row: "TableRow", block: "Block") -> str:
+def _row(row: TableRow, block: Block) -> str:
     label = [_wrapped(row.spec.label, LABEL_WIDTH)]
     if row.learnt is False:
         label.append("*not learnt*")
@@ -52,7 +61,7 @@ def _row(row: "TableRow", block: "Block") -> str:
     return line([BREAK.join(label), *cells])
 
 
-def _block(block: "Block") -> list[str]:
+def _block(block: Block) -> list[str]:
     headers = [_header(column) for column in block.columns if not column.details]
     lines = [f"## {escape(block.title)}, {seeds_text(block.seeds_per_row)}", ""]
     lines += [line(["", *headers]), line(["---"] + ["---:"] * len(headers))]
@@ -69,12 +78,12 @@ def _block(block: "Block") -> list[str]:
     return lines
 
 
-def added(table: "Table") -> str:
+def added(table: Table) -> str:
     """The overrides of a command, for a heading."""
     return f" with {', '.join(f'`{word}`' for word in table.added)}" if table.added else ""
 
 
-def render(table: "Table") -> str:
+def render(table: Table) -> str:
     """The title with the models that ran, the finding, each block, and where the rest is."""
     lines = [f"# {escape(table.title)}{added(table)}", "", f"**{escape(table.finding)}**", ""]
     for block in table.blocks:
@@ -89,3 +98,54 @@ def render(table: "Table") -> str:
         f"the records are from. [CSV]({table.stem}.csv), [LaTeX]({table.stem}.tex). Made by `{command}`."
     )
     return "\n".join([*lines, ""])
+
+
+def _details_row(row: TableRow) -> str:
+    cells = []
+    for cell in row.cells:
+        text = value_text(cell, row)
+        text = f"**{text}**" if cell.best else text
+        paper = paper_line(cell)
+        cells.append(f"{text}<br>paper {paper}" if paper else text)
+    label = f"{escape(row.spec.label)}{' (not learnt)' if row.learnt is False else ''}"
+    return line([label, "" if row.spec.constant else str(len(row.records)), *cells])
+
+
+def _details_block(block: Block) -> list[str]:
+    headers = [escape(header(column)) for column in block.columns]
+    lines = [
+        f"## {escape(block.title)}",
+        "",
+        line(["", "n", *headers]),
+        line(["---"] + ["---:"] * (len(headers) + 1)),
+    ]
+    group = ""
+    for row in block.rows:
+        if row.spec.group != group:
+            group = row.spec.group
+            lines.append(line([f"*{escape(group)}*" if group else "", *[""] * (len(headers) + 1)]))
+        lines.append(_details_row(row))
+    lines += ["", legend(block), "", *[f"- {escape(note)}" for note in (*block.warnings, *block.notes)]]
+    if block.differences:
+        lines += ["", f"Differences. {DIFFERENCE_LEGEND}", "", line(["", *headers])]
+        lines.append(line(["---"] + ["---:"] * len(headers)))
+        for difference in block.differences:
+            cells = [(difference_text(cell), cell.bold) for cell in difference.cells]
+            lines.append(line([escape(difference.name), *[f"**{text}**" if bold else text for text, bold in cells]]))
+    if lost := not_in_records(block):
+        lines += ["", "Not in the records (`python scripts/evaluate.py RUN` recomputes a run's metrics):", ""]
+        lines += [f"- {escape(each)}" for each in lost]
+    if commands := [row.command for row in block.rows if row.command]:
+        lines += ["", "Runs that are missing:", "", "```sh", *commands, "```"]
+    return [*lines, ""]
+
+
+def render_details(table: Table) -> str:
+    """Everything that ``render`` leaves out: all columns with intervals, differences, notes, missing runs."""
+    lines = [f"# {escape(table.title)}: details", "", f"`{table.name}` at `scale={table.scale}`{added(table)}.", ""]
+    lines += [escape(table.finding), ""]
+    if table.note:
+        lines += [escape(" ".join(table.note.split())), ""]
+    for block in table.blocks:
+        lines += _details_block(block)
+    return "\n".join(lines)

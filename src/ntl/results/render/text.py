@@ -3,14 +3,10 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ntl.config.table import Better, ColumnSpec
+from ntl.results.spec import Better, ColumnSpec
 from ntl.results.statistics import Summary
-
-if TYPE_CHECKING:
-    from ntl.results.compare import DifferenceCell
-    from ntl.results.table import Block, Cell, TableRow
+from ntl.results.table import Block, Cell, DifferenceCell, TableRow
 
 BOLD_LEGEND = (
     "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0 and does "
@@ -30,19 +26,19 @@ HUGE = 1e4  # the same on the page for people
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
 
 
-def legend(block: "Block") -> str:
+def legend(block: Block) -> str:
     papers = any(cell.paper for row in block.rows for cell in row.cells)
     return LEGEND + not_learnt_legend(block) + (PAPER_LEGEND if papers else "")
 
 
-def not_learnt_legend(block: "Block") -> str:
+def not_learnt_legend(block: Block) -> str:
     """Says what the mark means, where a row has it."""
     if all(row.learnt is not False for row in block.rows):
         return ""
     return f" Not learnt: no better than the best constant answer in {block.endpoint.header}."
 
 
-def short_legend(block: "Block") -> str:
+def short_legend(block: Block) -> str:
     """What stands under a block on the page for people."""
     shown = [(cell, row) for row in block.rows for cell in row.cells if not cell.column.details]
     bold = f" {BOLD_LEGEND}" if any(cell.best for cell, _ in shown) else " No row is clearly the best in any column."
@@ -79,7 +75,7 @@ def _coarser(spec: str, spread: float) -> str:
     return f".{max(0, min(int(found[1]), digits))}{found[2]}"
 
 
-def short_text(cell: "Cell", row: "TableRow") -> str:
+def short_text(cell: Cell, row: TableRow) -> str:
     """``mean ± sd`` without more digits than the spread has, from 10,000 on with one and an exponent.
 
     A second line says of how many seeds it is, where a run lacks the metric or it is undefined there.
@@ -100,7 +96,7 @@ def short_text(cell: "Cell", row: "TableRow") -> str:
     return text if whole else f"{text}\n{summary.n} of {len(row.records)} seeds"
 
 
-def mean_and_interval(cell: "Cell") -> tuple[str, str]:
+def mean_and_interval(cell: Cell) -> tuple[str, str]:
     """The mean with its spread, and the interval, empty where there is none.
 
     ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
@@ -120,7 +116,7 @@ def mean_and_interval(cell: "Cell") -> tuple[str, str]:
     return text, interval
 
 
-def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
+def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
     """Those of ``mean_and_interval``, and behind the interval how many seeds have the metric where not all do."""
     text, interval = mean_and_interval(cell)
     if cell.summary is None or cell.summary.mean is None:
@@ -130,29 +126,29 @@ def value_parts(cell: "Cell", row: "TableRow") -> tuple[str, str]:
     return text, interval
 
 
-def value_text(cell: "Cell", row: "TableRow") -> str:
+def value_text(cell: Cell, row: TableRow) -> str:
     """Both of ``value_parts`` in one line."""
     return " ".join(filter(None, value_parts(cell, row)))
 
 
-def paper_text(cell: "Cell") -> str:
+def paper_text(cell: Cell) -> str:
     """The paper's number as printed there, empty where it prints none."""
     return " ± ".join(number(value, cell.column.paper_format) for value in cell.paper)
 
 
-def paper_line(cell: "Cell") -> str:
+def paper_line(cell: Cell) -> str:
     """The paper's number and, where there is a mean of ours, how far that is from it; empty where it prints none."""
     text, away = paper_text(cell), paper_difference(cell)
     return text if away is None else f"{text} ({number(away, cell.column.format, '+')})"
 
 
-def paper_difference(cell: "Cell") -> float | None:
+def paper_difference(cell: Cell) -> float | None:
     """Our mean minus the paper's; None without either."""
     mean = cell.summary.mean if cell.summary else None
     return mean - cell.paper[0] if cell.paper and mean is not None else None
 
 
-def difference_text(cell: "DifferenceCell") -> str:
+def difference_text(cell: DifferenceCell) -> str:
     """``-`` without a common seed; the values themselves for two seeds, the bootstrap interval for one."""
     spec = cell.column.format
     if cell.paired is None:
@@ -180,7 +176,7 @@ def interval_text(summary: Summary, column: ColumnSpec) -> str:
     return f"{number(summary.mean, spec, '+')} [{low}, {high}]"
 
 
-def not_in_records(block: "Block") -> list[str]:
+def not_in_records(block: Block) -> list[str]:
     """A line for each metric that a row's records lack though the runs are there."""
     lines = []
     for row in block.rows:

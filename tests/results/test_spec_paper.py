@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from ntl.config import UserError
-from ntl.config.paper import PAPER_FOLDER, PaperNumbers, read_paper
-from ntl.config.table import load_table_spec
+from ntl.results.spec import PAPER_FOLDER, PaperNumbers, load_table_spec, read_paper
 
 NAMES = [*(f"table{number}" for number in range(1, 10)), "figure3"]
 GOOD = """

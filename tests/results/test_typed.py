@@ -7,7 +7,7 @@ import pytest
 from omegaconf import MISSING
 
 from ntl.config import UserError
-from ntl.config.typed import read_typed
+from ntl.results.typed import read_typed
 
 
 @dataclass

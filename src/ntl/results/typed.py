@@ -6,9 +6,8 @@ from typing import Any, get_args, get_origin
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
-from ntl.config.targets import check_plain
+from ntl.config.targets import parse_yaml, read_yaml
 from ntl.system.errors import UserError
 
 
@@ -22,29 +21,7 @@ def read_typed(schema: Any, path: Path) -> Any:
 
 def read_typed_text(schema: Any, text: str, where: str) -> Any:
     """As ``read_typed`` of a text that stands at ``where``, which the UserError names."""
-    return _typed(schema, _read(text, where), f"{where}: ")
-
-
-def read_yaml(path: Path) -> Any:
-    """What stands in a file that may be somebody else's (``check_plain``), as lists, mappings and values.
-
-    UserError, in one line, for what cannot be read.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
-    return _read(text, str(path))
-
-
-def _read(text: str, where: str) -> Any:
-    try:
-        check_plain(text, where)
-        return OmegaConf.to_container(OmegaConf.create(text))
-    except RecursionError as error:
-        raise UserError(f"{where}: lists or mappings are nested too deeply to be read; write it flatter") from error
-    except (YAMLError, ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
+    return _typed(schema, parse_yaml(text, where), f"{where}: ")
 
 
 def _typed(schema: Any, raw: Any, where: str) -> Any:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.table import Role, load_table_spec, table_names
+from ntl.results.spec import Role, load_table_spec, table_names
 
 GOOD = """
 title: A table

@@ -1,5 +1,6 @@
-"""Schema of ``config/table``: what a table runs and prints. What the paper prints there is in ``results/paper``."""
+"""Schemas of ``config/table``, what a table runs and prints, and of ``results/paper``, what the paper prints there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
@@ -7,12 +8,12 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from ntl.config.paper import PAPER_FOLDER, read_paper
-from ntl.config.typed import read_typed
+from ntl.results.typed import read_typed
 from ntl.system.errors import UserError
 
 # Settings that decide no cell: where files lie, and what a run goes on from. Rows that differ in them are one run.
 PLACES = ("data_dir", "output_dir", "resume")
+PAPER_FOLDER = Path(__file__).resolve().parents[3] / "results" / "paper"
 TABLE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "table"
 # No constant, and printed beside them: the answers of a rule that is wrong in a known way (``TextDataset.shortcut``).
 SHORTCUT = "shortcut"
@@ -144,6 +145,35 @@ class TableSpec:
         return self.primary_at.get(scale, self.primary)
 
 
+@dataclass
+class PaperRow:
+    """One printed row. ``block``, ``group`` and ``label`` say which row of the table it stands beside.
+
+    ``values``: metric -> [value] or [mean, standard deviation].
+    """
+
+    label: str = MISSING
+    values: dict[str, list[float]] = MISSING
+    block: int = 0
+    group: str = ""
+
+
+@dataclass
+class PaperNumbers:
+    """What one table or figure of the paper prints. ``runs`` is what it says of their number, empty where nothing.
+
+    ``cited`` are printed rows that the paper took from elsewhere, and that no run here stands beside.
+    """
+
+    source: str = MISSING
+    title: str = MISSING
+    rows: list[PaperRow] = MISSING
+    runs: str = ""
+    note: str = ""
+    cited: list[PaperRow] = field(default_factory=list)
+    cited_from: str = ""
+
+
 def table_names(folder: Path = TABLE_FOLDER) -> list[str]:
     """The tables there are, sorted."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
@@ -261,3 +291,26 @@ def _check_format(text: str, where: str) -> None:
         format(1.0, f"+{text}")
     except ValueError as error:
         raise UserError(f"{where} {text!r} is no format for a number") from error
+
+
+def read_paper(path: Path) -> PaperNumbers:
+    """The numbers in a file. UserError names the file and the key."""
+    numbers: PaperNumbers = read_typed(PaperNumbers, path)
+    _check_paper(numbers.rows, f"{path}: rows")
+    _check_paper(numbers.cited, f"{path}: cited")
+    if bool(numbers.cited) != bool(numbers.cited_from):
+        raise UserError(f"{path}: cited_from: say where the cited rows are from, and only where there are some")
+    return numbers
+
+
+def _check_paper(rows: Sequence[PaperRow], where: str) -> None:
+    seen = set()
+    for row in rows:
+        place = (row.block, row.group, row.label)
+        if place in seen:
+            raise UserError(f"{where}: {row.label}: the row stands twice")
+        seen.add(place)
+        if not row.values:
+            raise UserError(f"{where}: {row.label}: values: at least one number is expected")
+        if wrong := [metric for metric, numbers in row.values.items() if len(numbers) not in (1, 2)]:
+            raise UserError(f"{where}: {row.label}: {wrong[0]} must be [value] or [mean, standard deviation]")

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ntl.config import UserError
-from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
-from ntl.results.figures.command import RESULTS, draw_all, main, page
+from ntl.results.figures.make_figures import RESULTS, draw_all, main, page
 from ntl.results.figures.runs import Source
+from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
 from ntl.results.figures.style import Drawing, style
 from ntl.results.load import load_records
 

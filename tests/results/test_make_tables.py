@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.claims import load_claims
 from ntl.config.report import report
-from ntl.results import command as module
+from ntl.results import make_tables as module
 from ntl.results import write_record
-from ntl.results.command import FINDINGS, make_tables, publish
+from ntl.results.claims import load_claims
+from ntl.results.make_tables import FINDINGS
+from ntl.results.make_tables import main as make_tables
+from ntl.results.publish import main as publish
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,4 +1,4 @@
-"""`scripts/make_tables.py` and `scripts/publish.py`: from run records to tables, and from outputs to results/runs."""
+"""``make tables``: every table, the page of claims and the results in other pages, from run records alone."""
 
 import argparse
 import json
@@ -6,15 +6,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.config.claims import load_claims
-from ntl.config.table import load_table_spec, table_names
-from ntl.results.claims import judge_claims, short_list
-from ntl.results.claims import page as claims_text
+from rich.console import Console
+
+from ntl.results.build import build_table
+from ntl.results.claims import load_claims
+from ntl.results.judge import judge_claims, short_list
+from ntl.results.judge import page as claims_text
 from ntl.results.load import existing, load_records
 from ntl.results.marks import fill
-from ntl.results.publish import loaded_weights, publish_runs, replace_between, write_index, write_tables
-from ntl.results.record import read_record
-from ntl.results.table import Table, build_table
+from ntl.results.publish import replace_between, write_index, write_tables
+from ntl.results.render import terminal
+from ntl.results.render.csv import cells
+from ntl.results.spec import load_table_spec, table_names
+from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
 
@@ -23,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 OUTPUTS, RUNS, TABLES = ROOT / "outputs", ROOT / "results" / "runs", ROOT / "results" / "tables"
 
 
-def make_tables(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild tables from run records alone. UserError: an unknown table or scale, a folder that does not exist."""
     parser = argparse.ArgumentParser(description="Rebuild the tables from run records alone: `make tables`.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(table_names())}")
@@ -63,7 +67,7 @@ def make_tables(argv: Sequence[str] | None = None) -> None:
     for path, text in texts.items():
         write_text(path, text)
     if arguments.json:
-        print(json.dumps([cell for table in tables for cell in table.cells()], indent=1))
+        print(json.dumps([cell for table in tables for cell in cells(table)], indent=1))
     else:
         _show(tables, arguments.out)
 
@@ -98,28 +102,10 @@ def compute_tables(names: Sequence[str], scale: str | None, folders: Sequence[Pa
 
 
 def _show(tables: Sequence[Table], folder: Path) -> None:
-    from rich.console import Console
-
     console = Console()
     for table in tables:
         if table.num_records:
-            console.print(table.rich())
+            console.out(terminal.render(table, console), highlight=False, end="")
         else:
             console.print(f"{table.name}, scale={table.scale}: no record yet", markup=False)
     console.print(f"Written to {folder}", markup=False)
-
-
-def publish(argv: Sequence[str] | None = None) -> None:
-    """Copy the records of finished runs into results/runs. UserError as of ``publish_runs``."""
-    parser = argparse.ArgumentParser(
-        description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
-    parser.add_argument("--outputs", type=Path, default=OUTPUTS, help="where the run folders are")
-    parser.add_argument("--out", type=Path, default=RUNS, help="where published records are")
-    parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
-    arguments = parser.parse_args(argv)
-    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty):
-        print(path)
-        if loaded := loaded_weights(read_record(path)):
-            print(f"  {loaded}")

@@ -2,14 +2,11 @@
 
 import csv
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ntl.results.text import paper_difference
-
-if TYPE_CHECKING:
-    from ntl.results.compare import Difference
-    from ntl.results.statistics import Summary
-    from ntl.results.table import Block, Table
+from ntl.results.render.text import paper_difference
+from ntl.results.statistics import Summary
+from ntl.results.table import Block, Difference, Table
 
 FIELDS = (
     "table",
@@ -43,14 +40,14 @@ FIELDS = (
 )
 
 
-def _numbers(summary: "Summary | None") -> dict[str, Any]:
+def _numbers(summary: Summary | None) -> dict[str, Any]:
     if summary is None:
         return {"n": 0, "undefined": 0}
     names = ("n", "undefined", "mean", "sd", "low", "high")
     return {**{name: getattr(summary, name) for name in names}, "values": list(summary.values)}
 
 
-def _cells(block: "Block") -> list[dict[str, Any]]:
+def _cells(block: Block) -> list[dict[str, Any]]:
     found = []
     for row in block.rows:
         for cell in row.cells:
@@ -74,7 +71,7 @@ def _cells(block: "Block") -> list[dict[str, Any]]:
     return found
 
 
-def _differences(difference: "Difference") -> list[dict[str, Any]]:
+def _differences(difference: Difference) -> list[dict[str, Any]]:
     """A bootstrap over examples, of one common seed, has its interval in low and high, too."""
     found = []
     for cell in difference.cells:
@@ -98,7 +95,7 @@ def _differences(difference: "Difference") -> list[dict[str, Any]]:
     return found
 
 
-def cells(table: "Table") -> list[dict[str, Any]]:
+def cells(table: Table) -> list[dict[str, Any]]:
     """Every cell and difference, then the notes: None where there is no number.
 
     ``command`` makes the runs that the cell's row still lacks. ``added``, only where a command added overrides to all
@@ -122,7 +119,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def render(table: "Table") -> str:
+def render(table: Table) -> str:
     """The header is FIELDS, and "added" for overrides; lists are joined by semicolons, an empty field is no number."""
     names = [*FIELDS, "added"] if table.added else FIELDS
     out = io.StringIO()

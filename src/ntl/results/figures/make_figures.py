@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ntl.config.figure import FigureSpec, figure_names, load_figure_spec
 from ntl.config.targets import locate
 from ntl.results.figures.runs import Source
+from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
 from ntl.results.figures.style import Drawing, style, write
 from ntl.results.load import existing, load_records
 from ntl.system.errors import one_line_errors
