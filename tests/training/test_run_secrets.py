@@ -15,7 +15,7 @@ from ntl.config.composition import CONFIG_DIR
 from ntl.launch.pool import worker_environment
 from ntl.launch.worker import error_line
 from ntl.results.make_tables import main as make_tables
-from ntl.results.report.command import main as make_report
+from ntl.results.report.make_report import main as make_report
 from ntl.training.tracking import WandbMirror
 
 PLANTED = {

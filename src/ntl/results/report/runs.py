@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ntl.results.match import PLACES, leaves
 from ntl.results.record import RunRecord, to_json
-from ntl.results.report.markup import Html, element
 
 # The folders of an absolute path, whose last part is kept.
 _FOLDERS = re.compile(r"""(^|[\s=,:'"\[{(])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s,'"\]})<>]+[/\\])+""")
@@ -104,28 +104,6 @@ def other_settings(records: Iterable[RunRecord]) -> dict[str, str]:
     return found
 
 
-def values(record: RunRecord, settings: str = "") -> list[str | float | None]:
-    """What the list shows of a run, in the order of ``COLUMNS``; accuracy and MAE are those of the first test split.
-
-    ``settings`` are what ``other_settings`` says of it.
-    """
-    config = record.config
-    return [
-        _name(config, "dataset"),
-        _name(config, "model"),
-        _name(config, "tokenizer"),
-        _name(config, "loss"),
-        config["loss"].get("weight") if _has_weight(record) else None,
-        settings,
-        _name(config, "scale"),
-        record.seed,
-        record.steps,
-        record.wall_time_s,
-        _main(record.metrics, "accuracy"),
-        _main(record.metrics, "mae"),
-    ]
-
-
 def _anywhere(value: Any) -> Any:
     """The same JSON without the folders of the machine that it was run on."""
     if isinstance(value, str):
@@ -148,58 +126,31 @@ def details(record: RunRecord) -> dict[str, Any]:
     return {**_anywhere(settings), "metrics": payload["metrics"], "curves": payload["curves"]}
 
 
-def _cell(value: str | float | None, numeric: bool) -> Html:
-    if not numeric:
-        return element("td", str(value))
-    text = "-" if value is None else f"{value:.4g}"
-    return element("td", text, class_="number", data_value="" if value is None else repr(value))
+@dataclass(frozen=True)
+class ListedRun:
+    """A line of the list: ``values`` in the order of ``COLUMNS``, and the text that a search looks at."""
+
+    id: str
+    values: list[str | float | None]
+    searched: str
 
 
-def _run(record: RunRecord, settings: str) -> Html:
-    cells = [_cell(value, numeric) for value, numeric in zip(values(record, settings), COLUMNS.values(), strict=True)]
-    more = element("details", element("summary", record.id), element("div", class_="run-body"))
-    line = element("tr", element("td", more, colspan=len(COLUMNS)), class_="more")
-    searched = " ".join([record.id, *_anywhere(list(record.overrides)), settings]).strip().lower()
-    return element("tbody", element("tr", *cells), line, class_="run", data_id=record.id, data_text=searched)
+def listed(record: RunRecord, settings: str = "") -> ListedRun:
+    """What the list shows of a run; accuracy and MAE are those of the first test split.
 
-
-def section(records: Sequence[RunRecord]) -> Html:
-    """The list, a field to search it, and a button a column to sort it."""
-    settings = other_settings(records)
-    heads = [
-        element(
-            "th",
-            element("button", name, element("span", aria_hidden="true", class_="arrow"), type="button"),
-            scope="col",
-            aria_sort="none",
-            class_="number" if numeric else None,
-        )
-        for name, numeric in COLUMNS.items()
+    ``settings`` is what ``other_settings`` says of it.
+    """
+    config = record.config
+    values = [
+        *(_name(config, group) for group in ("dataset", "model", "tokenizer", "loss")),
+        config["loss"].get("weight") if _has_weight(record) else None,
+        settings,
+        _name(config, "scale"),
+        record.seed,
+        record.steps,
+        record.wall_time_s,
+        _main(record.metrics, "accuracy"),
+        _main(record.metrics, "mae"),
     ]
-    search = element(
-        "div",
-        element("label", "Search ", element("input", type="search", id="run-filter", autocomplete="off")),
-        element("output", f"{len(records)} of {len(records)} runs", id="run-count", for_="run-filter"),
-        class_="search",
-    )
-    table = element(
-        "table",
-        element("thead", element("tr", *heads)),
-        *(_run(each, settings[each.id]) for each in records),
-        id="run-list",
-    )
-    return element(
-        "section",
-        element("h2", "All runs", id="runs-title"),
-        element(
-            "p",
-            "Accuracy and MAE are those of test or interpolate under our rules. Other settings are those in which "
-            "runs of one data set, model, tokenizer, loss and scale differ. A run opens to its command, settings, "
-            "metrics and training curves. All words of a search must occur in a run's id, command "
-            "line or settings.",
-        ),
-        search,
-        element("div", table, class_="scroll", tabindex=0, role="region", aria_labelledby="runs-title"),
-        id="runs",
-        aria_labelledby="runs-title",
-    )
+    searched = " ".join([record.id, *_anywhere(list(record.overrides)), settings]).strip().lower()
+    return ListedRun(record.id, values, searched)
