@@ -46,7 +46,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("better: lower", "better: smaller", r"columns\[0\]\.better: Invalid value 'smaller'"),
         ("role: baseline", "role: base", r"rows\[0\]\.role: Invalid value 'base'"),
         ("seeds: [1, 2]", "seeds: [1, x]", r"scales\.tiny\.seeds\[1\]: Value 'x'"),
-        ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers stand in results/paper"),
+        ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers belong in results/paper"),
         ("better: lower", "better: lower, format: wide", r"test/mae: format 'wide' is no format"),
         ("better: lower", "better: lower, short: wide", r"test/mae: short 'wide' is no format"),
         (
@@ -67,7 +67,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("better: lower", "better: neither", r"primary\.metric: 'test/mae' is no shown column with a good end"),
         (", named: 2026-11-22", "", r"mine\.yaml: primary\.named: "),
         (", named", ", block: 1, named", r"primary\.block: there is no block 1"),
-        ("better: lower}", "better: lower}, {metric: test/mae, header: x, better: lower}", "a metric stands twice"),
+        ("better: lower}", "better: lower}, {metric: test/mae, header: x, better: lower}", "a metric is listed twice"),
         ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: []", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: [1], groups: [T5]", "no row has the group 'T5'"),
@@ -93,7 +93,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         (
             "title: A table",
             "title: A table\nadded: [trainer.bf16=true]",
-            r"mine\.yaml: added: what holds for all rows of a block stands in its overrides",
+            r"mine\.yaml: added: an override of all rows of a block goes into its overrides",
         ),
         (
             "title: A table",

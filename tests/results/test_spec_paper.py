@@ -48,7 +48,7 @@ def test_numbers_are_typed(tmp_path: Path) -> None:
         ("[1.5, 0.1]", "[]", r"rows: CE: test/mae must be \[value\] or"),
         ("[1.5, 0.1]", "[about 1]", r"mine\.yaml: rows\[0\]\.values\.test/mae: Value 'about 1'"),
         ("{test/mae: [1.5, 0.1]}", "{}", "rows: CE: values: at least one number is expected"),
-        ("rows:", "rows:\n  - {label: CE, values: {test/mae: [1.0]}}", "rows: CE: the row stands twice"),
+        ("rows:", "rows:\n  - {label: CE, values: {test/mae: [1.0]}}", "rows: CE: the row is listed twice"),
         ("rows:", "cited_from: Someone\nrows:", "cited_from: say where the cited rows are from"),
         ("rows:", CITED.splitlines()[1] + "\nrows:", "cited_from: say where the cited rows are from"),
     ],

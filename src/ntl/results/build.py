@@ -15,23 +15,23 @@ from ntl.results.compare import (
     primary_place,
 )
 from ntl.results.match import RowPlan, computing, plan_table, row_records
-from ntl.results.notes import control_note, example_notes, heading, notes, stands_in, warnings
+from ntl.results.notes import control_note, example_notes, heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
 from ntl.results.spec import ColumnSpec, RowSpec, TableSpec, load_table_spec
 from ntl.results.statistics import summarize
 from ntl.results.table import Block, Cell, Primary, Table, TableRow
 
 
-def command(plan: RowPlan, seeds: Sequence[int]) -> str:
-    """The shell command that makes the records of these seeds."""
+def train_command(plan: RowPlan, seeds: Sequence[int]) -> str:
+    """The shell command that trains the runs of these seeds."""
     words = " ".join(plan.overrides)
     if len(seeds) == 1:
         return f"python train.py {words} seed={seeds[0]}"
     return f"python train.py -m {words} seed={','.join(map(str, seeds))}"
 
 
-def _read_as_its_own(metric: str, records: Sequence[RunRecord]) -> str:
-    # However a model is decoded, a constant answer is the same one; another parse rule may read it otherwise.
+def _constant_metric(metric: str, records: Sequence[RunRecord]) -> str:
+    # A constant answer does not depend on the decoding; another parse rule may read it differently.
     name, _, suffix = metric.partition("@")
     return name if any(suffix in record.config.get("beside", {}) for record in records) else metric
 
@@ -63,7 +63,7 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         compared = differences(columns, plans, grid, by_row, place)
         if place:
             primary = find_primary(wanted, block, place, plans, compared, learnt, by_row, grid)
-        stand_ins = [stands_in(block, scale, plan) for plan in plans]
+        stand_ins = [is_stand_in(block, scale, plan) for plan in plans]
         rows = _rows(columns, plans, by_row, grid, learnt, stand_ins)
         told = [
             *notes(block, scale, plans, by_row),
@@ -95,7 +95,7 @@ def _grid(columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], by_row: Seque
     every = [record for have in by_row for record in have.values()]
     for plan, line in zip(plans, grid, strict=True):
         if plan.row.constant:
-            keys = {c.metric: f"{_read_as_its_own(c.metric, every)}:{plan.row.constant}" for c in columns}
+            keys = {c.metric: f"{_constant_metric(c.metric, every)}:{plan.row.constant}" for c in columns}
             line.update({metric: constant_values(key, every) for metric, key in keys.items()})
     return grid
 
@@ -113,9 +113,9 @@ def _rows(
     for index, (plan, have, line) in enumerate(zip(plans, by_row, grid, strict=True)):
         cells = tuple(_cell(c, plan.row, line[c.metric], (index, c.metric) in best) for c in columns)
         if plan.row.constant and not any(cell.summary for cell in cells):
-            continue  # a constant that no record scores has nothing to say and no command to run
+            continue  # a constant that no record scores
         missing = tuple(seed for seed in plan.seeds if seed not in have)
-        lacking = command(plan, missing) if missing else ""
+        lacking = train_command(plan, missing) if missing else ""
         records = dict(sorted(have.items()))
         rows.append(TableRow(plan, records, cells, missing, lacking, learnt[index], stand_ins[index]))
     return tuple(rows)

@@ -1,4 +1,4 @@
-"""What a record must be made of, whoever wrote the file: the kinds of its values, and what of it must fit together."""
+"""Checks of parsed JSON, whoever wrote the file: the type of every value, and how deeply it is nested."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-DEEPEST = 20  # levels of what is free in its form; a config has five
+DEEPEST = 20  # levels of nesting where the form is free; a config has five
 LARGEST = 2**63
 
 
@@ -43,7 +43,7 @@ KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {
 
 
 class Wrong(ValueError):
-    """A value of another kind; ``path`` are the keys that lead to it."""
+    """A value of a wrong type; ``path`` lists the keys that lead to it."""
 
     def __init__(self, value: Any, wanted: str) -> None:
         self.path = list[str]()

@@ -21,7 +21,7 @@ class Whose(Enum):
 
 
 class Says(Enum):
-    """Of ``row`` minus ``against``, beyond the margin or within it."""
+    """What is claimed of ``row`` minus ``against``: better by more than the margin, or worse by less."""
 
     better = "better"
     no_worse = "no worse"
@@ -46,7 +46,7 @@ class PlaceSpec:
 
 @dataclass
 class EvidenceSpec(PlaceSpec):
-    """What the claim ``says`` of a difference: better by more than the margin, or worse by less.
+    """A comparison of rows, and what the claim ``says`` of it.
 
     ``margin`` is a share of the mean of ``against``. ``scales`` empty: all of the table's.
     """
@@ -60,7 +60,7 @@ class EvidenceSpec(PlaceSpec):
 class TimingSpec:
     """A ratio in a CSV file of ``results/benchmarks``, at most 1 + ``margin``: the one line that has ``where``.
 
-    The interval of ``column`` stands in ``<column>_low`` and ``<column>_high``, its n in ``rounds``.
+    ``<column>_low`` and ``<column>_high`` are the interval of ``column``, and ``rounds`` is its n.
     """
 
     benchmark: str = MISSING
@@ -138,7 +138,7 @@ def check_place(place: PlaceSpec, table: TableSpec, where: str) -> None:
 
 
 def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
-    """The column of a metric; of one with a reading that has no column, that of the metric without."""
+    """The column of a metric; for a reading without a column of its own, that of the metric without the reading."""
     columns = {column.metric: column for column in block.columns if column.better is not Better.neither}
     name, _, reading = metric.partition("@")
     if metric in columns:

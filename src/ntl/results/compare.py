@@ -21,7 +21,7 @@ def by_seed(metric: str, have: Mapping[int, RunRecord]) -> dict[int, float | Non
 
 
 def best_constant(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> float | None:
-    """The score of the constant answer that does best in a column; None where none is scored there."""
+    """The best score of a constant answer in a column; None where no constant is scored."""
     means = [
         summarize(list(line[column.metric].values())).mean
         for plan, line in zip(plans, grid, strict=True)
@@ -32,7 +32,7 @@ def best_constant(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> f
 
 
 def beats_constants(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> list[bool | None]:
-    """For each row whether its mean is better than that of every constant answer; None where that cannot be said."""
+    """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
     constant = best_constant(column, plans, grid)
     means = [summarize(list(line[column.metric].values())).mean for line in grid]
     return [
@@ -44,12 +44,12 @@ def beats_constants(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) ->
 def best_rows(
     columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, learnt: Sequence[bool | None] = ()
 ) -> set[tuple[int, str]]:
-    """(row index, metric) of the best row of each group, where the interval supports that it is.
+    """(row index, metric) of the best row of each group, where the interval supports it.
 
-    It does when the difference from the second best, paired by seed, has an interval without 0 and does not print as 0.
-    A tie, fewer than three common seeds or a single row supports nothing. Rows that are undefined for a seed and
-    constants do not run; a row that has not ``learnt`` (the table's endpoint), or that beats no constant answer in the
-    column, is never best.
+    The interval of the difference from the second best, paired by seed, must exclude 0, and the difference must not
+    print as 0. With a tie, fewer than three common seeds or a single row there is no best row. Constants and rows that
+    are undefined for a seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no
+    constant answer in the column, is never best.
     """
     found = set()
     for column in columns:
@@ -76,9 +76,9 @@ def best_rows(
 
 
 def constant_values(key: str, records: Sequence[RunRecord]) -> dict[int, float | None]:
-    """The score of a constant answer, once, as it is the same in every record of the same data.
+    """The score of a constant answer, which all records of the same data share.
 
-    Different data files give different scores: each is then listed.
+    Records of different data files have different scores; each is listed once.
     """
     scores = dict.fromkeys(record.value(key) for record in records if key in record.metrics)
     return dict(enumerate(sorted(scores, key=lambda score: (score is None, score or 0.0))))
@@ -109,8 +109,8 @@ def _other_than_loss(plan: RowPlan) -> dict[str, Any]:
     return {key: value for key, value in plan.pins.items() if key.split(".")[0] != "loss"}
 
 
-def alike(plans: Sequence[RowPlan], index: int) -> list[int]:
-    """The other rows of a row's group that differ from it in the loss alone, as in the tokenizer they may not."""
+def same_but_loss(plans: Sequence[RowPlan], index: int) -> list[int]:
+    """The indices of the other rows of a row's group whose runs differ from its runs in the loss alone."""
     return [
         other
         for other, plan in enumerate(plans)
@@ -121,19 +121,23 @@ def alike(plans: Sequence[RowPlan], index: int) -> list[int]:
     ]
 
 
-def control_base(plans: Sequence[RowPlan], control: int) -> int | None:
-    """What the control adds its weight to: the baseline, or where that has another tokenizer the row that has not."""
-    rows = [index for index in alike(plans, control) if plans[index].row.role in (Role.baseline, Role.other)]
+def control_baseline(plans: Sequence[RowPlan], control: int) -> int | None:
+    """The row that the control adds its weight to: the baseline, or another row if the baseline's tokenizer differs."""
+    rows = [index for index in same_but_loss(plans, control) if plans[index].row.role in (Role.baseline, Role.other)]
     return min(rows, key=lambda index: plans[index].row.role is not Role.baseline, default=None)
 
 
-def against(plans: Sequence[RowPlan], role: Role) -> Iterator[tuple[int, int]]:
+def pairs_with(plans: Sequence[RowPlan], role: Role) -> Iterator[tuple[int, int]]:
     """(index of a row with this role, index of another row of its group that has runs)."""
     for first, base in enumerate(plans):
         if base.row.role is role:
             for second, plan in enumerate(plans):
                 if plan.overrides and second != first and plan.row.group == base.row.group:
                     yield first, second
+
+
+def _is_ntl_of(plans: Sequence[RowPlan], control: int, index: int) -> bool:
+    return plans[index].row.role is Role.ntl and index in same_but_loss(plans, control)
 
 
 def differences(
@@ -143,18 +147,17 @@ def differences(
     records: Sequence[Mapping[int, RunRecord]],
     primary: tuple[int, int, str] | None = None,
 ) -> list[Difference]:
-    """Every row minus its group's baseline, and every ``ntl`` row minus a control that is ``alike``, by shared seeds.
+    """Every row minus its group's baseline, and every ``ntl`` row minus a control that differs in the loss alone.
 
-    ``primary`` is (index of the row it is against, index of the row, metric): it stands first, even where its rows are
-    neither, and its cell is marked.
+    ``primary`` is (index of the row it is against, index of the row, metric): it comes first, whatever the roles of its
+    rows, and its cell is marked.
     """
     pairs = [primary[:2]] if primary else []
     for role in (Role.baseline, Role.control):
         pairs += [
             pair
-            for pair in against(plans, role)
-            if pair not in pairs
-            and (role is Role.baseline or (plans[pair[1]].row.role is Role.ntl and pair[1] in alike(plans, pair[0])))
+            for pair in pairs_with(plans, role)
+            if pair not in pairs and (role is Role.baseline or _is_ntl_of(plans, *pair))
         ]
     found = [difference(columns, pair, plans, grid, records) for pair in pairs]
     if primary and found[0]:
@@ -194,7 +197,7 @@ def find_primary(
     records: Sequence[Mapping[int, RunRecord]],
     grid: Grid,
 ) -> Primary:
-    """The result of the comparison at ``place``; everything else is of its block, or of that block's rows."""
+    """The result of the comparison at ``place``; the other arguments describe its block and that block's rows."""
     against, row, metric = place
     cell = next((c for each in differences for c in each.cells if c.primary), None)
     column = next(column for column in block.columns if column.metric == metric)
@@ -244,9 +247,9 @@ def _verdict(cell: DifferenceCell | None, learnt: tuple[bool | None, bool | None
 
 
 def _control(plans: Sequence[RowPlan], grid: Grid, pair: tuple[int, int], column: ColumnSpec) -> list[str]:
-    """What the control alone gains over the same row, where the comparison is of the loss alone."""
+    """The gain of the control alone over the same row, where the rows differ in the loss alone."""
     base, row = pair
-    for index in alike(plans, base) if row in alike(plans, base) else []:
+    for index in same_but_loss(plans, base) if row in same_but_loss(plans, base) else []:
         if plans[index].row.role is Role.control and index != row:
             gain = paired(grid[base][column.metric], grid[index][column.metric])
             text = interval_text(gain.differences, column) if gain else ""

@@ -1,4 +1,4 @@
-"""Each claim of ``config/claims.yaml`` held against the records: its comparisons, and the verdict that follows."""
+"""Each claim of ``config/claims.yaml`` judged by the records: its comparisons, and the verdict that follows."""
 
 import csv
 from collections import Counter
@@ -29,7 +29,7 @@ RULE = (
 )
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     confirmed = "confirmed"
     refuted = "refuted"
     untested = "untested"
@@ -52,7 +52,7 @@ class Compared:
 
     @property
     def name(self) -> str:
-        """What is subtracted from what, and in what."""
+        """Which row is subtracted from which, and the metric."""
         row, against = (
             f"{each.spec.label} by {reading}" if (reading := metric.partition("@")[2]) else each.spec.label
             for each, metric in ((self.row, self.column.metric), (self.against, self.against_metric))
@@ -74,7 +74,7 @@ class Compared:
 
 
 def find_block(table: Table, number: int, group: str = "") -> tuple[Block, str] | None:
-    """Block ``number`` of the table as described, and what ``group`` is called in it; None where a scale lacks it."""
+    """Block ``number`` of the table's spec, and the name of ``group`` in it; None where the scale does not have it."""
     spec = table.spec.blocks[number]
     part = spec.scales.get(table.scale)
     if part is None or (part.groups and group and group not in part.groups):
@@ -88,7 +88,7 @@ def find_row(block: Block, group: str, label: str) -> TableRow:
 
 
 def compare(table: Table, place: PlaceSpec) -> Compared | None:
-    """The comparison at a checked place; None where the table's scale does not have it."""
+    """The comparison at a place that ``check_place`` accepted; None where the table's scale does not have it."""
     found = find_block(table, place.block, place.group)
     if found is None:
         return None
@@ -112,8 +112,8 @@ def compare(table: Table, place: PlaceSpec) -> Compared | None:
 class Comparison:
     """One line of evidence. ``side``: True for the claim, False against it, None with the ``reason`` for neither.
 
-    ``where`` is the scale, the source and the models, in Markdown, ``text`` the interval with n and p, empty without a
-    run; ``scale`` is empty for a benchmark.
+    ``where`` is the scale, the source and the models, in Markdown. ``text`` is the interval with n and p, empty without
+    a run. ``scale`` is empty for a benchmark.
     """
 
     scale: str
@@ -135,17 +135,17 @@ class Claim:
     comparisons: tuple[Comparison, ...]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         sides = [each.side for each in self.comparisons if each.ran]
         if False in sides:
-            return Verdict.refuted
-        return Verdict.confirmed if sides and all(sides) else Verdict.untested
+            return ClaimVerdict.refuted
+        return ClaimVerdict.confirmed if sides and all(sides) else ClaimVerdict.untested
 
     @property
     def why(self) -> str:
-        """The first comparison that decides with the number of those alike, or why none does."""
+        """The first comparison that decides and the number of those on its side, or why none decides."""
         ran = [each for each in self.comparisons if each.ran]
-        if self.verdict is Verdict.untested:
+        if self.verdict is ClaimVerdict.untested:
             reasons = Counter(each.reason or "for the claim" for each in ran)
             return ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common()) or "no run"
         alike = self._deciding
@@ -153,9 +153,9 @@ class Claim:
 
     @property
     def _deciding(self) -> list[Comparison]:
-        if self.verdict is Verdict.untested:
+        if self.verdict is ClaimVerdict.untested:
             return []
-        return [each for each in self.comparisons if each.ran and each.side is (self.verdict is Verdict.confirmed)]
+        return [each for each in self.comparisons if each.ran and each.side is (self.verdict is ClaimVerdict.confirmed)]
 
     @property
     def sentence(self) -> str:
@@ -165,12 +165,12 @@ class Claim:
 
 
 def _side(low: float, high: float, bound: float) -> bool | None:
-    """Whether a gain lies wholly above the bound (True), wholly below (False), or holds it."""
+    """True where a gain is wholly above the bound, False where it is wholly below, None where it includes the bound."""
     return True if low > bound else False if high < bound else None
 
 
 def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, str]:
-    """The side on which a comparison is, or None and the reason in a few words."""
+    """True for the claim, False against it; None and a short reason where the comparison does not decide."""
     summary = compared.paired.differences if compared.paired else None
     if summary is None:
         return None, "no run"
@@ -189,11 +189,11 @@ def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, s
 
 
 def models(rows: Iterable[TableRow]) -> str:
-    """What the models of these rows are called, each once; constants have none."""
+    """The names of the models of these rows, each once; constants have none."""
     return ", ".join(dict.fromkeys(model_name(str(row.plan.pins["model"])) for row in rows if "model" in row.plan.pins))
 
 
-def _of_records(each: EvidenceSpec, tables: Sequence[Table], folder: str) -> list[Comparison]:
+def _record_comparisons(each: EvidenceSpec, tables: Sequence[Table], folder: str) -> list[Comparison]:
     found = []
     for table in tables:
         if table.name != each.table or (each.scales and table.scale not in each.scales):
@@ -235,7 +235,7 @@ def read_timing(each: TimingSpec, where: str, folder: Path = BENCHMARKS) -> tupl
     return value, low, high, int(rounds)
 
 
-def _of_benchmark(each: TimingSpec, where: str, folder: Path) -> Comparison:
+def _timing_comparison(each: TimingSpec, where: str, folder: Path) -> Comparison:
     value, low, high, rounds = read_timing(each, where, folder)
     side = _side(-high, -low, -1 - each.margin)
     text = f"{value:.2f} [{low:.2f}, {high:.2f}] times CE, {rounds} rounds"
@@ -251,9 +251,9 @@ def judge_claims(
     """Every claim with its comparisons; ``links`` is the folder of the tables as seen from the page."""
     found = []
     for spec in specs:
-        lines = [comparison for each in spec.evidence for comparison in _of_records(each, tables, links)]
+        lines = [comparison for each in spec.evidence for comparison in _record_comparisons(each, tables, links)]
         place = f"config/claims.yaml: {spec.name}: timings"
-        lines += [_of_benchmark(each, f"{place}[{n}]", benchmarks) for n, each in enumerate(spec.timings)]
+        lines += [_timing_comparison(each, f"{place}[{n}]", benchmarks) for n, each in enumerate(spec.timings)]
         found.append(Claim(spec, tuple(lines)))
     return found
 

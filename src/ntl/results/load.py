@@ -18,7 +18,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _record_files(folder: Path) -> Iterator[Path]:
-    """Records under a folder. Beside run folders, and inside them, other JSON files are no records."""
+    """Records under a folder. JSON files inside run folders, or in a folder that has run folders, are no records."""
     if _is_run(folder):
         if (folder / RECORD).is_file():
             yield folder / RECORD
@@ -32,18 +32,18 @@ def _record_files(folder: Path) -> Iterator[Path]:
 
 
 def _agree(first: RunRecord, second: RunRecord) -> bool:
-    # A setting that one of them lacks is younger than that record, which then has its default: ids are alike.
+    # A setting that one of them lacks is younger than that record and had its default: the ids are the same.
     left, right = ({key: json.dumps(value) for key, value in leaves(each.config).items()} for each in (first, second))
     return all(left[key] == right[key] for key in left.keys() & right.keys() if not key.startswith("beside"))
 
 
-def _worth(path: Path, record: RunRecord) -> tuple[int, bool]:
-    # One that was read in more ways has all that the other has.
+def _precedence(path: Path, record: RunRecord) -> tuple[int, bool]:
+    # A record with more decodings has all that the other has.
     return len(record.config.get("beside", {})), path.name == RECORD
 
 
-def existing(folders: Sequence[Path]) -> Sequence[Path]:
-    """The folders that ``--records`` names. UserError for one that is none."""
+def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
+    """The folders of ``--records``, as they are. UserError for one that does not exist."""
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"--records {folder}: no such folder")
@@ -53,8 +53,8 @@ def existing(folders: Sequence[Path]) -> Sequence[Path]:
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     """All records under the folders, sorted by id; a folder that does not exist holds none.
 
-    The same id twice: the record with more decodings beside its own counts, else the run folder's, when both have the
-    same values for what both configs name, else a UserError names both.
+    Of two records with one id the one with more decodings is taken, then the one of a run folder, if their configs
+    agree in all settings that both have; else a UserError names both.
     """
     found: dict[str, tuple[Path, RunRecord]] = {}
     for folder in folders:
@@ -64,7 +64,7 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
                 other, known = found[record.id]
                 if not _agree(known, record):
                     raise UserError(f"{path} and {other} have the id {record.id} but different configs: remove one")
-                if _worth(other, known) >= _worth(path, record):
+                if _precedence(other, known) >= _precedence(path, record):
                     continue
             found[record.id] = (path, record)
     return [found[key][1] for key in sorted(found)]

@@ -12,7 +12,7 @@ from ntl.results.build import build_table
 from ntl.results.claims import load_claims
 from ntl.results.judge import judge_claims, short_list
 from ntl.results.judge import page as claims_text
-from ntl.results.load import existing, load_records
+from ntl.results.load import check_folders, load_records
 from ntl.results.marks import fill
 from ntl.results.publish import replace_between, write_index, write_tables
 from ntl.results.render import terminal
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _pages(tables: Sequence[Table], out: Path, readme: Sequence[Path]) -> dict[Path, str]:
     """The page of claims, and every page of ``readme`` with its results."""
 
-    def seen(path: Path, page: Path) -> str:
+    def link(path: Path, page: Path) -> str:
         return Path(os.path.relpath(path, page.parent)).as_posix()
 
     claims_page = out.parent / "claims.md"
@@ -85,8 +85,8 @@ def _pages(tables: Sequence[Table], out: Path, readme: Sequence[Path]) -> dict[P
         with one_line_errors("read", path):
             text = path.read_text(encoding="utf-8")
         if number == 0:
-            text = replace_between(text, FINDINGS, short_list(claims, seen(claims_page, path)), path)
-        texts[path] = fill(text, path, tables, seen(out, path))
+            text = replace_between(text, FINDINGS, short_list(claims, link(claims_page, path)), path)
+        texts[path] = fill(text, path, tables, link(out, path))
     return texts
 
 
@@ -97,7 +97,7 @@ def compute_tables(names: Sequence[str], scale: str | None, folders: Sequence[Pa
     if not pairs:
         known = dict.fromkeys(each for spec in specs for each in spec.scales)
         raise UserError(f"no table has the scale {scale!r}: choose from {', '.join(known)}")
-    records = load_records(existing(folders) if folders else [RUNS, OUTPUTS])
+    records = load_records(check_folders(folders) if folders else [RUNS, OUTPUTS])
     return [build_table(spec, records, each) for spec, each in pairs]
 
 

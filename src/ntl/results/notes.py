@@ -1,17 +1,17 @@
-"""What stands with a table: warnings, as of rows that are unequal beyond their labels, and notes for its details."""
+"""The words that go with a table: its title, the warnings of its page, and the notes of its details."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from ntl.results.compare import Grid, against, alike, control_base
-from ntl.results.match import PLACES, RowPlan, leaves, row_name
+from ntl.results.compare import Grid, control_baseline, pairs_with, same_but_loss
+from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
 from ntl.results.packing import unpack_errors
 from ntl.results.record import RunRecord, data_read
 from ntl.results.render.text import number
 from ntl.results.spec import Better, BlockSpec, ColumnSpec, Role, TableSpec
 from ntl.results.statistics import Paired, example_difference, paired
 
-# What a model is called in a text. A head of its own is the row's affair.
+# What a model is called in a text; its head is named by the row.
 MODELS = {
     "gpt2_large": "GPT-2 Large",
     "gpt2_medium": "GPT-2 Medium",
@@ -41,7 +41,7 @@ MODELS = {
 }
 
 
-def stands_in(block: BlockSpec, scale: str, plan: RowPlan) -> bool:
+def is_stand_in(block: BlockSpec, scale: str, plan: RowPlan) -> bool:
     """Whether the row's model takes the place of another at this scale."""
     return f"model={plan.pins.get('model')}" in block.scales[scale].replace.values()
 
@@ -49,7 +49,7 @@ def stands_in(block: BlockSpec, scale: str, plan: RowPlan) -> bool:
 def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequence[RowPlan]]]) -> str:
     """``Table 2 with a tiny GPT-2 in place of T5-Small: loss variants``; ``Table 2: loss variants, T5-Small`` without.
 
-    Models that are trained from scratch though there are published weights are said to be.
+    The title says so where a model with published weights is trained from scratch.
     """
     ran, took, own = {}, {}, {}
     for block, plans in parts:
@@ -57,7 +57,7 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
         for plan in (plan for plan in plans if plan.overrides and "model" in plan.pins):
             scratch = " from scratch" if plan.pins.get("model.pretrained") is False else ""
             name = f"{model_name(plan.pins['model'])}{scratch}"
-            if stands_in(block, scale, plan):
+            if is_stand_in(block, scale, plan):
                 ran[name] = took[model_name(places[f"model={plan.pins['model']}"].removeprefix("model="))] = None
             else:
                 own[name] = None
@@ -78,14 +78,14 @@ def _listed(names: Iterable[str]) -> str:
 
 
 Records = Sequence[Mapping[int, RunRecord]]
-# A setting, and among which runs it should be one: those of a seed where the seed draws the data, those of one kind of
-# head for what a model brings along with its head.
-Kind = tuple[str, int | None, str]
-BROUGHT = ("objective", "decoding")
+# A setting, and the runs that should agree in it: those of one seed where the seed draws the data, and those of one
+# kind of head for settings that come with a model's head.
+SettingKey = tuple[str, int | None, str]
+HEAD_SETTINGS = ("objective", "decoding")
 
 
 def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
-    """One sentence or two each, in a fixed order; what does not apply is left out."""
+    """The notes that apply, one or two sentences each, in a fixed order."""
     part = block.scales[scale]
     remarks = [
         block.note,
@@ -98,11 +98,18 @@ def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Recor
 
 
 def warnings(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
-    """What the scale changes, what makes rows unequal or a test another than it seems, records of unknown source."""
+    """What the scale changes, settings and data that make rows unequal, and records of an unknown source."""
     every = [record for have in records for record in have.values()]
     dirty = sum(bool(record.git.get("dirty")) for record in every)
     changed = f"{dirty} of the {len(every)} records are of a source with uncommitted changes." if dirty else ""
-    told = (_added(plans), block.scales[scale].note, _settings(plans, records), _data(every), changed, _longer(every))
+    told = (
+        _added(plans),
+        block.scales[scale].note,
+        _settings(plans, records),
+        _data_versions(every),
+        changed,
+        _longer_than_train(every),
+    )
     return [" ".join(each.split()) for each in told if each]
 
 
@@ -111,7 +118,7 @@ def _added(plans: Sequence[RowPlan]) -> str:
     return f"Not the table as described: every run of it was made with {', '.join(words)}." if words else ""
 
 
-def _longer(records: Sequence[RunRecord]) -> str:
+def _longer_than_train(records: Sequence[RunRecord]) -> str:
     shares: dict[str, set[float]] = {}
     for record in records:
         for split, share in record.data.get("longer_than_train", {}).items():
@@ -165,21 +172,23 @@ def _unparsable(block: BlockSpec, plans: Sequence[RowPlan], records: Records) ->
 
 def _settings(plans: Sequence[RowPlan], records: Records) -> str:
     runs = [plan for plan in plans if plan.overrides]
-    # What the rows are there to vary: a key, or a whole group, that they pin to different values.
+    # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
     varied = {key for plan in runs for key in plan.pins if len({repr(other.pins.get(key)) for other in runs}) > 1}
-    across: dict[Kind, set[str]] = {}
+    across: dict[SettingKey, set[str]] = {}
     differing: set[str] = set()
     for have in records:
-        within: dict[Kind, set[str]] = {}
+        within: dict[SettingKey, set[str]] = {}
         for record in have.values():
             for key, value in leaves(record.config).items():
-                if key.split(".")[0] not in PLACES:
-                    # The run's seed may draw the data too; then rows are alike where they are alike seed by seed.
+                if key.split(".")[0] not in NOT_COMPUTED_WITH:
+                    # The run's seed may draw the data, too; rows are then compared seed by seed.
                     drawn = record.seed if key.endswith(".seed") else None
-                    head = record.config.get("model", {}).get("head", "lm") if key.split(".")[0] in BROUGHT else ""
+                    head = (
+                        record.config.get("model", {}).get("head", "lm") if key.split(".")[0] in HEAD_SETTINGS else ""
+                    )
                     within.setdefault((key, drawn, head), set()).add(json.dumps(value))
         for (key, drawn, head), values in within.items():
-            # A row may differ from the others in what it pins, and its seeds among themselves in nothing.
+            # Rows may differ in what they pin; the seeds of one row may differ in nothing.
             if len(values) > 1:
                 differing.add(key)
             elif key not in varied and key.split(".")[0] not in varied:
@@ -190,7 +199,7 @@ def _settings(plans: Sequence[RowPlan], records: Records) -> str:
     return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}."
 
 
-def _data(records: Sequence[RunRecord]) -> str:
+def _data_versions(records: Sequence[RunRecord]) -> str:
     prints: dict[str, set[str]] = {}
     for record in records:
         if record.data:
@@ -222,16 +231,15 @@ def control_parts(
 ) -> list[str]:
     """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
 
-    Gains are over the row without a number loss that differs from the control in the loss alone, and of rows that do,
-    too; a row that has not ``learnt`` has none. Empty where a group has no such rows, or fewer than three seeds in
-    common.
+    All rows compared differ in the loss alone: gains are over the row without a number loss. A row that is not
+    ``learnt`` has no gain. Empty where a group has no such rows, or fewer than three seeds in common.
     """
     parts = []
     for control, plan in enumerate(plans):
-        base = control_base(plans, control)
+        base = control_baseline(plans, control)
         if plan.row.role is not Role.control or base is None:
             continue
-        rows = [index for index in alike(plans, control) if plans[index].row.role is Role.ntl]
+        rows = [index for index in same_but_loss(plans, control) if plans[index].row.role is Role.ntl]
         known = [index for index in rows if not learnt or learnt[index] is not False]
         name, over = f"{plan.row.group}: " if plan.row.group else "", plans[base].row.label
         found, none = _shares(columns, plans, grid, (base, control, known))
@@ -279,7 +287,7 @@ def _best(
     return max(good, key=lambda each: sign * each[0]) if good else (0.0, None)
 
 
-# How a note of these scores begins: what of the test set it speaks of.
+# How a note of these scores begins: the share of the test set that it covers.
 _WHOLE = {
     "accuracy": "All {count:.0f} test answers",
     "mae": "Only {kept} of the {count:.0f} test answers, as the records keep the errors of no more; unlike the table",
@@ -291,13 +299,13 @@ def example_notes(
 ) -> list[str]:
     """Paired bootstrap over test examples of each row against its baseline, a note a column of accuracy or MAE.
 
-    An example's score is its mean over the seeds that both rows have (``ntl.results.statistics``). The first words say
-    how many of the test answers it speaks of.
+    An example's score is its mean over the seeds that both rows have (``example_difference``). The note begins with
+    the number of test answers that it covers.
     """
     found = []
     for column in columns:
         clear, held, over = [], 0, ""
-        for base, index in against(plans, Role.baseline):
+        for base, index in pairs_with(plans, Role.baseline):
             result = _over_seeds(column.metric, records[base], records[index])
             if result is None:
                 continue
@@ -326,7 +334,7 @@ def _over_seeds(
     metric: str, base: Mapping[int, RunRecord], other: Mapping[int, RunRecord]
 ) -> tuple[float, float, float] | None:
     pairs = [(base[seed], other[seed]) for seed in sorted(set(base) & set(other))]
-    # Where a seed draws the test set too, an example has no mean over seeds.
+    # Where the seed draws the test set, too, an example has no mean over seeds.
     if len({str(data_read(record)) for pair in pairs for record in pair}) != 1:
         return None
     return example_difference(metric, pairs)

@@ -20,7 +20,7 @@ RENDERERS: dict[str, Callable[[Table], str]] = {
     "{}.tex": latex.render,
     "{}.csv": csv.render,
 }
-# The paper's appendix could not be had; where its text names what a table is of, there is one here.
+# The paper's appendix was not available; there is a table here for each whose subject the paper's text names.
 UNKNOWN = (
     "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
     "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
@@ -28,7 +28,7 @@ UNKNOWN = (
 
 
 def write_between(path: Path, name: str, text: str) -> None:
-    """Replace what stands between ``<!-- name -->`` and ``<!-- end of name -->`` in a page of Markdown.
+    """Replace the text between ``<!-- name -->`` and ``<!-- end of name -->`` in a page of Markdown.
 
     UserError where the file does not have the two marks.
     """
@@ -38,7 +38,7 @@ def write_between(path: Path, name: str, text: str) -> None:
 
 
 def replace_between(page: str, name: str, text: str, path: Path) -> str:
-    """``page``, which stands in ``path``, as ``write_between`` writes it."""
+    """The text ``page`` of the file ``path`` with the replacement of ``write_between``."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     before, marked, rest = page.partition(start)
     _, ended, after = rest.partition(end)
@@ -66,7 +66,7 @@ def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
 
 
 def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
-    """``README.md``: of each table that has records what it tests, its finding, and the command that makes it."""
+    """``README.md``: what each table with records tests, its finding, and the command that makes it."""
     lines = [
         "# Tables",
         "",
@@ -124,7 +124,7 @@ def publish_runs(
 
 
 def loaded_weights(record: RunRecord) -> str:
-    """What a run was trained from where weights were loaded, as its model's name does not say it; else ""."""
+    """The weights that a run was trained from, as its model's name does not say them; "" where none were loaded."""
     weights = record.model.get("weights")
     if weights is None:
         return ""

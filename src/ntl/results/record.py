@@ -76,14 +76,14 @@ class RunRecord:
     rules: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A term that a loss lacks was logged as 0.0 once, which reads as perfect: no value is what it was.
-        for name in _terms_without(self.config):
+        # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
+        for name in _absent_terms(self.config):
             if self.metrics.get(f"validation/{name}") == 0:
                 self.metrics = {key: value for key, value in self.metrics.items() if key != f"validation/{name}"}
-            for series in {name, f"eval_{name}"} & self.curves.keys():
-                kept = [point for point in self.curves[series] if point[1] != 0]
-                rest = {key: points for key, points in self.curves.items() if key != series}
-                self.curves = {**rest, series: kept} if kept else rest
+            for series in (name, f"eval_{name}"):
+                kept = [point for point in self.curves.get(series, ()) if point[1] != 0]
+                curves = {key: kept if key == series else points for key, points in self.curves.items()}
+                self.curves = {key: points for key, points in curves.items() if key != series or kept}
 
     def has(self, metric: str) -> bool:
         """Whether ``value`` knows it."""
@@ -108,11 +108,11 @@ MEASURED = ("longer_than_train",)
 
 
 def data_read(record: RunRecord) -> Json:
-    """What says which data a run read: its files and rows, without what was measured on them."""
+    """The data that a run read: its files and rows, without what was measured on them."""
     return {key: value for key, value in record.data.items() if key not in MEASURED}
 
 
-def _terms_without(config: Json) -> list[str]:
+def _absent_terms(config: Json) -> list[str]:
     loss, model = config.get("loss"), config.get("model")
     without_ntl = isinstance(loss, Mapping) and loss.get("number", loss) is None
     without_ce = isinstance(model, Mapping) and model.get("head") == "regression"
@@ -145,7 +145,7 @@ def _plain(value: Any, digits: int | None = None) -> Any:
 
 
 def to_json(record: RunRecord) -> Json:
-    """The record as it stands in the file: metrics keep 10, curves 6, groups 5 significant digits; all else is exact.
+    """The record as in its file: metrics keep 10, curves 6, groups 5 significant digits; all else is exact.
 
     Groups have the form of :func:`ntl.results.packing.pack_groups`.
     """

@@ -11,17 +11,17 @@ from omegaconf import MISSING
 from ntl.results.typed import read_typed
 from ntl.system.errors import UserError
 
-# Settings that decide no cell: where files lie, and what a run goes on from. Rows that differ in them are one run.
-PLACES = ("data_dir", "output_dir", "resume")
+# Settings that change no cell: the folders, and the checkpoint that a run resumes from.
+LOCATIONS = ("data_dir", "output_dir", "resume")
 PAPER_FOLDER = Path(__file__).resolve().parents[3] / "results" / "paper"
 TABLE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "table"
-# No constant, and printed beside them: the answers of a rule that is wrong in a known way (``TextDataset.shortcut``).
+# Printed with the constant answers, and none itself: a rule that is wrong in a known way (``TextDataset.shortcut``).
 SHORTCUT = "shortcut"
-MOST_COLUMNS = 6  # of numbers, on the page for people
+MOST_COLUMNS = 6  # of numbers, on the main page
 
 
 class Better(Enum):
-    """Which end of a column is the good one; ``neither`` is never bold."""
+    """Which values of a column are the better ones; ``neither`` is never bold."""
 
     higher = 1
     lower = -1
@@ -29,7 +29,7 @@ class Better(Enum):
 
 
 class Role(Enum):
-    """``baseline`` is what a group's rows are compared with, ``control`` what its ``ntl`` rows are, too.
+    """All rows of a group are compared with its ``baseline``, and its ``ntl`` rows with its ``control``, too.
 
     A ``constant`` row is no run: it prints the score of one constant answer, which every record carries.
     """
@@ -45,7 +45,7 @@ class Role(Enum):
 class ColumnSpec:
     """``format`` and ``paper_format`` are Python format specs: a paper number keeps the digits it was printed with.
 
-    ``short`` is the format of the page for people, ``format`` where it is empty. ``details`` columns are not on it.
+    ``short`` is the format of the main page, ``format`` where it is empty. ``details`` columns are not on that page.
     """
 
     metric: str = MISSING
@@ -59,7 +59,7 @@ class ColumnSpec:
 
 @dataclass
 class RowSpec:
-    """``constant``: mode, median or mean; or ``SHORTCUT``, which a row need not beat to have learnt something.
+    """``constant``: mode, median or mean; or ``SHORTCUT``, which a row need not beat to be learnt.
 
     ``paper``: metric -> [value] or [mean, standard deviation], which ``load_table_spec`` takes from ``results/paper``.
     """
@@ -76,8 +76,8 @@ class RowSpec:
 class ScaleSpec:
     """What one scale adds. ``replace`` swaps an override for another, as ``model=t5_small`` for a stand-in.
 
-    ``groups`` keeps only those groups of rows; empty keeps all. ``labels`` is what a group is called at this scale, for
-    example where one stand-in takes the place of several.
+    ``groups`` keeps only those groups of rows; empty keeps all. ``labels`` renames groups at this scale, for example
+    where one stand-in takes the place of several.
     """
 
     seeds: list[int] = MISSING
@@ -103,10 +103,10 @@ class BlockSpec:
 
 @dataclass
 class PrimarySpec:
-    """The one comparison that a table is there for: ``row`` minus ``against`` in ``metric``, its endpoint.
+    """The one comparison that a table is made for: ``row`` minus ``against`` in ``metric``, its endpoint.
 
     Both are labels of rows of ``group`` in block number ``block``. ``named`` is the day on which it was chosen,
-    ``seen`` the commits of the records whose results were known by then.
+    ``seen`` lists the commits of the records whose results were known by then.
     """
 
     row: str = MISSING
@@ -123,8 +123,7 @@ class TableSpec:
     """One file of ``config/table``; its name is the table's. The title is ``what: subject``, without the model.
 
     ``primary_at``: scale -> the comparison of that scale, where it is another than ``primary``.
-    ``added`` are the overrides of all its runs that a command line gave, and that no file has: with any it is not the
-    table as described.
+    ``added`` are overrides that a command line gave for all its runs: with any of them it is not the table of the file.
     """
 
     title: str = MISSING
@@ -147,7 +146,7 @@ class TableSpec:
 
 @dataclass
 class PaperRow:
-    """One printed row. ``block``, ``group`` and ``label`` say which row of the table it stands beside.
+    """One printed row. ``block``, ``group`` and ``label`` name the row of the table that it belongs to.
 
     ``values``: metric -> [value] or [mean, standard deviation].
     """
@@ -160,9 +159,9 @@ class PaperRow:
 
 @dataclass
 class PaperNumbers:
-    """What one table or figure of the paper prints. ``runs`` is what it says of their number, empty where nothing.
+    """What one table or figure of the paper prints. ``runs`` is what it says of the number of runs, empty for nothing.
 
-    ``cited`` are printed rows that the paper took from elsewhere, and that no run here stands beside.
+    ``cited`` are printed rows that the paper took from elsewhere; no run here is compared with them.
     """
 
     source: str = MISSING
@@ -192,7 +191,7 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
         raise UserError(f"no table {name!r}: {hint}")
     spec: TableSpec = read_typed(TableSpec, path)
     if spec.added:
-        raise UserError(f"{path}: added: what holds for all rows of a block stands in its overrides")
+        raise UserError(f"{path}: added: an override of all rows of a block goes into its overrides")
     spec.name = name
     _check(spec, path)
     if (numbers := paper / path.name).is_file():
@@ -219,7 +218,7 @@ def _check(spec: TableSpec, path: Path) -> None:
         metrics = [column.metric for column in block.columns]
         groups = {row.group for row in block.rows}
         if len(set(metrics)) < len(metrics):
-            raise UserError(f"{where}.columns: a metric stands twice")
+            raise UserError(f"{where}.columns: a metric is listed twice")
         for column in block.columns:
             for key in ("format", "paper_format", "short"):
                 _check_format(getattr(column, key), f"{where}.columns: {column.metric}: {key}")
@@ -244,7 +243,7 @@ def _check(spec: TableSpec, path: Path) -> None:
 
 
 def labels_that_run(block: BlockSpec, group: str) -> list[str]:
-    """Of the rows of a group that can be compared: a constant is no run."""
+    """The labels of a group's rows that can be compared: constants have no runs."""
     return [row.label for row in block.rows if row.group == group and row.role is not Role.constant]
 
 
@@ -270,7 +269,7 @@ def _check_primary(spec: TableSpec, primary: PrimarySpec, scales: list[str], whe
 
 def _check_row(row: RowSpec, where: str) -> None:
     if row.paper:
-        raise UserError(f"{where}: paper: the paper's numbers stand in results/paper")
+        raise UserError(f"{where}: paper: the paper's numbers belong in results/paper")
     if (row.role is Role.constant) != bool(row.constant) or (row.constant and row.overrides):
         raise UserError(f"{where}: a constant row has role constant, a constant and no overrides")
     _check_overrides(row.overrides, where)
@@ -278,7 +277,7 @@ def _check_row(row: RowSpec, where: str) -> None:
 
 def _check_overrides(overrides: list[str], where: str) -> None:
     for override in overrides:
-        if override.partition("=")[0].lstrip("+~") in PLACES:
+        if override.partition("=")[0].lstrip("+~") in LOCATIONS:
             raise UserError(
                 f"{where}: {override}: where files lie is no part of a table; leave it out (data is also found under "
                 "NTL_DATA_DIR, and reproduce.py has outputs=)"
@@ -308,7 +307,7 @@ def _check_paper(rows: Sequence[PaperRow], where: str) -> None:
     for row in rows:
         place = (row.block, row.group, row.label)
         if place in seen:
-            raise UserError(f"{where}: {row.label}: the row stands twice")
+            raise UserError(f"{where}: {row.label}: the row is listed twice")
         seen.add(place)
         if not row.values:
             raise UserError(f"{where}: {row.label}: values: at least one number is expected")

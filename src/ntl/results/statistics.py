@@ -1,4 +1,4 @@
-"""Mean, spread and interval over seeds; paired differences, exact tests of them; the bootstrap over test examples."""
+"""Mean, spread and interval over seeds; paired differences and their exact test; the bootstrap over test examples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ntl.system.errors import UserError
 LEVEL = 0.95
 ALPHA = 0.05
 MOST_SIGNS = 40  # each half of them has 2^20 sums
-# What a record has of each example. Errors take many values, and a draw costs in their number.
+# Bootstrap draws for the scores that a record has of each example. Errors take many values, each of which costs.
 DRAWS = {"accuracy": 10_000, "mae": 2_000}
 
 
@@ -117,15 +117,15 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
 def sign_flip_p(differences: Sequence[float]) -> float:
     """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs.
 
-    The share of flips whose sum is as far from 0 as the one that was seen, itself among them; so it is never below
-    ``smallest_p(n)``. ValueError: none, more than 40, or one that is not finite.
+    The share of flips whose sum is at least as far from 0 as the observed one, which counts as one of them: p is never
+    below ``smallest_p(n)``. ValueError: none, more than 40, or one that is not finite.
     """
     values = [float(value) for value in differences]
     if not 0 < len(values) <= MOST_SIGNS or not all(map(math.isfinite, values)):
         raise ValueError(f"an exact test takes 1 to {MOST_SIGNS} finite differences, not {values}")
     half = len(values) // 2
     left, right = _signed_sums(values[:half]), np.sort(_signed_sums(values[half:]))
-    # A flip that ties with what was seen may differ from it in the last digits.
+    # A flip that ties with the observed sum may differ from it in the last digits.
     seen = abs(math.fsum(values)) - 1e-9 * math.fsum(map(abs, values))
     if seen <= 0:
         return 1.0
@@ -142,7 +142,7 @@ def _signed_sums(values: Sequence[float]) -> np.ndarray:
 
 
 def smallest_p(n: int) -> float:
-    """The least that ``sign_flip_p`` of n differences can be, 2 / 2^n."""
+    """The smallest possible ``sign_flip_p`` of n differences, 2 / 2^n."""
     return 2.0 ** (1 - n)
 
 
@@ -179,10 +179,10 @@ def bootstrap_difference(
 
 
 def example_difference(metric: str, pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[float, float, float] | None:
-    """Second minus first over the same examples: mean and 95 % bootstrap interval; None where it cannot be had.
+    """Second minus first over the same examples: mean and 95 % bootstrap interval; None without such scores.
 
-    An example's score is its mean over ``pairs``, one a seed. An error is one of the fixed sample that a record keeps,
-    and an example that a run leaves unanswered is left out on both sides. UserError: records that do not agree.
+    An example's score is its mean over ``pairs``, one pair per seed. Errors are those of the fixed sample that a record
+    keeps; an example that one run leaves unanswered is left out on both sides. UserError: records that do not agree.
     """
     split, _, name = metric.partition("/")
     tests = {record.ids_sha256.get(split) for pair in pairs for record in pair}

@@ -23,7 +23,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """``missing`` are the seeds without a record; ``command`` runs them, empty where there is none to run.
+    """``missing`` are the seeds without a record, and ``command`` runs them; both may be empty.
 
     ``learnt`` is False where the mean is no better than that of the best constant answer, at the table's endpoint.
     ``stand_in``: at this scale the model takes the place of the paper's.
@@ -43,7 +43,7 @@ class TableRow:
 
 
 def prints_as_zero(value: float, column: ColumnSpec) -> bool:
-    """Whether any format in which the column is shown has only zeros for it."""
+    """Whether one of the formats of the column prints only zeros for the value."""
     texts = (format(value, spec) for spec in filter(None, (column.format, column.short)))
     return any(not any(digit in text for digit in "123456789") for text in texts)
 
@@ -65,7 +65,7 @@ class DifferenceCell:
 
     @property
     def bold(self) -> bool:
-        """What a reader may take for shown: the primary one by its interval, any other by its corrected p."""
+        """Whether the difference is shown: the primary one by its interval, any other by its corrected p."""
         mean = self.paired.differences.mean if self.paired else None
         if self.paired is None or mean is None or prints_as_zero(mean, self.column):
             return False
@@ -87,7 +87,7 @@ class Difference:
 
 
 class Verdict(Enum):
-    """What the primary comparison says; all but the last two say that nothing is shown."""
+    """The result of the primary comparison; all but the last two mean that nothing is shown."""
 
     not_run = "not run"
     too_few = "too few seeds"  # below three, which have no interval
@@ -103,7 +103,7 @@ class Primary:
     """``row`` minus ``against``, two rows of ``group``, in ``metric``, over the ``n`` seeds that both have.
 
     ``low`` and ``high`` are the 95 % t interval, None below three seeds; ``p`` is the exact two-sided sign-flip p, None
-    below two. ``sentence`` is ``Table.finding``. ``named_after`` tells that the results were known when the comparison
+    below two. ``sentence`` is ``Table.finding``. ``named_after``: the results were known when the comparison
     was named.
     """
 
@@ -134,8 +134,8 @@ class Primary:
 class Block:
     """One data set's part of a table.
 
-    ``endpoint`` is the column that says what was learnt: that of the primary comparison, or a block's first.
-    ``warnings`` are what no reader of the numbers should miss, ``notes`` the rest.
+    ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
+    ``warnings`` are on the main page, ``notes`` in the details.
     """
 
     title: str
@@ -158,7 +158,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A computed table: the same records give the same bytes in every form.
+    """A computed table: each renderer of the same records writes the same bytes.
 
     ``title`` has the models that ran, ``subject`` is without. ``added`` are the overrides that a command line added to
     all of its runs.
@@ -176,13 +176,13 @@ class Table:
 
     @property
     def stem(self) -> str:
-        """Of its files' names; that of the table as described is another."""
+        """The name of its files; a table with added overrides has files of its own."""
         mark = f"_with_{hashlib.sha256(' '.join(self.added).encode()).hexdigest()[:8]}" if self.added else ""
         return f"{self.name}_{self.scale}{mark}"
 
     @property
     def finding(self) -> str:
-        """What the table shows, or that it shows nothing, in a sentence."""
+        """One sentence: what the table shows, or that it shows nothing."""
         return self.primary.sentence
 
     @property
@@ -191,5 +191,5 @@ class Table:
 
     @property
     def commands(self) -> list[str]:
-        """One command for each row that lacks a run, in the table's order."""
+        """One command for each row with missing runs, in the table's order."""
         return [row.command for block in self.blocks for row in block.rows if row.command]

@@ -12,7 +12,7 @@ from ntl.system.errors import UserError
 
 
 def read_typed(schema: Any, path: Path) -> Any:
-    """An object of ``schema`` from the file; lists and mappings of schemas have at least one element where named.
+    """An object of ``schema`` from the file; a list or mapping of schemas, if it is given, has at least one element.
 
     UserError, in one line: no YAML, a key that the schema lacks, a key that is missing, a value of a wrong type.
     """
@@ -20,7 +20,7 @@ def read_typed(schema: Any, path: Path) -> Any:
 
 
 def read_typed_text(schema: Any, text: str, where: str) -> Any:
-    """As ``read_typed`` of a text that stands at ``where``, which the UserError names."""
+    """As ``read_typed``, for a text; ``where`` names its place in the UserError."""
     return _typed(schema, parse_yaml(text, where), f"{where}: ")
 
 

@@ -12,7 +12,7 @@ title: A figure
 caption: >-
   Of {seeds}
   seeds.
-draw: ntl.results.figures.curves.draw_curves
+draw: ntl.results.figures.training.draw_curves
 panels: [{table: evidence, scale: tiny, rows: [CE]}]
 """
 

@@ -1,4 +1,4 @@
-"""Figure A4, and how often each digit stands first and last in the answers and in what the models answer."""
+"""Figure A4, and how often each digit is first and last in the right answers and in those of the models."""
 
 import json
 import math

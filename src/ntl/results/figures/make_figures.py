@@ -8,7 +8,7 @@ from ntl.config.targets import locate
 from ntl.results.figures.runs import Source
 from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
 from ntl.results.figures.style import Drawing, style, write
-from ntl.results.load import existing, load_records
+from ntl.results.load import check_folders, load_records
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
 
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).resolve().parents[4] / "results"
 
 
 def draw_all(source: Source) -> tuple[list[Drawing], list[FigureSpec]]:
-    """Every figure of ``config/figure``, and those for which there is nothing to draw."""
+    """The figures of ``config/figure`` that were drawn, and the specs of those without anything to draw."""
     specs = [load_figure_spec(name) for name in figure_names()]
     drawn = [(spec, locate(spec.draw)(spec, source)) for spec in specs]
     there = [drawing for _, drawing in drawn if drawing is not None]
@@ -24,7 +24,7 @@ def draw_all(source: Source) -> tuple[list[Drawing], list[FigureSpec]]:
 
 
 def page(drawings: Sequence[Drawing], missing: Sequence[FigureSpec] = ()) -> str:
-    """``README.md`` of the folder: each figure with what stands under it, and its files; then those not drawn."""
+    """``README.md`` of the folder: each figure with its caption and its files; then those not drawn."""
     lines = ["# Figures", "", "Drawn by `make figures`; never edited by hand.", ""]
     for drawing in drawings:
         files = " ".join(f"[{kind}]({drawing.name}.{kind})" for kind in drawing.formats)
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
     chosen = parser.parse_args(argv)
     with style():
-        drawings, missing = draw_all(Source(load_records(existing(chosen.records)), RESULTS))
+        drawings, missing = draw_all(Source(load_records(check_folders(chosen.records)), RESULTS))
         with one_line_errors("draw into", chosen.out):
             for drawing in drawings:
                 print(*write(drawing, chosen.out))

@@ -1,4 +1,4 @@
-"""What a figure is drawn from: the runs of a table's rows, and files under results/."""
+"""What figures are drawn from: the runs of a table's rows, and files under results/."""
 
 import csv
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ def panel_plans(spec: FigureSpec, panel: PanelSpec) -> list[RowPlan]:
 def runs_by_loss(spec: FigureSpec, panel: PanelSpec, source: Source) -> ByLoss:
     """loss -> seed -> record, for the panel's rows that have any, in its order.
 
-    UserError where two rows have one loss, by which they are told apart, or two records claim one seed.
+    UserError where two rows have the same loss, or two records the same seed.
     """
     plans = panel_plans(spec, panel)
     losses = [str(plan.pins.get("loss")) for plan in plans]
@@ -90,7 +90,7 @@ def constants(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> dict[str, lis
 
 
 def models(spec: FigureSpec, panel: PanelSpec) -> tuple[str, str]:
-    """What the panel's model is called, and the one it stands in for at this scale, the same where it does not."""
+    """The name of the panel's model, and of the one it stands in for at this scale (the same where it does not)."""
     block = panel_block(spec, panel)
     pinned = [str(plan.pins["model"]) for plan in panel_plans(spec, panel) if "model" in plan.pins]
     places = {new: old for old, new in block.scales[panel.scale].replace.items()}
@@ -100,7 +100,7 @@ def models(spec: FigureSpec, panel: PanelSpec) -> tuple[str, str]:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file with a header, by column name; lines that begin with # are remarks.
+    """The rows of a CSV file with a header, by column name; lines that begin with # are comments.
 
     UserError where the file is not there or a row has another number of values than the header.
     """

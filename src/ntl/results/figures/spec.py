@@ -14,10 +14,10 @@ FIGURE_FOLDER = Path(__file__).resolve().parents[4] / "config" / "figure"
 
 @dataclass
 class PanelSpec:
-    """Rows of a table, by label, in one of its blocks and groups at one scale; their runs are what is drawn.
+    """Rows of a table, by label, in one of its blocks and groups at one scale: their runs are drawn.
 
-    ``metric`` is that of a record's metrics, groups or curves, ``split`` the test set, ``axis`` the words beside it,
-    ``threshold`` what the metric has to fall below.
+    ``metric`` names an entry of a record's metrics, groups or curves; ``split`` is the test set, ``axis`` the label of
+    the axis, ``threshold`` the value that the metric has to fall below.
     """
 
     table: str = MISSING

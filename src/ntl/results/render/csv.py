@@ -1,4 +1,4 @@
-"""CSV, one line a cell, a difference or a remark, for whoever wants to compute on."""
+"""CSV, one line per cell, difference or note, for further computation."""
 
 import csv
 import io
@@ -72,7 +72,7 @@ def _cells(block: Block) -> list[dict[str, Any]]:
 
 
 def _differences(difference: Difference) -> list[dict[str, Any]]:
-    """A bootstrap over examples, of one common seed, has its interval in low and high, too."""
+    """With one common seed, low and high are the interval of the bootstrap over examples."""
     found = []
     for cell in difference.cells:
         if cell.paired is not None:
@@ -96,10 +96,10 @@ def _differences(difference: Difference) -> list[dict[str, Any]]:
 
 
 def cells(table: Table) -> list[dict[str, Any]]:
-    """Every cell and difference, then the notes: None where there is no number.
+    """Every cell and difference as a flat dict in JSON's types, then the notes; None where there is no number.
 
-    ``command`` makes the runs that the cell's row still lacks. ``added``, only where a command added overrides to all
-    runs, are these.
+    ``command`` trains the missing runs of the cell's row. The key ``added`` is there only where a command added
+    overrides to all runs.
     """
     more = {"added": list(table.added)} if table.added else {}
     found: list[dict[str, Any]] = []

@@ -9,7 +9,7 @@ from ntl.results.render.text import LEGEND, header, not_learnt_legend, paper_lin
 from ntl.results.spec import ColumnSpec
 from ntl.results.table import Block, Table, TableRow
 
-MOST_LINES = 45  # with the notes, on one page; more are set closer
+MOST_LINES = 45  # of a page with the notes; longer tables have closer lines
 HEADER_WIDTH = 14  # characters, about what a number and its spread take
 
 _ESCAPES = {
@@ -107,7 +107,7 @@ def _panel(block: Block, caption: str, label: str, remarks: Sequence[str]) -> li
 
 def _block(block: Block, table: Table, number: int) -> list[str]:
     several = len(table.blocks) > 1
-    # LaTeX counts tables itself: "Table 11: Table 3: ..." would say which is whose to nobody.
+    # LaTeX counts tables itself: "Table 11: Table 3: ..." would be unclear.
     title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
     label = f"tab:{table.name}-{table.scale}" + (f"-{number}" if several else "")
     first = [table.finding] if number == 1 else []
@@ -118,7 +118,7 @@ def _block(block: Block, table: Table, number: int) -> list[str]:
 
 
 def render(table: Table) -> str:
-    """One ``table`` environment a block, with the columns of the page for people."""
+    """One ``table`` environment per block, with the columns of the main page."""
     lines = ["% Needs \\usepackage{booktabs,graphicx}. Computed from run records: do not edit.", ""]
     for number, block in enumerate(table.blocks, start=1):
         lines += _block(block, table, number)

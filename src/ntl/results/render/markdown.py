@@ -79,7 +79,7 @@ def _block(block: Block) -> list[str]:
 
 
 def added(table: Table) -> str:
-    """The overrides of a command, for a heading."""
+    """The overrides that a command added, for a heading."""
     return f" with {', '.join(f'`{word}`' for word in table.added)}" if table.added else ""
 
 

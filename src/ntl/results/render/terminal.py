@@ -1,4 +1,4 @@
-"""A table for the terminal: what the page for people has."""
+"""The main page of a table, for the terminal."""
 
 from rich.console import Console, RenderableType
 from rich.table import Table as RichTable

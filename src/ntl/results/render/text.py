@@ -1,4 +1,4 @@
-"""Cells as text, the same in every form of a table."""
+"""Cells and legends as text, for all renderers."""
 
 import math
 import re
@@ -20,9 +20,9 @@ DIFFERENCE_LEGEND = (
     "method for all of them. Bold: the primary one where its interval excludes 0, others where the corrected p is at "
     "most 0.05. With one common seed an interval is a bootstrap over test examples."
 )
-# From here on an exponent: a column is not to be wide because of one run that went astray.
+# From here on an exponent: one diverged run must not widen a column.
 LARGE = 1e7
-HUGE = 1e4  # the same on the page for people
+HUGE = 1e4  # the same on the main page
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
 
 
@@ -32,14 +32,14 @@ def legend(block: Block) -> str:
 
 
 def not_learnt_legend(block: Block) -> str:
-    """Says what the mark means, where a row has it."""
+    """What the mark "not learnt" means; empty where no row has it."""
     if all(row.learnt is not False for row in block.rows):
         return ""
     return f" Not learnt: no better than the best constant answer in {block.endpoint.header}."
 
 
 def short_legend(block: Block) -> str:
-    """What stands under a block on the page for people."""
+    """The legend of a block on the main page."""
     shown = [(cell, row) for row in block.rows for cell in row.cells if not cell.column.details]
     bold = f" {BOLD_LEGEND}" if any(cell.best for cell, _ in shown) else " No row is clearly the best in any column."
     return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{not_learnt_legend(block)}"
@@ -76,9 +76,9 @@ def _coarser(spec: str, spread: float) -> str:
 
 
 def short_text(cell: Cell, row: TableRow) -> str:
-    """``mean ± sd`` without more digits than the spread has, from 10,000 on with one and an exponent.
+    """``mean ± sd`` with no more digits than the spread has; from 10,000 on one digit and an exponent.
 
-    A second line says of how many seeds it is, where a run lacks the metric or it is undefined there.
+    A second line gives the number of seeds where the metric is missing or undefined in some runs.
     """
     summary, spec = cell.summary, cell.column.short or cell.column.format
     if summary is None:
@@ -117,7 +117,7 @@ def mean_and_interval(cell: Cell) -> tuple[str, str]:
 
 
 def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
-    """Those of ``mean_and_interval``, and behind the interval how many seeds have the metric where not all do."""
+    """As ``mean_and_interval``; the number of seeds follows the interval where some runs lack the metric."""
     text, interval = mean_and_interval(cell)
     if cell.summary is None or cell.summary.mean is None:
         return text, interval
@@ -137,7 +137,7 @@ def paper_text(cell: Cell) -> str:
 
 
 def paper_line(cell: Cell) -> str:
-    """The paper's number and, where there is a mean of ours, how far that is from it; empty where it prints none."""
+    """The paper's number and, in brackets, ours minus it; empty where the paper prints none."""
     text, away = paper_text(cell), paper_difference(cell)
     return text if away is None else f"{text} ({number(away, cell.column.format, '+')})"
 
@@ -177,7 +177,7 @@ def interval_text(summary: Summary, column: ColumnSpec) -> str:
 
 
 def not_in_records(block: Block) -> list[str]:
-    """A line for each metric that a row's records lack though the runs are there."""
+    """A line for each row whose runs are there but whose records lack metrics of the table."""
     lines = []
     for row in block.rows:
         lost = [

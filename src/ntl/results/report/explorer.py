@@ -1,4 +1,4 @@
-"""The loss explorer: what stands on the page before its script computes anything, and the examples it offers."""
+"""The examples of the loss explorer; its script computes the losses in the browser."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ DIGITS = 10
 
 @dataclass(frozen=True)
 class Example:
-    """``weights`` of the ten digits, in any unit: the page divides them by their sum."""
+    """``weights`` of the ten digits in any unit: the page divides them by their sum."""
 
     name: str
     label: int

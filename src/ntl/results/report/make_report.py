@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ntl.results.claims import load_claims
 from ntl.results.judge import judge_claims
-from ntl.results.load import existing, load_records
+from ntl.results.load import check_folders, load_records
 from ntl.results.record import RunRecord
 from ntl.results.render.text import (
     DIFFERENCE_LEGEND,
@@ -161,5 +161,5 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--figures", type=Path, default=RESULTS / "figures", metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "report.html", metavar="FILE")
     chosen = parser.parse_args(argv)
-    write_text(chosen.out, render(load_records(existing(chosen.records)), read_pictures(chosen.figures)))
+    write_text(chosen.out, render(load_records(check_folders(chosen.records)), read_pictures(chosen.figures)))
     print(chosen.out)

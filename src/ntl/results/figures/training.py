@@ -1,15 +1,74 @@
-"""Figure 4: after how many epochs the answers to a group of examples are near the right ones."""
+"""Figures of the training: the curves of the losses, and Figure 4, the epochs until a group is answered well."""
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from matplotlib.ticker import FixedLocator, NullLocator
+
 from ntl.results.figures.runs import ByLoss, Source, models, runs_by_loss
 from ntl.results.figures.seeds import CONTROL, gaps
 from ntl.results.figures.spec import FigureSpec, PanelSpec
-from ntl.results.figures.style import COLOURS, MARKERS, ON_AXIS, PAGE, Drawing, finish, name_of, panels, seeds_text
+from ntl.results.figures.style import (
+    COLOURS,
+    LINES,
+    MARKERS,
+    ON_AXIS,
+    PAGE,
+    Drawing,
+    finish,
+    name_of,
+    panels,
+    seeds_text,
+)
 from ntl.results.record import PROBE, RunRecord
 from ntl.results.spec import Better, ColumnSpec
+
+TICKS = [0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6]
+
+
+def curve(records: Mapping[int, RunRecord], series: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps (S,) that every record has a value at, and the values (N, S), a row a record that has the series."""
+    found = [
+        {step: value for step, value in points if value is not None}
+        for record in records.values()
+        if (points := record.curves.get(series))
+    ]
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    return np.array(steps), np.array([[one[step] for step in steps] for one in found])
+
+
+def draw_curves(spec: FigureSpec, source: Source) -> Drawing | None:
+    """None where no record has a curve."""
+    by_panel = [(panel, runs) for panel in spec.panels if (runs := runs_by_loss(spec, panel, source))]
+    if not by_panel:
+        return None
+    figure, axes = panels(PAGE, 2.6, len(by_panel))
+    counts = []
+    for each, (panel, runs) in zip(axes, by_panel, strict=True):
+        for loss, have in runs.items():
+            steps, values = curve(have, panel.metric)
+            if not steps.size:
+                continue
+            counts.append(len(values))
+            name = name_of(loss)
+            each.fill_between(
+                steps, values.min(axis=0), values.max(axis=0), color=COLOURS[loss], alpha=0.2, linewidth=0
+            )
+            each.plot(steps, values.mean(axis=0), LINES[loss], color=COLOURS[loss], linewidth=1.1, label=name)
+        each.set_yscale("log")
+        each.yaxis.set_major_locator(FixedLocator(TICKS))
+        each.yaxis.set_major_formatter("{x:g}")
+        each.yaxis.set_minor_locator(NullLocator())
+        each.set_title(panel.title)
+        each.set_ylabel(panel.axis)
+        each.set_xlabel("optimizer step")
+        each.grid(axis="y")
+    if not counts:
+        return None
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return finish(spec, figure, seeds=seeds_text(counts))
 
 
 def epochs_until(record: RunRecord, group: str, threshold: float) -> float | None:
@@ -30,7 +89,7 @@ def _groups(records: list[RunRecord]) -> list[str]:
 
 
 def draw_epochs(spec: FigureSpec, source: Source) -> Drawing | None:
-    """None where no run was probed. A median over seeds; an open marker at the right end where that is never.
+    """None where no run was probed. Markers are medians over seeds, open and at the right end where that is never.
 
     The ``findings`` of the caption say how many groups each loss reaches, and the differences over seeds.
     """
@@ -80,7 +139,7 @@ def draw_epochs(spec: FigureSpec, source: Source) -> Drawing | None:
 
 
 def _middles(records: Sequence[RunRecord], groups: Sequence[str], threshold: float) -> dict[str, float]:
-    """Group -> the median over seeds, of two the later one: half of a number and never is neither."""
+    """Group -> the median over seeds; of two middle values the later one, as one of them may be infinite."""
     found = {group: [epochs_until(record, group, threshold) for record in records] for group in groups}
     known = {group: [value for value in values if value is not None] for group, values in found.items()}
     return {group: statistics.median_high(values) for group, values in known.items() if values}
