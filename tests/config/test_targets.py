@@ -10,11 +10,11 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError, build, cli, compose
 from ntl.config.composition import SCHEMAS
-from ntl.config.figure import load_figure_spec
 from ntl.config.legality import validate
 from ntl.config.stored import read_config
-from ntl.config.table import load_table_spec
 from ntl.config.targets import ROOMS, check_name, locate
+from ntl.results.figures.spec import load_figure_spec
+from ntl.results.spec import load_table_spec
 
 BESIDE = "beside.expectation."
 

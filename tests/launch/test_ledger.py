@@ -6,12 +6,12 @@ import pytest
 
 from ntl.config import UserError, compose
 from ntl.config.identity import plain
-from ntl.config.table import load_table_spec, table_names
 from ntl.costs.runs import Costs
 from ntl.launch import ledger as module
 from ntl.launch.ledger import LEDGER, dry_run, dry_run_text, figure, hours, ledger, write_ledger
 from ntl.launch.plan import base_run, demands, runs_to_make
 from ntl.results import RunRecord, table_runs
+from ntl.results.spec import load_table_spec, table_names
 
 START, END = f"<!-- {LEDGER} -->", f"<!-- end of {LEDGER} -->"
 README = Path(__file__).resolve().parents[2] / "README.md"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.config.table import table_names
 from ntl.launch import reproduce
 from ntl.launch.reproduce import Settings, parse_settings, short_name
+from ntl.results.spec import table_names
 
 
 @pytest.mark.parametrize(

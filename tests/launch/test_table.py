@@ -16,12 +16,12 @@ from fake_runs import FAILS
 from rich.console import Console
 
 from ntl.config import UserError, compose
-from ntl.config.table import load_table_spec
 from ntl.costs.runs import Costs
 from ntl.launch import Report, complete_tables
 from ntl.launch.plan import Run, plan_runs
 from ntl.launch.table import check_disk
 from ntl.results import read_record, table_runs
+from ntl.results.spec import load_table_spec
 from ntl.training.checkpoints import write_manifest
 
 

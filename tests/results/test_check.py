@@ -13,9 +13,10 @@ from ntl.config import UserError
 from ntl.config.cli import report
 from ntl.results import RunRecord, pack_bits, pack_errors, read_record
 from ntl.results.check import DEEPEST, Wrong, check
-from ntl.results.command import make_tables, publish
+from ntl.results.make_tables import main as make_tables
+from ntl.results.publish import main as publish
 from ntl.results.record import from_json, to_json
-from ntl.results.report.command import main as make_report
+from ntl.results.report.make_report import main as make_report
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 EDITS = 300

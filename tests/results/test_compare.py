@@ -5,19 +5,12 @@ from typing import Any
 
 import pytest
 
-from ntl.config.table import Better, ColumnSpec, Role, RowSpec
 from ntl.results import RunRecord, pack_bits
-from ntl.results.compare import (
-    DifferenceCell,
-    beats_constants,
-    best_rows,
-    constant_values,
-    corrected,
-    differences,
-    prints_as_zero,
-)
+from ntl.results.compare import beats_constants, best_rows, constant_values, corrected, differences
 from ntl.results.match import RowPlan
+from ntl.results.spec import Better, ColumnSpec, Role, RowSpec
 from ntl.results.statistics import Paired, summarize
+from ntl.results.table import DifferenceCell, prints_as_zero
 
 LOWER = ColumnSpec(metric="test/mae", header="MAE", better=Better.lower)
 HIGHER = ColumnSpec(metric="test/accuracy", header="accuracy", better=Better.higher)

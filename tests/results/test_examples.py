@@ -7,7 +7,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.results import RunRecord, bootstrap_difference, pack_bits, pack_errors
-from ntl.results.examples import example_difference
+from ntl.results.statistics import example_difference
 
 
 def record(correct: list[bool], errors: list[float | None]) -> RunRecord:

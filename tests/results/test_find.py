@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.results.find import find_run
+from ntl.results.load import find_run
 
 
 def test_a_folder_an_id_and_neither(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ntl.config.table import load_table_spec
 from ntl.results import RunRecord, Table, build_table
-from ntl.results.finding import Verdict
+from ntl.results.spec import load_table_spec
+from ntl.results.table import Verdict
 
 SPEC = """
 title: A table

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from ntl.config.table import Better, ColumnSpec, Role, RowSpec
 from ntl.results import RunRecord, bootstrap_difference, pack_bits, pack_errors
-from ntl.results.gains import control_note, example_notes
 from ntl.results.match import RowPlan
+from ntl.results.notes import control_note, example_notes
+from ntl.results.spec import Better, ColumnSpec, Role, RowSpec
 
 MAE = ColumnSpec(metric="test/mae", header="MAE", better=Better.lower, format=".2f")
 ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", better=Better.higher, format=".2f")

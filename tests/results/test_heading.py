@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config.composition import CONFIG_DIR
-from ntl.config.table import load_table_spec
 from ntl.results import build_table
-from ntl.results.heading import MODELS
+from ntl.results.notes import MODELS
+from ntl.results.spec import load_table_spec
 
 
 def test_every_model_has_a_name() -> None:

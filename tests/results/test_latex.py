@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ntl.results import build_table, latex
+from ntl.results import build_table
+from ntl.results.render import latex
 
 TABLES = Path(__file__).resolve().parents[2] / "results" / "tables"
 # The first that is installed is taken.
@@ -41,7 +42,7 @@ def test_every_special_character_is_escaped() -> None:
 def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:
     values = {1: -1.0, 2: 0.0, 3: 1.0}
     made = [make_record("ce", seed, {"test/rmse_truth": value}) for seed, value in values.items()]
-    lines = build_table("quickstart", made).latex().splitlines()
+    lines = latex.render(build_table("quickstart", made)).splitlines()
     at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} & {-} \\")
     assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  &  \\"
     assert lines[at + 2].startswith("CE + digit CE")
@@ -54,7 +55,7 @@ def test_a_header_stands_in_narrow_lines() -> None:
 
 
 def test_the_columns_are_those_of_the_page_for_people() -> None:
-    text = build_table("table5", []).latex()
+    text = latex.render(build_table("table5", []))
     (caption,) = re.findall(r"\\caption\{(.*)\}", text)
     assert caption.startswith(
         "Paper, Table 5 with a tiny GPT-2, a tiny Granite and a tiny Granite MoE in place of GPT-2 "

@@ -5,7 +5,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.results import load_records, write_record
-from ntl.results.load import existing
+from ntl.results.load import check_folders
 
 
 def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> None:
@@ -73,8 +73,8 @@ def test_a_record_of_a_newer_version_is_named(tmp_path: Path, make_record) -> No
 
 
 def test_a_folder_that_is_named_exists(tmp_path: Path) -> None:
-    assert existing([tmp_path]) == [tmp_path]
+    assert check_folders([tmp_path]) == [tmp_path]
     (tmp_path / "file").touch()
     for name in ("none", "file"):
         with pytest.raises(UserError, match=f"--records .*{name}: no such folder"):
-            existing([tmp_path, tmp_path / name])
+            check_folders([tmp_path, tmp_path / name])

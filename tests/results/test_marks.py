@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
+from ntl.results.build import build_table
 from ntl.results.marks import fill, newest_day
-from ntl.results.table import Table, build_table
+from ntl.results.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path("page.md")

@@ -4,9 +4,9 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import plain, recorded
-from ntl.config.table import BlockSpec, RowSpec, ScaleSpec, TableSpec, load_table_spec, table_names
 from ntl.results import build_table, lacking_readings, missing_runs, table_runs
 from ntl.results.match import parse_value, plan_block, plan_table, row_records
+from ntl.results.spec import BlockSpec, RowSpec, ScaleSpec, TableSpec, load_table_spec, table_names
 
 CE = RowSpec(label="CE", overrides=["loss=ce"])
 WAS = RowSpec(label="WAS", overrides=["loss=ntl_was", "loss.weight=0.3"])

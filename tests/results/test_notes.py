@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from ntl.config.table import Better, BlockSpec, ColumnSpec, Role, RowSpec, ScaleSpec
 from ntl.results import RunRecord
 from ntl.results.match import RowPlan
 from ntl.results.notes import notes, warnings
+from ntl.results.spec import Better, BlockSpec, ColumnSpec, Role, RowSpec, ScaleSpec
 
 COLUMNS = [ColumnSpec(metric=f"{split}/mae", header="MAE", better=Better.lower) for split in ("test", "far")]
 CE = RowPlan(RowSpec(label="CE", role=Role.baseline), ("loss=ce",), {"loss": "ce"}, (1, 2))

@@ -1,12 +1,13 @@
-import io
 import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from ntl.config.table import load_table_spec, table_names
-from ntl.results import build_table, latex, markdown
+from ntl.results import build_table
+from ntl.results.render import csv as flat
+from ntl.results.render import latex, markdown, terminal
+from ntl.results.spec import load_table_spec, table_names
 from ntl.results.table import Table
 
 
@@ -15,9 +16,9 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
 
 
 def test_a_label_is_broken_neither_at_a_hyphen_nor_around_an_equals_sign(make_record) -> None:
-    text = build_table("evidence", [make_record("ntl_number_level", 1, {"test/rmse": 1.0})]).markdown()
+    text = markdown.render(build_table("evidence", [make_record("ntl_number_level", 1, {"test/rmse": 1.0})]))
     assert "| NTL, number level,<br>λ = 0.3<br>" in text
-    assert "| GCE, σ = 0.5, +<br>NTL-WAS-CDF,<br>λ = 0.3 |" in build_table("table_a6", []).markdown()
+    assert "| GCE, σ = 0.5, +<br>NTL-WAS-CDF,<br>λ = 0.3 |" in markdown.render(build_table("table_a6", []))
 
 
 def everything(make_record, name: str, scale: str):
@@ -39,32 +40,30 @@ def test_every_form_of_every_table_names_every_row(make_record, name: str) -> No
 
 
 def check_every_form(table: Table) -> None:
-    console = Console(width=300, record=True, file=io.StringIO())
-    console.print(table.rich())
-    screen = console.export_text()
+    screen = terminal.render(table, Console(width=300))
     for block in table.blocks:
         shown = [column for column in block.columns if not column.details]
         for row in block.rows:
-            assert markdown.escape(row.spec.label) in table.markdown().replace("<br>", " ")
-            assert f"| {markdown.escape(row.spec.label)}" in table.details()
-            assert latex.escape(row.spec.label) in table.latex()
+            assert markdown.escape(row.spec.label) in markdown.render(table).replace("<br>", " ")
+            assert f"| {markdown.escape(row.spec.label)}" in markdown.render_details(table)
+            assert latex.escape(row.spec.label) in latex.render(table)
             assert row.spec.label in screen
-            assert row.spec.label in table.csv()
-        for text in (table.markdown(), table.details()):
+            assert row.spec.label in flat.render(table)
+        for text in (markdown.render(table), markdown.render_details(table)):
             assert markdown.escape(block.title) in text
         columns = [len(shown), len(block.columns)]
-        for text, count in zip((table.markdown(), table.details()), columns, strict=True):
+        for text, count in zip((markdown.render(table), markdown.render_details(table)), columns, strict=True):
             part = text.split(f"## {markdown.escape(block.title)}")[1].split("\n\n")[1]
             assert {len(re.findall(r"(?<!\\)\|", line)) for line in part.splitlines()} == {
-                count + 2 if text == table.markdown() else count + 3
+                count + 2 if text == markdown.render(table) else count + 3
             }
-    assert table.latex().isascii()
-    panels = table.latex().split(r"\toprule")[1:]
+    assert latex.render(table).isascii()
+    panels = latex.render(table).split(r"\toprule")[1:]
     for block, panel in zip(table.blocks, panels, strict=True):
         lines = [line for line in panel.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
         (counted,) = {len(re.findall(r"(?<!\\)&", line)) for line in lines}
         assert counted - 1 == sum(not column.details for column in block.columns)
-    every = [cell for cell in table.cells() if cell["kind"] == "cell"]
+    every = [cell for cell in flat.cells(table) if cell["kind"] == "cell"]
     assert len(every) == sum(len(block.rows) * len(block.columns) for block in table.blocks)
 
 
@@ -106,10 +105,9 @@ def test_every_committed_page_begins_with_what_ran_and_what_it_shows() -> None:
 
 def test_the_terminal_shows_the_finding_bold_and_what_is_missing(make_record) -> None:
     made = [make_record(loss, s, {"test/rmse": s / 7 + len(loss)}) for loss in ("ce", "ntl_was") for s in (1, 2, 3)]
-    console = Console(width=300, record=True, file=io.StringIO())
-    console.print(build_table("quickstart", made).rich())
-    styled = console.export_text(clear=False, styles=True)
-    screen = console.export_text()
+    table = build_table("quickstart", made)
+    styled = terminal.render(table, Console(width=300, force_terminal=True, color_system="standard"))
+    screen = terminal.render(table, Console(width=300, no_color=True, force_terminal=False))
     assert "2.29 ± 0.14" in screen
     assert "[" not in screen.split("noise")[1].split("multiplication")[0]
     assert "\x1b[1m2.29 ± 0.14" in styled

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.table import load_table_spec
 from ntl.results import RunRecord, Table, build_table, pack_bits
-from ntl.results.latex import escape
-from ntl.results.text import BOLD_LEGEND, DIFFERENCE_LEGEND, LEGEND
+from ntl.results.render import csv as flat
+from ntl.results.render import latex, markdown
+from ntl.results.render.latex import escape
+from ntl.results.render.text import BOLD_LEGEND, DIFFERENCE_LEGEND, LEGEND
+from ntl.results.spec import load_table_spec
 
 SPEC = """
 title: "Table 0: losses & weights"
@@ -93,16 +95,16 @@ def test_a_tie_is_never_bold(spec, make_record) -> None:
     same = [make_record(loss, seed, metrics) for loss in ("ce", "ntl_was") for seed in (1, 2, 3)]
     table = build_table(spec, same)
     assert not any(cell.best for row in range(3) for cell in cells(table, row))
-    assert "+0.00 [+0.00, +0.00] 0/3, p = 1 (primary)" in table.details()
+    assert "+0.00 [+0.00, +0.00] 0/3, p = 1 (primary)" in markdown.render_details(table)
 
 
 def test_an_undefined_row_is_never_best(spec, records: list[RunRecord]) -> None:
     records[3] = dataclasses.replace(records[3], metrics={**records[3].metrics, "test/mae": None})
     table = build_table(spec, records[:6])
     assert not any(cell.best for row in range(4) for cell in cells(table, row))
-    assert "undefined in 1 of 3, else 4.10, 5.10" in table.details()
-    assert "| 4.10, 5.10<br>2 of 3 seeds |" in table.markdown()
-    assert "undefined (primary) |" in table.details().split("Differences.")[1]
+    assert "undefined in 1 of 3, else 4.10, 5.10" in markdown.render_details(table)
+    assert "| 4.10, 5.10<br>2 of 3 seeds |" in markdown.render(table)
+    assert "undefined (primary) |" in markdown.render_details(table).split("Differences.")[1]
     assert table.finding == "Nothing is shown: MAE is undefined for a run of NTL_WAS or CE."
 
 
@@ -170,8 +172,8 @@ python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny loss=ce_digi
 
 def test_the_page_for_people(spec, records: list[RunRecord]) -> None:
     expected = MARKDOWN.replace("{finding}", FINDING.replace("_", r"\_"))
-    assert build_table(spec, records).markdown() == expected
-    assert build_table(spec, records[::-1]).markdown() == expected
+    assert markdown.render(build_table(spec, records)) == expected
+    assert markdown.render(build_table(spec, records[::-1])) == expected
 
 
 def test_the_details(spec, records: list[RunRecord]) -> None:
@@ -179,7 +181,7 @@ def test_the_details(spec, records: list[RunRecord]) -> None:
     expected = DETAILS
     for mark, text in texts.items():
         expected = expected.replace(mark, text)
-    assert build_table(spec, records).details() == expected
+    assert markdown.render_details(build_table(spec, records)) == expected
 
 
 LATEX = r"""% Needs \usepackage{booktabs,graphicx}. Computed from run records: do not edit.
@@ -214,7 +216,7 @@ Paper: 4 runs.\par
 
 def test_latex(spec, records: list[RunRecord]) -> None:
     expected = LATEX.replace("{finding}", escape(FINDING)).replace("{legend}", escape(LEGEND))
-    assert build_table(spec, records[:6]).latex() == expected
+    assert latex.render(build_table(spec, records[:6])) == expected
 
 
 CSV = """\
@@ -228,14 +230,14 @@ mine,tiny,noisy_numbers,cell,,CE,,test/count,1,0,100.0,,,,false,true,,,,,,,,2,10
 
 def test_csv(spec, records: list[RunRecord]) -> None:
     table = build_table(spec, [records[1], records[6]])
-    assert table.csv().startswith(CSV)
-    assert table.cells()[1]["values"] == [6.0]
-    assert table.cells()[6]["mean"] is None
+    assert flat.render(table).startswith(CSV)
+    assert flat.cells(table)[1]["values"] == [6.0]
+    assert flat.cells(table)[6]["mean"] is None
 
 
 def test_csv_has_the_differences_and_the_remarks_too(spec, records: list[RunRecord]) -> None:
     table = build_table(spec, records)
-    found = [cell for cell in csv.DictReader(io.StringIO(table.csv())) if cell["kind"] == "difference"]
+    found = [cell for cell in csv.DictReader(io.StringIO(flat.render(table))) if cell["kind"] == "difference"]
     (mae,) = [cell for cell in found if (cell["row"], cell["against"], cell["metric"]) == ("NTL_WAS", "CE", "test/mae")]
     assert (float(mae["mean"]), mae["n"], mae["agree"], mae["p"]) == (pytest.approx(-29 / 15), "3", "3", "0.25")
     assert (mae["primary"], mae["p_holm"]) == ("true", "")
@@ -246,24 +248,24 @@ def test_csv_has_the_differences_and_the_remarks_too(spec, records: list[RunReco
         "0.5",
         "false",
     )
-    told = [cell["text"] for cell in table.cells() if cell["kind"] == "note"]
+    told = [cell["text"] for cell in flat.cells(table) if cell["kind"] == "note"]
     assert told == [*table.blocks[0].warnings, *table.blocks[0].notes]
-    assert [cell["text"] for cell in table.cells() if cell["kind"] == "finding"] == [table.finding]
+    assert [cell["text"] for cell in flat.cells(table) if cell["kind"] == "finding"] == [table.finding]
 
 
 def test_two_seeds_show_both_values(spec, records: list[RunRecord]) -> None:
     table = build_table(spec, [records[0], records[1], records[3], records[4]])
-    assert "| CE<br>n = 2 | 20.0%, 30.0% | 5.00, 6.00 |" in table.markdown()
-    assert "| CE | 2 | 20.0%, 30.0% | 5.00, 6.00<br>paper 2.15 ± 0.08 (+3.35) |" in table.details()
-    differences = table.details().split("Differences.")[1]
+    assert "| CE<br>n = 2 | 20.0%, 30.0% | 5.00, 6.00 |" in markdown.render(table)
+    assert "| CE | 2 | 20.0%, 30.0% | 5.00, 6.00<br>paper 2.15 ± 0.08 (+3.35) |" in markdown.render_details(table)
+    differences = markdown.render_details(table).split("Differences.")[1]
     assert "| NTL\\_WAS minus CE | +10.0%, +0.0% 1/2, p = 1 | -2.00, -1.90 2/2, p = 0.5 (primary) |" in differences
 
 
 def test_the_paper_s_number_stands_beside_its_own_model_alone(spec, records: list[RunRecord]) -> None:
-    assert "paper" not in build_table(spec, records).markdown().split("Mean ±")[0]
+    assert "paper" not in markdown.render(build_table(spec, records)).split("Mean ±")[0]
     spec.blocks[0].scales["tiny"].replace = {}
     spec.blocks[0].overrides = ["model=gpt2_tiny"]
-    text = build_table(spec, records).markdown()
+    text = markdown.render(build_table(spec, records))
     assert "# Table 0: losses & weights, a tiny GPT-2\n" in text
     assert "6.0 ± 1.0<br>paper 2.15 ± 0.08 |" in text
 
@@ -283,7 +285,7 @@ def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
             )
             for loss, correct in bits.items()
         ]
-        return build_table(spec, made).details()
+        return markdown.render_details(build_table(spec, made))
 
     # 30 of 100 examples differ: binomial(100, 0.3) / 100 has the 2.5 % and 97.5 % points 0.21 and 0.39. Never bold: one
     # seed says nothing of others.
@@ -294,22 +296,24 @@ def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
 
 def test_nothing_recorded(spec) -> None:
     table = build_table(spec, [])
-    assert "constant" not in table.markdown()
+    assert "constant" not in markdown.render(table)
     assert table.finding == "Nothing is shown yet: no seed of both NTL_WAS and CE has MAE."
-    assert "| CE | 0 | - | -<br>paper 2.15 ± 0.08 | - |" in table.details()
-    assert "Differences." not in table.details()
-    assert "From " not in table.details()
+    assert "| CE | 0 | - | -<br>paper 2.15 ± 0.08 | - |" in markdown.render_details(table)
+    assert "Differences." not in markdown.render_details(table)
+    assert "From " not in markdown.render_details(table)
     assert len(table.commands) == 3
 
 
 def test_a_metric_that_the_records_lack(spec, make_record) -> None:
     table = build_table(spec, [make_record("ce", 1, {"test/mae": 1.0}), make_record("ce", 2, {"test/mae": 2.0})])
-    assert "- CE: test/accuracy, test/count not in the records of ce-0.3-s1, ce-0.3-s2" in table.details()
+    assert "- CE: test/accuracy, test/count not in the records of ce-0.3-s1, ce-0.3-s2" in markdown.render_details(
+        table
+    )
     part = build_table(
         spec, [make_record("ce", 1, {"test/mae": 1.0, "test/accuracy": 0.5}), make_record("ce", 2, {"test/mae": 2.0})]
     )
-    assert "| CE | 2 | 50.0% (n=1) | 1.00, 2.00" in part.details()
-    assert "| CE<br>n = 2 | 50.0%<br>1 of 2 seeds | 1.00, 2.00 |" in part.markdown()
+    assert "| CE | 2 | 50.0% (n=1) | 1.00, 2.00" in markdown.render_details(part)
+    assert "| CE<br>n = 2 | 50.0%<br>1 of 2 seeds | 1.00, 2.00 |" in markdown.render(part)
 
 
 def test_what_makes_a_comparison_unfair_is_said_on_the_page(spec, make_record) -> None:
@@ -320,14 +324,14 @@ def test_what_makes_a_comparison_unfair_is_said_on_the_page(spec, make_record) -
         "ntl_was", 1, {}, config=ours, data={"files": {"train": "2"}}, git={"commit": "f", "dirty": True}
     )
     table = build_table(spec, [first, other])
-    for text in (table.markdown(), table.details()):
+    for text in (markdown.render(table), markdown.render_details(table)):
         assert "- Not a fair comparison: the runs also differ in trainer.max\\_steps." in text
         assert "- Not a fair comparison: the runs read 2 different versions of the data." in text
         assert "- 1 of the 2 records are of a source with uncommitted changes." in text
-    assert "- From 2 run records, commit 0123456, f, device cpu." in table.details()
+    assert "- From 2 run records, commit 0123456, f, device cpu." in markdown.render_details(table)
     # The seeds of one row may not even differ in what the rows are there to vary.
     later = make_record("ce", 2, {}, config={**first.config, "loss": {"name": "ce", "weight": 0.5}})
-    assert "the runs also differ in loss.weight." in build_table(spec, [first, later]).markdown()
+    assert "the runs also differ in loss.weight." in markdown.render(build_table(spec, [first, later]))
 
 
 def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[RunRecord]) -> None:
@@ -336,9 +340,9 @@ def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[
     table = build_table(spec, records[:6])
     assert [row.learnt for row in table.blocks[0].rows] == [False, None, False, None]
     assert not any(cell.best for row in range(4) for cell in cells(table, row))
-    assert "| NTL\\_WAS<br>*not learnt*<br>n = 3 |" in table.markdown()
-    assert "Not learnt: no better than the best constant answer in MAE." in table.markdown()
-    assert "NTL\\_WAS (not learnt)" in table.latex()
+    assert "| NTL\\_WAS<br>*not learnt*<br>n = 3 |" in markdown.render(table)
+    assert "Not learnt: no better than the best constant answer in MAE." in markdown.render(table)
+    assert "NTL\\_WAS (not learnt)" in latex.render(table)
     assert table.finding.startswith(
         "Nothing is shown, as neither NTL_WAS nor CE beats a constant answer in MAE: -1.93 ["
     )
@@ -350,14 +354,14 @@ def test_bleu_is_printed_as_a_fraction(spec, make_record) -> None:
         row.paper = {}
     made = [make_record(loss, s, {"test/bleu": 10.0 * s + len(loss)}) for loss in ("ce", "ntl_was") for s in (1, 2, 3)]
     table = build_table(spec, made)
-    values = [cell["values"] for cell in table.cells() if (cell["row"], cell["metric"]) == ("CE", "test/bleu")]
+    values = [cell["values"] for cell in flat.cells(table) if (cell["row"], cell["metric"]) == ("CE", "test/bleu")]
     assert values[0] == pytest.approx([0.12, 0.22, 0.32])
     assert (table.primary.mean, table.primary.n) == (pytest.approx(0.05), 3)
 
 
 def test_constants_of_different_data_are_all_listed(spec, make_record) -> None:
     made = [make_record("ce", seed, {"test/mae:mean": value}) for seed, value in ((1, 9.0), (2, 9.0), (3, 8.0))]
-    assert "| constant: mean |  | - | 8.00, 9.00 | - |" in build_table(spec, made).details()
+    assert "| constant: mean |  | - | 8.00, 9.00 | - |" in markdown.render_details(build_table(spec, made))
 
 
 def test_names(spec) -> None:

@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from ntl.config.table import Better, ColumnSpec
-from ntl.results.compare import DifferenceCell
-from ntl.results.statistics import Paired, summarize
-from ntl.results.text import (
+from ntl.results.render.text import (
     difference_text,
     header,
     not_in_records,
@@ -18,6 +15,9 @@ from ntl.results.text import (
     short_text,
     value_text,
 )
+from ntl.results.spec import Better, ColumnSpec
+from ntl.results.statistics import Paired, summarize
+from ntl.results.table import DifferenceCell
 
 
 def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:

@@ -14,8 +14,8 @@ from ntl.config import Config, compose, run_id
 from ntl.config.composition import CONFIG_DIR
 from ntl.launch.worker import error_line
 from ntl.launch.workers import worker_environment
-from ntl.results.command import make_tables
-from ntl.results.report.command import main as make_report
+from ntl.results.make_tables import main as make_tables
+from ntl.results.report.make_report import main as make_report
 from ntl.training.tracking import WandbMirror
 
 PLANTED = {

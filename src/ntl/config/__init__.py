@@ -1,4 +1,4 @@
-"""Every schema of the project. Imports the standard library, omegaconf and hydra only."""
+"""The schemas of a run and the rules for its settings. Imports the standard library, omegaconf and hydra only."""
 
 from typing import TYPE_CHECKING
 

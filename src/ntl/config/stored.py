@@ -11,8 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ntl.config.composition import SCHEMAS, compose
 from ntl.config.legality import validate
 from ntl.config.root import Config
-from ntl.config.targets import as_now
-from ntl.config.typed import read_yaml
+from ntl.config.targets import as_now, read_yaml
 from ntl.system.errors import UserError
 
 # Settings that may be changed when a finished run is decoded again.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from inspect import isclass, isfunction
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,34 @@ def check_plain(text: str, where: str) -> None:
         raise UserError(
             f"{where}: its aliases (*name) unfold to more than {MAX_VALUES:,} values; write out what is meant."
         )
+
+
+def read_yaml(path: Path) -> Any:
+    """The lists, mappings and values of a YAML file, which ``check_plain`` accepts.
+
+    UserError, in one line, for what cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """As ``read_yaml``, for a text; ``where`` names its place in the UserError."""
+    # Imported here: what reports a mistake must work without them.
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        check_plain(text, where)
+        return OmegaConf.to_container(OmegaConf.create(text))
+    except RecursionError as error:
+        raise UserError(f"{where}: lists or mappings are nested too deeply to be read; write it flatter") from error
+    except (YAMLError, ValueError, OmegaConfBaseException) as error:
+        raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
 
 
 def _expanded_size(text: str) -> float:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ntl.config.table import SHORTCUT
 from ntl.evaluation.numeric import CONSTANTS
 from ntl.evaluation.scores import score_predictions
-from ntl.results.find import find_run
+from ntl.results.load import find_run
+from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
 
 PREDICTIONS = "predictions.jsonl"

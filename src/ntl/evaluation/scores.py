@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntl.config.table import SHORTCUT
 from ntl.evaluation.numeric import CONSTANTS, summarize
 from ntl.evaluation.pairs import Pairs
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
 from ntl.evaluation.textual import TEXT_RULES, TokenCounts, exact_matches, text_metrics, token_accuracy
 from ntl.results import pack_bits
+from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")

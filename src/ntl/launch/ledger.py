@@ -7,13 +7,13 @@ from textwrap import fill
 from typing import Any
 
 from ntl.config.root import Config
-from ntl.config.table import load_table_spec, table_names
 from ntl.costs.runs import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
 from ntl.launch.plan import Demand, demands
 from ntl.launch.progress import duration
 from ntl.results import RunRecord
 from ntl.results.match import computing
 from ntl.results.publish import write_between
+from ntl.results.spec import load_table_spec, table_names
 
 LEDGER = "cost ledger"
 WIDTH = 120

@@ -11,10 +11,10 @@ from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.identity import plain
 from ntl.config.root import Config
-from ntl.config.table import TableSpec, load_table_spec
 from ntl.costs.runs import kind_of
 from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
 from ntl.results.match import RowPlan, override_key, plan_table, row_name
+from ntl.results.spec import TableSpec, load_table_spec
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import not_kept
 

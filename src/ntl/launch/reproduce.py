@@ -13,13 +13,13 @@ from typing import Any
 from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.config.legality import did_you_mean, nearest
-from ntl.config.table import load_table_spec, table_names
 from ntl.costs.runs import Costs
 from ntl.launch.ledger import dry_run, dry_run_text, write_ledger
 from ntl.launch.plan import Demand, demands, is_file, runs_to_make
 from ntl.launch.status import seconds_left, status_text, statuses
 from ntl.launch.table import complete_tables
 from ntl.results import RunRecord, load_records
+from ntl.results.spec import load_table_spec, table_names
 from ntl.system.errors import UserError
 from ntl.system.locks import tell_without_locks
 from ntl.system.machine import available_cores

@@ -16,6 +16,7 @@ from ntl.launch.workers import TRAIN, Report, run_missing
 from ntl.results import build_table, load_records
 from ntl.results.load import RECORD
 from ntl.results.publish import write_tables
+from ntl.results.render import markdown, terminal
 from ntl.system.errors import UserError
 from ntl.system.locks import tell_without_locks
 from ntl.system.machine import available_cores
@@ -51,9 +52,9 @@ class _Tables:
             paths = write_tables([table], self._outputs)
             self._console.print()
             if self._console.is_terminal:
-                self._console.print(table.rich())
+                self._console.out(terminal.render(table, self._console), highlight=False, end="")
             else:
-                self._console.print(table.markdown(), markup=False, highlight=False, soft_wrap=True)
+                self._console.print(markdown.render(table), markup=False, highlight=False, soft_wrap=True)
             self._console.print(f"Written: {' '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.results.finding import Primary as Primary
-    from ntl.results.finding import Verdict as Verdict
+    from ntl.results.build import build_table as build_table
     from ntl.results.load import load_records as load_records
     from ntl.results.match import lacking_readings as lacking_readings
     from ntl.results.match import missing_runs as missing_runs
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from ntl.results.statistics import bootstrap_difference as bootstrap_difference
     from ntl.results.statistics import paired as paired
     from ntl.results.statistics import summarize as summarize
+    from ntl.results.table import Primary as Primary
     from ntl.results.table import Table as Table
-    from ntl.results.table import build_table as build_table
+    from ntl.results.table import Verdict as Verdict
 
 __getattr__, __all__ = exports(__name__, __file__)

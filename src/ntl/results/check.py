@@ -1,20 +1,13 @@
-"""What a record must be made of, whoever wrote the file: the kinds of its values, and what of it must fit together."""
+"""Checks of parsed JSON, whoever wrote the file: the type of every value, and how deeply it is nested."""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
-from ntl.config.identity import COMPUTED
-from ntl.results.packing import PROBE, unpack_bits, unpack_errors
-
-if TYPE_CHECKING:
-    from ntl.results.record import RunRecord
-
-DEEPEST = 20  # levels of what is free in its form; a config has five
+DEEPEST = 20  # levels of nesting where the form is free; a config has five
 LARGEST = 2**63
-DIGITS = 10
 
 
 def _is_text(value: Any) -> bool:
@@ -50,7 +43,7 @@ KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {
 
 
 class Wrong(ValueError):
-    """A value of another kind; ``path`` are the keys that lead to it."""
+    """A value of a wrong type; ``path`` lists the keys that lead to it."""
 
     def __init__(self, value: Any, wanted: str) -> None:
         self.path = list[str]()
@@ -91,36 +84,3 @@ def _check(value: Any, kind: Any, depth: int) -> None:
     elif isinstance(value, list):
         for place, item in enumerate(value):
             check(str(place), item, get_args(kind)[0], depth + 1)
-
-
-def check_together(record: "RunRecord") -> None:
-    """ValueError where parts of a record contradict each other, or its config cannot be that of a run."""
-    _check_config(record.config)
-    check("data.rows", record.data.get("rows", {}), dict[str, int])
-    check("data.longer_than_train", record.data.get("longer_than_train", {}), dict[str, float])
-    for name, points in record.curves.items():
-        if not all(len(point) == 2 and point[0] is not None for point in points):
-            raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
-    rows = record.data.get("rows", {}).get("train", 0)
-    if any(name.startswith(PROBE) for name in record.curves) and (rows < 1 or record.steps < 1):
-        raise ValueError("a probe is told by epochs: 'steps' and 'data.rows.train' must be above 0")
-    for split, whose in record.digit_histograms.items():
-        for counts in (counts for places in whose.values() for counts in places.values()):
-            if len(counts) != DIGITS or min(counts) < 0:
-                raise ValueError(f"'digit_histograms.{split}' does not count {DIGITS} digits")
-    for split, packed in record.correct.items():
-        if (count := record.metrics.get(f"{split}/count")) is not None:
-            if count < 0 or count != int(count):
-                raise ValueError(f"'metrics.{split}/count' is {count}, not a whole number")
-            unpack_bits(packed, int(count))
-    for packed in record.errors.values():
-        unpack_errors(packed)
-
-
-def _check_config(config: Mapping[str, Any]) -> None:
-    for key in (*COMPUTED, "decoding"):
-        group = config.get(key, {})
-        check(f"config.{key}", group, dict[str, Any])
-        check(f"config.{key}.name", group.get("name", ""), str)
-    check("config.loss.weight", config.get("loss", {}).get("weight"), float | None)
-    check("config.beside", config.get("beside", {}), dict[str, dict[str, Any]])

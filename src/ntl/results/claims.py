@@ -1,302 +1,149 @@
-"""Each claim of ``config/claims.yaml`` held against the records: its comparisons, and the verdict that follows."""
+"""Schema of ``config/claims.yaml``: what is claimed, and the comparisons that decide it."""
 
-import csv
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from ntl.config.claims import ClaimSpec, EvidenceSpec, PlaceSpec, Says, TimingSpec, Whose, column_of
-from ntl.config.table import ColumnSpec
-from ntl.results.compare import prints_as_zero
-from ntl.results.heading import model_name
-from ntl.results.markdown import escape, line
-from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
-from ntl.results.table import Block, Table, TableRow, by_seed
-from ntl.results.text import interval_text
-from ntl.system.errors import UserError, one_line_errors
+from omegaconf import MISSING
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "results" / "benchmarks"
-RULE = (
-    "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
-    "**Confirmed**: every comparison that was run has its 95% interval wholly on the claim's side, and neither row is "
-    '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
-    "comparison lies wholly on the other side. **Untested**: all else, with the reason and how many comparisons have "
-    "it. A difference is paired by seed, p is that of the exact sign-flip test, and neither is corrected for their "
-    "number. A run at `scale=tiny` is of a small model in place of the paper's: the line names it, and says nothing of "
-    "larger ones. The interval of a time is its quartiles."
-)
+from ntl.results.spec import Better, BlockSpec, ColumnSpec, TableSpec, labels_that_run, load_table_spec
+from ntl.results.typed import read_typed
+from ntl.system.errors import UserError
+
+CLAIMS = Path(__file__).resolve().parents[3] / "config" / "claims.yaml"
+READINGS = Path(__file__).resolve().parents[3] / "config" / "beside"
 
 
-class Verdict(Enum):
-    confirmed = "confirmed"
-    refuted = "refuted"
-    untested = "untested"
+class Whose(Enum):
+    paper = "The paper's claims"
+    ours = "Where the gain comes from"
 
 
-@dataclass(frozen=True)
-class Compared:
-    """``row`` minus ``against`` at one scale, over the seeds of both; ``paired`` is None without such a seed.
+class Says(Enum):
+    """What is claimed of ``row`` minus ``against``: better by more than the margin, or worse by less."""
 
-    ``p`` is the exact sign-flip p, None below two seeds.
+    better = "better"
+    no_worse = "no worse"
+
+
+@dataclass
+class PlaceSpec:
+    """``row`` minus ``against``, labels of rows of ``group`` in block number ``block`` of a table.
+
+    ``metric`` is a column of the block, or one with a reading of ``config/beside``: ``test/rmse@expectation``.
+    ``against_metric`` is that of ``against``, empty for the same.
     """
 
-    row: TableRow
-    against: TableRow
-    column: ColumnSpec
-    against_metric: str
-    paired: Paired | None
-    p: float | None
-    base_mean: float | None
-
-    @property
-    def name(self) -> str:
-        """What is subtracted from what, and in what."""
-        row, against = (
-            f"{each.spec.label} by {reading}" if (reading := metric.partition("@")[2]) else each.spec.label
-            for each, metric in ((self.row, self.column.metric), (self.against, self.against_metric))
-        )
-        same = self.row is self.against
-        return f"{row} minus {f'{against}, greedy' if same else against}, {self.header}"
-
-    @property
-    def header(self) -> str:
-        return self.column.header.removesuffix(f", {self.column.metric.partition('@')[2]}")
-
-    @property
-    def text(self) -> str:
-        """``-0.20 [-0.31, -0.09], n = 6, p = 0.0312``; empty without a number."""
-        text = interval_text(self.paired.differences, self.column) if self.paired else ""
-        if not text or self.paired is None:
-            return ""
-        return f"{text}, n = {self.paired.differences.n}" + ("" if self.p is None else f", p = {self.p:.3g}")
+    table: str = MISSING
+    row: str = MISSING
+    against: str = MISSING
+    metric: str = MISSING
+    against_metric: str = ""
+    group: str = ""
+    block: int = 0
 
 
-def find_block(table: Table, number: int, group: str = "") -> tuple[Block, str] | None:
-    """Block ``number`` of the table as described, and what ``group`` is called in it; None where a scale lacks it."""
-    spec = table.spec.blocks[number]
-    part = spec.scales.get(table.scale)
-    if part is None or (part.groups and group and group not in part.groups):
-        return None
-    present = [block for block in table.spec.blocks if table.scale in block.scales]
-    return table.blocks[present.index(spec)], part.labels.get(group, group)
+@dataclass
+class EvidenceSpec(PlaceSpec):
+    """A comparison of rows, and what the claim ``says`` of it.
 
-
-def find_row(block: Block, group: str, label: str) -> TableRow:
-    return next(row for row in block.rows if (row.spec.group, row.spec.label) == (group, label))
-
-
-def compare(table: Table, place: PlaceSpec) -> Compared | None:
-    """The comparison at a checked place; None where the table's scale does not have it."""
-    found = find_block(table, place.block, place.group)
-    if found is None:
-        return None
-    row, against = (find_row(found[0], found[1], label) for label in (place.row, place.against))
-    base = by_seed(place.against_metric or place.metric, against.records)
-    result = paired(base, by_seed(place.metric, row.records))
-    values = result.differences.values if result else ()
-    common = [value for seed, value in base.items() if seed in row.records]
-    return Compared(
-        row,
-        against,
-        column_of(table.spec.blocks[place.block], place.metric, place.table),
-        place.against_metric or place.metric,
-        result,
-        sign_flip_p(values) if len(values) > 1 else None,
-        summarize(common).mean,
-    )
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One line of evidence. ``side``: True for the claim, False against it, None with the ``reason`` for neither.
-
-    ``where`` is the scale, the source and the models, in Markdown, ``text`` the interval with n and p, empty without a
-    run; ``scale`` is empty for a benchmark.
+    ``margin`` is a share of the mean of ``against``. ``scales`` empty: all of the table's.
     """
 
-    scale: str
-    source: str
-    where: str
-    name: str
-    text: str
-    side: bool | None
-    reason: str = ""
-
-    @property
-    def ran(self) -> bool:
-        return bool(self.text)
+    says: Says = MISSING
+    margin: float = 0.0
+    scales: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Claim:
-    spec: ClaimSpec
-    comparisons: tuple[Comparison, ...]
+@dataclass
+class TimingSpec:
+    """A ratio in a CSV file of ``results/benchmarks``, at most 1 + ``margin``: the one line that has ``where``.
 
-    @property
-    def verdict(self) -> Verdict:
-        sides = [each.side for each in self.comparisons if each.ran]
-        if False in sides:
-            return Verdict.refuted
-        return Verdict.confirmed if sides and all(sides) else Verdict.untested
-
-    @property
-    def why(self) -> str:
-        """The first comparison that decides with the number of those alike, or why none does."""
-        ran = [each for each in self.comparisons if each.ran]
-        if self.verdict is Verdict.untested:
-            reasons = Counter(each.reason or "for the claim" for each in ran)
-            return ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common()) or "no run"
-        alike = self._deciding
-        return f"{alike[0].text} ({len(alike)} of {len(ran)})"
-
-    @property
-    def _deciding(self) -> list[Comparison]:
-        if self.verdict is Verdict.untested:
-            return []
-        return [each for each in self.comparisons if each.ran and each.side is (self.verdict is Verdict.confirmed)]
-
-    @property
-    def sentence(self) -> str:
-        """The claim, what decides it, and ``why``."""
-        name = "".join(f"{each.name}: " for each in self._deciding[:1])
-        return f"{self.spec.text} {_cap(f'{name}{self.why}')}."
-
-
-def _side(low: float, high: float, bound: float) -> bool | None:
-    """Whether a gain lies wholly above the bound (True), wholly below (False), or holds it."""
-    return True if low > bound else False if high < bound else None
-
-
-def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, str]:
-    """The side on which a comparison is, or None and the reason in a few words."""
-    summary = compared.paired.differences if compared.paired else None
-    if summary is None:
-        return None, "no run"
-    if summary.mean is None:
-        return None, "undefined"
-    if False in (compared.row.learnt, compared.against.learnt):
-        return None, "not learnt"
-    if summary.low is None or summary.high is None:
-        return None, "too few seeds"
-    if not margin and prints_as_zero(summary.mean, compared.column):
-        return None, "it prints as 0"
-    low, high = sorted(compared.column.better.value * end for end in (summary.low, summary.high))
-    bound = margin * abs(compared.base_mean or 0.0)
-    side = _side(low, high, bound if says is Says.better else -bound)
-    return side, "" if side is not None else f"interval holds {'the margin' if margin else '0'}"
-
-
-def models(rows: Iterable[TableRow]) -> str:
-    """What the models of these rows are called, each once; constants have none."""
-    return ", ".join(dict.fromkeys(model_name(str(row.plan.pins["model"])) for row in rows if "model" in row.plan.pins))
-
-
-def _of_records(each: EvidenceSpec, tables: Sequence[Table], folder: str) -> list[Comparison]:
-    found = []
-    for table in tables:
-        if table.name != each.table or (each.scales and table.scale not in each.scales):
-            continue
-        compared = compare(table, each)
-        if compared is None:
-            continue
-        what = table.subject.partition(": ")[0]
-        where = f"`{table.scale}`, [{what}]({folder}/{table.stem}.md), {models((compared.row, compared.against))}"
-        side, reason = judge(compared, each.says, each.margin)
-        margin = f", {each.says.value} {'within' if each.says is Says.no_worse else 'by'} {100 * each.margin:g}%"
-        name = f"{compared.name}{margin if each.margin else ''}"
-        found.append(Comparison(table.scale, what, where, name, compared.text, side, reason))
-    return found
-
-
-def read_timing(each: TimingSpec, where: str, folder: Path = BENCHMARKS) -> tuple[float, float, float, int]:
-    """Value, low, high and rounds of the one line of the CSV file that it names.
-
-    UserError, which begins with ``where``: no such file or column, no such line or several, a cell that is no number.
+    ``<column>_low`` and ``<column>_high`` are the interval of ``column``, and ``rounds`` is its n.
     """
-    path = folder / each.benchmark
-    if not path.is_file():
-        raise UserError(f"{where}.benchmark: there is no {path}")
-    with one_line_errors("read", path):
-        text = path.read_text(encoding="utf-8")
-    lines = list(csv.DictReader(row for row in text.splitlines() if not row.startswith("#")))
-    numbers = (each.column, f"{each.column}_low", f"{each.column}_high", "rounds")
-    if lost := [name for name in (*each.where, *numbers) if name not in (lines[0] if lines else {})]:
-        raise UserError(f"{where}: {each.benchmark} has no column {lost[0]!r}")
-    chosen = [row for row in lines if all(row[name] == value for name, value in each.where.items())]
-    if len(chosen) != 1:
-        named = ", ".join(f"{name}={value}" for name, value in each.where.items())
-        raise UserError(f"{where}.where: {len(chosen)} lines of {each.benchmark} have {named}; one is expected")
+
+    benchmark: str = MISSING
+    where: dict[str, str] = MISSING
+    column: str = "ratio"
+    what: str = ""
+    margin: float = 0.0
+
+
+@dataclass
+class ClaimSpec:
+    """``name`` in a word or two, ``text`` as one sentence, ``source``: where it is claimed."""
+
+    name: str = MISSING
+    text: str = MISSING
+    source: str = MISSING
+    whose: Whose = MISSING
+    evidence: list[EvidenceSpec] = field(default_factory=list)
+    timings: list[TimingSpec] = field(default_factory=list)
+
+
+@dataclass
+class ClaimsSpec:
+    claims: list[ClaimSpec] = MISSING
+
+
+def load_claims(path: Path = CLAIMS, known: Iterable[TableSpec] = ()) -> list[ClaimSpec]:
+    """Read and check the claims; ``known`` are tables that need not be read again.
+
+    UserError, in one line, names the file, the key and what is wrong there.
+    """
+    spec: ClaimsSpec = read_typed(ClaimsSpec, path)
+    tables = {table.name: table for table in known}
+    for number, claim in enumerate(spec.claims):
+        where = f"{path}: claims[{number}] ({claim.name})"
+        if not claim.evidence and not claim.timings:
+            raise UserError(f"{where}: name at least one comparison under evidence or timings")
+        for index, each in enumerate(claim.evidence):
+            place = f"{where}.evidence[{index}]"
+            if each.table not in tables:
+                tables[each.table] = _table(each.table, place)
+            check_place(each, tables[each.table], place)
+            if lost := [scale for scale in each.scales if scale not in tables[each.table].scales]:
+                raise UserError(f"{place}.scales: table {each.table!r} has no scale {lost[0]!r}")
+            if each.margin < 0 or (each.says is Says.no_worse and not each.margin):
+                raise UserError(f"{place}.margin: {each.says.name} takes a share of the mean, above 0 for no_worse")
+        for index, each in enumerate(claim.timings):
+            if not each.what:
+                raise UserError(f"{where}.timings[{index}].what: say what was timed")
+    return spec.claims
+
+
+def _table(name: str, where: str) -> TableSpec:
     try:
-        value, low, high, rounds = (float(chosen[0][name]) for name in numbers)
-    except ValueError as error:
-        raise UserError(f"{where}: {each.benchmark}: {error}") from error
-    return value, low, high, int(rounds)
+        return load_table_spec(name)
+    except UserError as error:
+        raise UserError(f"{where}.table: {error}") from error
 
 
-def _of_benchmark(each: TimingSpec, where: str, folder: Path) -> Comparison:
-    value, low, high, rounds = read_timing(each, where, folder)
-    side = _side(-high, -low, -1 - each.margin)
-    text = f"{value:.2f} [{low:.2f}, {high:.2f}] times CE, {rounds} rounds"
-    name = f"{each.what}, at most {1 + each.margin:g} times CE"
-    reason = "" if side is not None else "interval holds the margin"
-    link = f"[{each.benchmark}](benchmarks/{each.benchmark})"
-    return Comparison("", each.benchmark, link, name, text, side, reason)
+def check_place(place: PlaceSpec, table: TableSpec, where: str) -> None:
+    """UserError where the table has no such block, row or metric."""
+    if not 0 <= place.block < len(table.blocks):
+        raise UserError(f"{where}.block: table {table.name!r} has no block {place.block}")
+    block = table.blocks[place.block]
+    labels = labels_that_run(block, place.group)
+    for key in ("row", "against"):
+        if getattr(place, key) not in labels:
+            within = f" in the group {place.group!r}" if place.group else ""
+            raise UserError(f"{where}.{key}: table {table.name!r} has no row {getattr(place, key)!r}{within} that runs")
+    for key in ("metric", "against_metric"):
+        if getattr(place, key):
+            column_of(block, getattr(place, key), f"{where}.{key}")
+    if (place.row, place.metric) == (place.against, place.against_metric or place.metric):
+        raise UserError(f"{where}.against: a row is not compared with itself")
 
 
-def judge_claims(
-    specs: Sequence[ClaimSpec], tables: Sequence[Table], links: str = "tables", benchmarks: Path = BENCHMARKS
-) -> list[Claim]:
-    """Every claim with its comparisons; ``links`` is the folder of the tables as seen from the page."""
-    found = []
-    for spec in specs:
-        lines = [comparison for each in spec.evidence for comparison in _of_records(each, tables, links)]
-        place = f"config/claims.yaml: {spec.name}: timings"
-        lines += [_of_benchmark(each, f"{place}[{n}]", benchmarks) for n, each in enumerate(spec.timings)]
-        found.append(Claim(spec, tuple(lines)))
-    return found
-
-
-def short_list(claims: Sequence[Claim], page: str) -> str:
-    """A Markdown list for README: the verdict and a line each, with a link to ``page``."""
-    lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
-    for whose, members in _by_owner(claims).items():
-        lines += [f"{whose.value}:", ""]
-        lines += [f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members]
-        lines.append("")
-    return "\n".join(lines).strip()
-
-
-def _cap(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _by_owner(claims: Sequence[Claim]) -> Mapping[Whose, list[Claim]]:
-    return {whose: [each for each in claims if each.spec.whose is whose] for whose in Whose}
-
-
-def page(claims: Sequence[Claim]) -> str:
-    """``results/claims.md``: the rule, one row a claim, then each claim's comparisons; not run ones in one line."""
-    lines = ["# Claims", "", RULE, ""]
-    for whose, members in _by_owner(claims).items():
-        lines += [f"## {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
-        lines += [line([escape(c.spec.name), f"**{c.verdict.value}**", escape(c.why)]) for c in members]
-        lines.append("")
-    lines += ["## Evidence", ""]
-    for claim in claims:
-        lines += [f"### {_cap(claim.spec.name)}: {claim.verdict.value}", ""]
-        lines += [f"{escape(claim.spec.text)} ({escape(claim.spec.source)})", ""]
-        for each in claim.comparisons:
-            if each.ran:
-                side = each.reason if each.side is None else ("for the claim" if each.side else "against it")
-                lines.append(f"- {each.where}: {escape(each.name)}: {escape(each.text)}: **{side}**")
-        lacking: dict[str, dict[str, None]] = {}
-        for each in claim.comparisons:
-            if not each.ran:
-                lacking.setdefault(each.scale, {})[each.source] = None
-        if lacking:
-            told = [f"`{scale}`, {', '.join(names)}" for scale, names in lacking.items()]
-            lines.append(f"- no run: {'; '.join(told)}")
-        lines.append("")
-    return "\n".join(lines)
+def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
+    """The column of a metric; for a reading without a column of its own, that of the metric without the reading."""
+    columns = {column.metric: column for column in block.columns if column.better is not Better.neither}
+    name, _, reading = metric.partition("@")
+    if metric in columns:
+        return columns[metric]
+    if name not in columns or not (READINGS / f"{reading}.yaml").is_file():
+        raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
+    old = columns[name]
+    return ColumnSpec(metric, f"{old.header}, {reading}", old.better, old.format, old.paper_format, old.short)

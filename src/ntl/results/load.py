@@ -1,9 +1,10 @@
-"""Finding the records: published ones (results/runs/**/*.json) and those of local runs (outputs/*/record.json)."""
+"""Finding runs and records: published ones (results/runs/**/*.json), local ones (outputs/*/record.json)."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ntl.config.legality import nearest
 from ntl.results.match import leaves
 from ntl.results.record import RunRecord, read_record
 from ntl.system.errors import UserError
@@ -17,7 +18,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _record_files(folder: Path) -> Iterator[Path]:
-    """Records under a folder. Beside run folders, and inside them, other JSON files are no records."""
+    """Records under a folder. JSON files inside run folders, or in a folder that has run folders, are no records."""
     if _is_run(folder):
         if (folder / RECORD).is_file():
             yield folder / RECORD
@@ -31,18 +32,18 @@ def _record_files(folder: Path) -> Iterator[Path]:
 
 
 def _agree(first: RunRecord, second: RunRecord) -> bool:
-    # A setting that one of them lacks is younger than that record, which then has its default: ids are alike.
+    # A setting that one of them lacks is younger than that record and had its default: the ids are the same.
     left, right = ({key: json.dumps(value) for key, value in leaves(each.config).items()} for each in (first, second))
     return all(left[key] == right[key] for key in left.keys() & right.keys() if not key.startswith("beside"))
 
 
-def _worth(path: Path, record: RunRecord) -> tuple[int, bool]:
-    # One that was read in more ways has all that the other has.
+def _precedence(path: Path, record: RunRecord) -> tuple[int, bool]:
+    # A record with more decodings has all that the other has.
     return len(record.config.get("beside", {})), path.name == RECORD
 
 
-def existing(folders: Sequence[Path]) -> Sequence[Path]:
-    """The folders that ``--records`` names. UserError for one that is none."""
+def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
+    """The folders of ``--records``, as they are. UserError for one that does not exist."""
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"--records {folder}: no such folder")
@@ -52,8 +53,8 @@ def existing(folders: Sequence[Path]) -> Sequence[Path]:
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     """All records under the folders, sorted by id; a folder that does not exist holds none.
 
-    The same id twice: the record with more decodings beside its own counts, else the run folder's, when both have the
-    same values for what both configs name, else a UserError names both.
+    Of two records with one id the one with more decodings is taken, then the one of a run folder, if their configs
+    agree in all settings that both have; else a UserError names both.
     """
     found: dict[str, tuple[Path, RunRecord]] = {}
     for folder in folders:
@@ -63,7 +64,17 @@ def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
                 other, known = found[record.id]
                 if not _agree(known, record):
                     raise UserError(f"{path} and {other} have the id {record.id} but different configs: remove one")
-                if _worth(other, known) >= _worth(path, record):
+                if _precedence(other, known) >= _precedence(path, record):
                     continue
             found[record.id] = (path, record)
     return [found[key][1] for key in sorted(found)]
+
+
+def find_run(run: str, outputs: Path) -> Path:
+    """A run folder, or the folder of a run id under ``outputs``. UserError names the nearest id."""
+    for folder in (Path(run), outputs / run):
+        if folder.is_dir():
+            return folder
+    ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
+    hint = nearest(run, ids) or f" There are {len(ids)} runs there."
+    raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{hint}")

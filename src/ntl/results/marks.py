@@ -1,8 +1,8 @@
-"""Results in texts: what stands between two marks of a page is written from the records, never by hand.
+"""Results in texts: what is between two marks of a page is written from the records, never by hand.
 
 ``<!-- difference: {table: evidence, row: "NTL-WAS, λ = 0.3", against: CE, metric: test/rmse_truth} -->`` begins one,
-``<!-- end of difference -->`` ends it; the kinds are in ``KINDS``. In a page of dated headings (``## 2026-11-22: ...``)
-only entries of the newest day are written: older ones keep the figures of their day.
+``<!-- end of difference -->`` ends it; ``KINDS`` lists the marks. In a page of dated headings (``## 2026-11-22: ...``)
+only the entries of the newest day are written: older ones keep the numbers of their day.
 """
 
 import re
@@ -13,13 +13,14 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from ntl.config.claims import PlaceSpec, TimingSpec, check_place
-from ntl.config.typed import read_typed_text
-from ntl.results.claims import BENCHMARKS, compare, find_block, models, read_timing
-from ntl.results.gains import control_parts
-from ntl.results.markdown import escape
-from ntl.results.table import Table, by_seed
-from ntl.results.text import mean_and_interval
+from ntl.results.claims import PlaceSpec, TimingSpec, check_place
+from ntl.results.compare import by_seed
+from ntl.results.judge import BENCHMARKS, compare, find_block, models, read_timing
+from ntl.results.notes import control_parts
+from ntl.results.render.markdown import escape
+from ntl.results.render.text import mean_and_interval
+from ntl.results.table import Table
+from ntl.results.typed import read_typed_text
 from ntl.system.errors import UserError
 
 START = re.compile(r"<!-- (?P<kind>[a-z]+): (?P<place>.*?) -->", re.DOTALL)
@@ -28,7 +29,7 @@ DAY = re.compile(r"^## (\d{4}-\d\d-\d\d)\b", re.MULTILINE)
 
 @dataclass
 class FindingMark:
-    """What the table says that it shows."""
+    """The finding of a table."""
 
     table: str = MISSING
     scale: str = "tiny"
@@ -55,7 +56,7 @@ class MeanMark:
 
 @dataclass
 class ControlMark:
-    """A list: of each table with records, what the control alone gives of the largest gain."""
+    """A list: for each table with records, the share of the largest gain that the control alone gives."""
 
     scale: str = "tiny"
 
@@ -128,7 +129,7 @@ def _timing(mark: TimingSpec, tables: Tables, where: str, folder: str) -> str:
     return f"{value:.2f} [{low:.2f}, {high:.2f}], {rounds} rounds"
 
 
-# The schema of a kind's place, and what writes its text.
+# Kind of mark -> the schema of what follows its colon, and the function that writes its text.
 KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "finding": (FindingMark, _finding),
     "difference": (DifferenceMark, _difference),
@@ -139,13 +140,13 @@ KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
 
 
 def newest_day(page: str) -> int:
-    """Where the entries of an earlier day begin, in a page of dated headings; its end in any other."""
+    """The offset at which the entries of earlier days begin; the end of a page without dated headings."""
     days = list(DAY.finditer(page))
     return next((each.start() for each in days if each[1] != days[0][1]), len(page))
 
 
 def fill(page: str, path: Path, tables: Tables, folder: str) -> str:
-    """``page``, which stands in ``path``, with every mark's text; ``folder`` is that of the tables as seen from it.
+    """The text ``page`` of the file ``path``, every mark filled in; ``folder`` is the tables' folder as seen from it.
 
     UserError names the page and the mark: an unknown kind, a place that no table has, a mark without its end.
     """

@@ -1,9 +1,9 @@
 """From the rows of a table to the runs they need, and from a record to the row it belongs to.
 
 A record belongs to a row when its resolved config has every value that the row, its block and its scale pin, and when
-its own command line set nothing else. A run that did set something else (another step count, say) still belongs if
-the composed row has the run's id, because then the setting only repeated what the config says anyway. Where a command
-added overrides to a table, a record belongs to a row by that id alone.
+its own command line set nothing else. A run that did set something else (say, another step count) still belongs if
+the composed row has the run's id: the setting then only repeated what the config says. Where a command added
+overrides to a table, only that id decides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +14,14 @@ from typing import Any
 import yaml
 
 from ntl.config.identity import NOT_RECORDED
-from ntl.config.table import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.config.targets import check_plain
 from ntl.results.record import RunRecord
+from ntl.results.spec import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.system.errors import UserError
 
-# What a run computes does not depend on these; the seed is matched apart. A reading beside the run's own adds metrics
-# and changes none.
-PLACES = {*NOT_RECORDED, "hydra", "seed", "beside"}
+# Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
+# metrics and changes none.
+NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
@@ -30,7 +30,7 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 class RowPlan:
     """One row at one scale: the overrides of its runs (less the seed), and the values they pin.
 
-    ``added`` are those of the overrides that a command line gave and that a run computes with; nothing pins them.
+    ``added`` are the overrides of a command line that change what a run computes; they pin nothing.
     """
 
     row: RowSpec
@@ -86,7 +86,7 @@ def _pins(overrides: Iterable[str], where: str) -> dict[str, Any]:
 
 
 def computing(overrides: Iterable[str]) -> tuple[str, ...]:
-    """Those overrides that change what a run computes, sorted; the others say where it is and who watches."""
+    """The overrides that change what a run computes, sorted; the others only set folders, tracking and the like."""
     return tuple(sorted(word for word in overrides if override_key(word).split(".")[0] not in NOT_RECORDED))
 
 
@@ -137,7 +137,7 @@ def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[RowPla
 
 
 def table_runs(spec: TableSpec, scale: str) -> list[list[str]]:
-    """The overrides of every run a table needs, each once; seeds vary slowest, so that all rows grow together."""
+    """The overrides of every run that a table needs, each once; seeds vary slowest, so that all rows fill evenly."""
     runs: dict[tuple[str, ...], None] = {}
     for _, plans in plan_table(spec, scale):
         for seed in dict.fromkeys(seed for plan in plans for seed in plan.seeds):
@@ -148,7 +148,7 @@ def table_runs(spec: TableSpec, scale: str) -> list[list[str]]:
 
 
 def missing_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> list[list[str]]:
-    """Those of ``table_runs`` for which no record is there."""
+    """The runs of ``table_runs`` that have no record."""
     have: set[tuple[str, ...]] = set()
     for _, plans in plan_table(spec, scale):
         for plan in plans:
@@ -159,19 +159,19 @@ def missing_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> l
 def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """The names in ``wanted`` (name -> settings of a decoding) that a record's config does not have beside its own.
 
-    A setting that came after a record was off in it: empty, 0 or false.
+    A setting that is younger than a record was off when the record was written: empty, 0 or false.
     """
     have = config.get("beside", {})
-    return [name for name, settings in wanted.items() if name not in have or not _is_read(settings, have[name])]
+    return [name for name, settings in wanted.items() if name not in have or not _is_same_reading(settings, have[name])]
 
 
-def _is_read(settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+def _is_same_reading(settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     values = {key: recorded.get(key, type(value)()) for key, value in settings.items()}
     return values == settings and recorded.keys() <= settings.keys()
 
 
 def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
-    if key == "base":  # by words or by the id that follows from them: which of the two only composing tells
+    if key == "base":  # given by overrides or by their id: only composing tells them apart
         return bool(pinned) == bool(config.get("base"))
     if key == "beside":
         return pinned == "none" or pinned in config.get("beside", {})
@@ -200,7 +200,9 @@ def _has_values(pins: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 def unpinned(plan: RowPlan, record: RunRecord) -> list[str]:
     """The record's own overrides that the row does not pin and that may change what is computed."""
     keys = [override_key(override) for override in record.overrides]
-    return [key for key in keys if key not in plan.pins and key.replace("/", ".").split(".")[0] not in PLACES]
+    return [
+        key for key in keys if key not in plan.pins and key.replace("/", ".").split(".")[0] not in NOT_COMPUTED_WITH
+    ]
 
 
 @cache

@@ -24,7 +24,7 @@ def _deflate(raw: bytes) -> bytes:
 
 
 def _inflate(packed: bytes, size: int) -> bytes:
-    """What was deflated, cut one byte behind ``size``: a few bytes can hold gigabytes."""
+    """The inflated bytes, at most ``size`` + 1 of them: a few packed bytes can hold gigabytes."""
     unpacker = zlib.decompressobj(-15)
     raw = unpacker.decompress(packed, size + 1)
     if not unpacker.eof and len(raw) <= size:

@@ -1,18 +1,26 @@
 """Files: tables into ``results/tables``, and chosen records into ``results/runs``."""
 
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ntl.results.find import find_run
-from ntl.results.load import RECORD
-from ntl.results.markdown import escape, line
+from ntl.results.load import RECORD, find_run
 from ntl.results.record import RunRecord, read_record, write_record
+from ntl.results.render import csv, latex, markdown
+from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
 
-DETAILS = "details"
-# The paper's appendix could not be had; where its text names what a table is of, there is one here.
+ROOT = Path(__file__).resolve().parents[3]
+# The files of a table, named by its stem, and what writes each.
+RENDERERS: dict[str, Callable[[Table], str]] = {
+    "{}.md": markdown.render,
+    "details/{}.md": markdown.render_details,
+    "{}.tex": latex.render,
+    "{}.csv": csv.render,
+}
+# The paper's appendix was not available; there is a table here for each whose subject the paper's text names.
 UNKNOWN = (
     "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
     "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
@@ -20,7 +28,7 @@ UNKNOWN = (
 
 
 def write_between(path: Path, name: str, text: str) -> None:
-    """Replace what stands between ``<!-- name -->`` and ``<!-- end of name -->`` in a page of Markdown.
+    """Replace the text between ``<!-- name -->`` and ``<!-- end of name -->`` in a page of Markdown.
 
     UserError where the file does not have the two marks.
     """
@@ -30,24 +38,13 @@ def write_between(path: Path, name: str, text: str) -> None:
 
 
 def replace_between(page: str, name: str, text: str, path: Path) -> str:
-    """``page``, which stands in ``path``, as ``write_between`` writes it."""
+    """The text ``page`` of the file ``path`` with the replacement of ``write_between``."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     before, marked, rest = page.partition(start)
     _, ended, after = rest.partition(end)
     if not marked or not ended:
         raise UserError(f"{path}: the {name} go between {start!r} and {end!r}, which are not there; add them.")
     return f"{before}{start}\n{text}\n{end}{after}"
-
-
-def _files(table: Table, folder: Path) -> dict[Path, Callable[[], str]]:
-    """The files of a table, and what is in each; the page for people first."""
-    stem = table.stem
-    return {
-        folder / f"{stem}.md": table.markdown,
-        folder / DETAILS / f"{stem}.md": table.details,
-        folder / f"{stem}.tex": table.latex,
-        folder / f"{stem}.csv": table.csv,
-    }
 
 
 def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
@@ -57,9 +54,10 @@ def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
     """
     paths = []
     for table in tables:
-        for path, text in _files(table, Path(folder)).items():
+        for name, render in RENDERERS.items():
+            path = Path(folder) / name.format(table.stem)
             if table.num_records:
-                write_text(path, text())
+                write_text(path, render(table))
                 paths.append(path)
             else:
                 with one_line_errors("remove", path):
@@ -68,7 +66,7 @@ def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
 
 
 def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
-    """``README.md``: of each table that has records what it tests, its finding, and the command that makes it."""
+    """``README.md``: what each table with records tests, its finding, and the command that makes it."""
     lines = [
         "# Tables",
         "",
@@ -126,7 +124,7 @@ def publish_runs(
 
 
 def loaded_weights(record: RunRecord) -> str:
-    """What a run was trained from where weights were loaded, as its model's name does not say it; else ""."""
+    """The weights that a run was trained from, as its model's name does not say them; "" where none were loaded."""
     weights = record.model.get("weights")
     if weights is None:
         return ""
@@ -134,3 +132,19 @@ def loaded_weights(record: RunRecord) -> str:
     shape = [f"{name} {text}" for name, text in record.model.get("shape", {}).items()]
     parameters = f"{record.model.get('parameters', 0):,} parameters"
     return f"from weights with {', '.join([*named, parameters, *shape])}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Copy the records of finished runs into results/runs. UserError as of ``publish_runs``."""
+    parser = argparse.ArgumentParser(
+        description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
+    parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "runs", help="where published records are")
+    parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
+    arguments = parser.parse_args(argv)
+    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty):
+        print(path)
+        if loaded := loaded_weights(read_record(path)):
+            print(f"  {loaded}")

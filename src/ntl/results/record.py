@@ -8,10 +8,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ntl.config.identity import COMPUTED
 from ntl.config.targets import as_now, check_name
-from ntl.results.check import check, check_together, printable
+from ntl.results.check import check, printable
 from ntl.results.packing import PROBE as PROBE
-from ntl.results.packing import pack_groups, unpack_groups
+from ntl.results.packing import pack_groups, unpack_bits, unpack_errors, unpack_groups
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
@@ -22,6 +23,7 @@ METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that th
 # Records have sacreBLEU's 0 to 100; whatever is printed has a fraction, as the paper.
 UNITS = {"bleu": 0.01}
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
+DIGITS = 10
 Json = dict[str, Any]
 
 
@@ -74,14 +76,14 @@ class RunRecord:
     rules: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A term that a loss lacks was logged as 0.0 once, which reads as perfect: no value is what it was.
-        for name in _terms_without(self.config):
+        # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
+        for name in _absent_terms(self.config):
             if self.metrics.get(f"validation/{name}") == 0:
                 self.metrics = {key: value for key, value in self.metrics.items() if key != f"validation/{name}"}
-            for series in {name, f"eval_{name}"} & self.curves.keys():
-                kept = [point for point in self.curves[series] if point[1] != 0]
-                rest = {key: points for key, points in self.curves.items() if key != series}
-                self.curves = {**rest, series: kept} if kept else rest
+            for series in (name, f"eval_{name}"):
+                kept = [point for point in self.curves.get(series, ()) if point[1] != 0]
+                curves = {key: kept if key == series else points for key, points in self.curves.items()}
+                self.curves = {key: points for key, points in curves.items() if key != series or kept}
 
     def has(self, metric: str) -> bool:
         """Whether ``value`` knows it."""
@@ -106,11 +108,11 @@ MEASURED = ("longer_than_train",)
 
 
 def data_read(record: RunRecord) -> Json:
-    """What says which data a run read: its files and rows, without what was measured on them."""
+    """The data that a run read: its files and rows, without what was measured on them."""
     return {key: value for key, value in record.data.items() if key not in MEASURED}
 
 
-def _terms_without(config: Json) -> list[str]:
+def _absent_terms(config: Json) -> list[str]:
     loss, model = config.get("loss"), config.get("model")
     without_ntl = isinstance(loss, Mapping) and loss.get("number", loss) is None
     without_ce = isinstance(model, Mapping) and model.get("head") == "regression"
@@ -143,7 +145,7 @@ def _plain(value: Any, digits: int | None = None) -> Any:
 
 
 def to_json(record: RunRecord) -> Json:
-    """The record as it stands in the file: metrics keep 10, curves 6, groups 5 significant digits; all else is exact.
+    """The record as in its file: metrics keep 10, curves 6, groups 5 significant digits; all else is exact.
 
     Groups have the form of :func:`ntl.results.packing.pack_groups`.
     """
@@ -174,6 +176,39 @@ def size_of_summary(record: RunRecord) -> int:
     return len(dumps({**to_json(record), "curves": {}, "correct": {}, "errors": {}}).encode())
 
 
+def _check_together(record: RunRecord) -> None:
+    """ValueError where parts of a record contradict each other, or its config cannot be that of a run."""
+    _check_config(record.config)
+    check("data.rows", record.data.get("rows", {}), dict[str, int])
+    check("data.longer_than_train", record.data.get("longer_than_train", {}), dict[str, float])
+    for name, points in record.curves.items():
+        if not all(len(point) == 2 and point[0] is not None for point in points):
+            raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
+    rows = record.data.get("rows", {}).get("train", 0)
+    if any(name.startswith(PROBE) for name in record.curves) and (rows < 1 or record.steps < 1):
+        raise ValueError("a probe is told by epochs: 'steps' and 'data.rows.train' must be above 0")
+    for split, whose in record.digit_histograms.items():
+        for counts in (counts for places in whose.values() for counts in places.values()):
+            if len(counts) != DIGITS or min(counts) < 0:
+                raise ValueError(f"'digit_histograms.{split}' does not count {DIGITS} digits")
+    for split, packed in record.correct.items():
+        if (count := record.metrics.get(f"{split}/count")) is not None:
+            if count < 0 or count != int(count):
+                raise ValueError(f"'metrics.{split}/count' is {count}, not a whole number")
+            unpack_bits(packed, int(count))
+    for packed in record.errors.values():
+        unpack_errors(packed)
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    for key in (*COMPUTED, "decoding"):
+        group = config.get(key, {})
+        check(f"config.{key}", group, dict[str, Any])
+        check(f"config.{key}.name", group.get("name", ""), str)
+    check("config.loss.weight", config.get("loss", {}).get("weight"), float | None)
+    check("config.beside", config.get("beside", {}), dict[str, dict[str, Any]])
+
+
 def from_json(payload: Any, where: str) -> RunRecord:
     """A record from parsed JSON; ``where`` names the file in the UserError of a payload that is none."""
     if not isinstance(payload, dict) or type(payload.get("schema")) is not int:
@@ -197,7 +232,7 @@ def from_json(payload: Any, where: str) -> RunRecord:
             check(name, value, _KINDS[name])
         values["config"] = as_now(values["config"])
         record = RunRecord(**values)
-        check_together(record)
+        _check_together(record)
     except ValueError as error:
         raise UserError(f"{where}: {printable(str(error))}: restore the file or run again") from error
     check_name(record.id, f"{where}: id")

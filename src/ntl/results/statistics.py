@@ -1,4 +1,4 @@
-"""Mean, spread and interval over seeds; paired differences, exact tests of them; the bootstrap over test examples."""
+"""Mean, spread and interval over seeds; paired differences and their exact test; the bootstrap over test examples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
+from ntl.results.packing import unpack_bits, unpack_errors
+from ntl.results.record import RunRecord
+from ntl.system.errors import UserError
+
 LEVEL = 0.95
+ALPHA = 0.05
 MOST_SIGNS = 40  # each half of them has 2^20 sums
+# Bootstrap draws for the scores that a record has of each example. Errors take many values, each of which costs.
+DRAWS = {"accuracy": 10_000, "mae": 2_000}
 
 
 @dataclass(frozen=True)
@@ -110,15 +117,15 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
 def sign_flip_p(differences: Sequence[float]) -> float:
     """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs.
 
-    The share of flips whose sum is as far from 0 as the one that was seen, itself among them; so it is never below
-    ``smallest_p(n)``. ValueError: none, more than 40, or one that is not finite.
+    The share of flips whose sum is at least as far from 0 as the observed one, which counts as one of them: p is never
+    below ``smallest_p(n)``. ValueError: none, more than 40, or one that is not finite.
     """
     values = [float(value) for value in differences]
     if not 0 < len(values) <= MOST_SIGNS or not all(map(math.isfinite, values)):
         raise ValueError(f"an exact test takes 1 to {MOST_SIGNS} finite differences, not {values}")
     half = len(values) // 2
     left, right = _signed_sums(values[:half]), np.sort(_signed_sums(values[half:]))
-    # A flip that ties with what was seen may differ from it in the last digits.
+    # A flip that ties with the observed sum may differ from it in the last digits.
     seen = abs(math.fsum(values)) - 1e-9 * math.fsum(map(abs, values))
     if seen <= 0:
         return 1.0
@@ -135,7 +142,7 @@ def _signed_sums(values: Sequence[float]) -> np.ndarray:
 
 
 def smallest_p(n: int) -> float:
-    """The least that ``sign_flip_p`` of n differences can be, 2 / 2^n."""
+    """The smallest possible ``sign_flip_p`` of n differences, 2 / 2^n."""
     return 2.0 ** (1 - n)
 
 
@@ -169,3 +176,33 @@ def bootstrap_difference(
     )
     low, high = np.quantile(means / left.size, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(values @ counts / left.size), float(low), float(high)
+
+
+def example_difference(metric: str, pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[float, float, float] | None:
+    """Second minus first over the same examples: mean and 95 % bootstrap interval; None without such scores.
+
+    An example's score is its mean over ``pairs``, one pair per seed. Errors are those of the fixed sample that a record
+    keeps; an example that one run leaves unanswered is left out on both sides. UserError: records that do not agree.
+    """
+    split, _, name = metric.partition("/")
+    tests = {record.ids_sha256.get(split) for pair in pairs for record in pair}
+    if name not in DRAWS or len(tests) != 1 or None in tests:
+        return None
+    scores = [[_scores(split, name, record) for record in pair] for pair in pairs]
+    if any(each is None for pair in scores for each in pair):
+        return None
+    if len({len(each) for pair in scores for each in pair if each is not None}) > 1:
+        names = " and ".join(sorted({record.id for pair in pairs for record in pair}))
+        raise UserError(f"{names}: the same test examples of {split}, but not as many answers: restore these records")
+    left, right = np.mean(np.array(scores, dtype=np.float64), axis=0)
+    known = np.isfinite(left) & np.isfinite(right)
+    if not known.any():
+        return None
+    return bootstrap_difference(left[known], right[known], draws=DRAWS[name])
+
+
+def _scores(split: str, name: str, record: RunRecord) -> np.ndarray | None:
+    if name == "accuracy":
+        count = record.metrics.get(f"{split}/count")
+        return unpack_bits(record.correct[split], int(count)) if count and split in record.correct else None
+    return unpack_errors(record.errors[split]) if split in record.errors else None

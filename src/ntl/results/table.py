@@ -1,22 +1,13 @@
-"""A table computed from run records: per cell mean, spread and interval over seeds, beside the paper's number."""
+"""A computed table: cells, rows, differences, its primary comparison, and nothing of how it is written."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from enum import Enum
 
-from ntl.config.table import ColumnSpec, RowSpec, TableSpec, load_table_spec
-from ntl.results.compare import Difference, Grid, beats_constants, best_rows, constant_values, corrected, differences
-from ntl.results.finding import Primary, find_primary, primary_place
-from ntl.results.gains import control_note, example_notes
-from ntl.results.heading import heading, stands_in
-from ntl.results.match import RowPlan, computing, plan_table, row_records
-from ntl.results.notes import notes, warnings
+from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
-from ntl.results.statistics import Summary, summarize
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from ntl.results.spec import ColumnSpec, RowSpec, TableSpec
+from ntl.results.statistics import ALPHA, Paired, Summary
 
 
 @dataclass(frozen=True)
@@ -32,7 +23,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """``missing`` are the seeds without a record; ``command`` runs them, empty where there is none to run.
+    """``missing`` are the seeds without a record, and ``command`` runs them; both may be empty.
 
     ``learnt`` is False where the mean is no better than that of the best constant answer, at the table's endpoint.
     ``stand_in``: at this scale the model takes the place of the paper's.
@@ -51,12 +42,100 @@ class TableRow:
         return self.plan.row
 
 
+def prints_as_zero(value: float, column: ColumnSpec) -> bool:
+    """Whether one of the formats of the column prints only zeros for the value."""
+    texts = (format(value, spec) for spec in filter(None, (column.format, column.short)))
+    return any(not any(digit in text for digit in "123456789") for text in texts)
+
+
+@dataclass(frozen=True)
+class DifferenceCell:
+    """``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy).
+
+    ``p`` is the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory
+    comparison of the table, None for the ``primary`` one.
+    """
+
+    column: ColumnSpec
+    paired: Paired | None
+    examples: tuple[float, float, float] | None = None
+    p: float | None = None
+    holm: float | None = None
+    primary: bool = False
+
+    @property
+    def bold(self) -> bool:
+        """Whether the difference is shown: the primary one by its interval, any other by its corrected p."""
+        mean = self.paired.differences.mean if self.paired else None
+        if self.paired is None or mean is None or prints_as_zero(mean, self.column):
+            return False
+        return self.paired.excludes_zero if self.primary else self.holm is not None and self.holm <= ALPHA
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``row`` minus ``against``, paired by seed, one cell a column."""
+
+    row: RowSpec
+    against: RowSpec
+    cells: tuple[DifferenceCell, ...]
+
+    @property
+    def name(self) -> str:
+        label = f"{self.row.label} minus {self.against.label}"
+        return f"{self.row.group}: {label}" if self.row.group else label
+
+
+class Verdict(Enum):
+    """The result of the primary comparison; all but the last two mean that nothing is shown."""
+
+    not_run = "not run"
+    too_few = "too few seeds"  # below three, which have no interval
+    undefined = "undefined"
+    not_learnt = "not learnt"  # neither row beats a constant answer
+    nothing = "no difference shown"  # the interval holds 0
+    better = "better"
+    worse = "worse"
+
+
+@dataclass(frozen=True)
+class Primary:
+    """``row`` minus ``against``, two rows of ``group``, in ``metric``, over the ``n`` seeds that both have.
+
+    ``low`` and ``high`` are the 95 % t interval, None below three seeds; ``p`` is the exact two-sided sign-flip p, None
+    below two. ``sentence`` is ``Table.finding``. ``named_after``: the results were known when the comparison
+    was named.
+    """
+
+    group: str
+    row: str
+    against: str
+    column: ColumnSpec
+    n: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    verdict: Verdict
+    named_after: bool
+    sentence: str
+
+    @property
+    def metric(self) -> str:
+        return self.column.metric
+
+    @property
+    def confirmed(self) -> bool:
+        """A difference whose interval excludes 0 and whose exact p is at most 0.05."""
+        return self.verdict in (Verdict.better, Verdict.worse) and self.p is not None and self.p <= ALPHA
+
+
 @dataclass(frozen=True)
 class Block:
     """One data set's part of a table.
 
-    ``endpoint`` is the column that says what was learnt: that of the primary comparison, or a block's first.
-    ``warnings`` are what no reader of the numbers should miss, ``notes`` the rest.
+    ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
+    ``warnings`` are on the main page, ``notes`` in the details.
     """
 
     title: str
@@ -79,7 +158,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A computed table: the same records give the same bytes in every form.
+    """A computed table: each renderer of the same records writes the same bytes.
 
     ``title`` has the models that ran, ``subject`` is without. ``added`` are the overrides that a command line added to
     all of its runs.
@@ -97,13 +176,13 @@ class Table:
 
     @property
     def stem(self) -> str:
-        """Of its files' names; that of the table as described is another."""
+        """The name of its files; a table with added overrides has files of its own."""
         mark = f"_with_{hashlib.sha256(' '.join(self.added).encode()).hexdigest()[:8]}" if self.added else ""
         return f"{self.name}_{self.scale}{mark}"
 
     @property
     def finding(self) -> str:
-        """What the table shows, or that it shows nothing, in a sentence."""
+        """One sentence: what the table shows, or that it shows nothing."""
         return self.primary.sentence
 
     @property
@@ -112,143 +191,5 @@ class Table:
 
     @property
     def commands(self) -> list[str]:
-        """One command for each row that lacks a run, in the table's order."""
+        """One command for each row with missing runs, in the table's order."""
         return [row.command for block in self.blocks for row in block.rows if row.command]
-
-    def markdown(self) -> str:
-        """The page for people."""
-        from ntl.results.markdown import render
-
-        return render(self)
-
-    def details(self) -> str:
-        """Markdown with everything that the page leaves out."""
-        from ntl.results.details import render
-
-        return render(self)
-
-    def latex(self) -> str:
-        from ntl.results.latex import render
-
-        return render(self)
-
-    def csv(self) -> str:
-        from ntl.results.flat import render
-
-        return render(self)
-
-    def cells(self) -> list[dict[str, Any]]:
-        """Every cell as a flat dict: the rows of the CSV file, in JSON's types."""
-        from ntl.results.flat import cells
-
-        return cells(self)
-
-    def rich(self) -> "RenderableType":
-        """For ``rich.console.Console.print``."""
-        from ntl.results.terminal import render
-
-        return render(self)
-
-
-def command(plan: RowPlan, seeds: Sequence[int]) -> str:
-    """The shell command that makes the records of these seeds."""
-    words = " ".join(plan.overrides)
-    if len(seeds) == 1:
-        return f"python train.py {words} seed={seeds[0]}"
-    return f"python train.py -m {words} seed={','.join(map(str, seeds))}"
-
-
-def by_seed(metric: str, have: Mapping[int, RunRecord]) -> dict[int, float | None]:
-    """A metric in the records that have it, by seed; None where it is undefined."""
-    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
-
-
-def _read_as_its_own(metric: str, records: Sequence[RunRecord]) -> str:
-    # However a model is decoded, a constant answer is the same one; another parse rule may read it otherwise.
-    name, _, suffix = metric.partition("@")
-    return name if any(suffix in record.config.get("beside", {}) for record in records) else metric
-
-
-def _cell(column: ColumnSpec, row: RowSpec, values: dict[int, float | None], best: bool) -> Cell:
-    summary = summarize(list(values.values())) if values else None
-    return Cell(column, summary, tuple(values), tuple(row.paper.get(column.metric, ())), best)
-
-
-def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
-    """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
-
-    UserError: no such table or scale, two rows that claim one run, two records for one row and seed.
-    """
-    if isinstance(spec, str):
-        spec = load_table_spec(spec)
-    blocks: list[Block] = []
-    parts = plan_table(spec, scale)
-    primary: Primary | None = None
-    wanted = spec.primary_of(scale)
-    for block, plans in parts:
-        by_row = [row_records(plan, records) for plan in plans]
-        columns = tuple(block.columns)
-        grid = _grid(columns, plans, by_row)
-        named = block is spec.blocks[wanted.block]
-        endpoint = next(c for c in columns if not named or c.metric == wanted.metric)
-        learnt = beats_constants(endpoint, plans, grid)
-        place = primary_place(wanted, block, scale, plans) if named else None
-        compared = differences(columns, plans, grid, by_row, place)
-        if place:
-            primary = find_primary(wanted, block, place, plans, compared, learnt, by_row, grid)
-        stand_ins = [stands_in(block, scale, plan) for plan in plans]
-        rows = _rows(columns, plans, by_row, grid, learnt, stand_ins)
-        told = [
-            *notes(block, scale, plans, by_row),
-            control_note(columns, plans, grid, learnt),
-            *example_notes(columns, plans, by_row),
-        ]
-        cautions = warnings(block, scale, plans, by_row)
-        blocks.append(
-            Block(block.title, columns, rows, tuple(compared), tuple(cautions), tuple(filter(None, told)), endpoint)
-        )
-    whole = corrected([block.differences for block in blocks])
-    blocks = [replace(block, differences=each) for block, each in zip(blocks, whole, strict=True)]
-    assert primary is not None  # its block has every scale of the table
-    return Table(
-        spec.name,
-        scale,
-        heading(spec, scale, parts),
-        spec.title,
-        spec.note,
-        tuple(blocks),
-        primary,
-        spec,
-        computing(spec.added),
-    )
-
-
-def _grid(columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], by_row: Sequence[dict[int, RunRecord]]) -> Grid:
-    grid: Grid = [{column.metric: by_seed(column.metric, have) for column in columns} for have in by_row]
-    every = [record for have in by_row for record in have.values()]
-    for plan, line in zip(plans, grid, strict=True):
-        if plan.row.constant:
-            keys = {c.metric: f"{_read_as_its_own(c.metric, every)}:{plan.row.constant}" for c in columns}
-            line.update({metric: constant_values(key, every) for metric, key in keys.items()})
-    return grid
-
-
-def _rows(
-    columns: Sequence[ColumnSpec],
-    plans: Sequence[RowPlan],
-    by_row: Sequence[dict[int, RunRecord]],
-    grid: Grid,
-    learnt: Sequence[bool | None],
-    stand_ins: Sequence[bool],
-) -> tuple[TableRow, ...]:
-    best = best_rows(columns, plans, grid, learnt)
-    rows = []
-    for index, (plan, have, line) in enumerate(zip(plans, by_row, grid, strict=True)):
-        cells = tuple(_cell(c, plan.row, line[c.metric], (index, c.metric) in best) for c in columns)
-        if plan.row.constant and not any(cell.summary for cell in cells):
-            continue  # a constant that no record scores has nothing to say and no command to run
-        missing = tuple(seed for seed in plan.seeds if seed not in have)
-        lacking = command(plan, missing) if missing else ""
-        records = dict(sorted(have.items()))
-        rows.append(TableRow(plan, records, cells, missing, lacking, learnt[index], stand_ins[index]))
-    return tuple(rows)

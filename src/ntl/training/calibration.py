@@ -18,7 +18,7 @@ import torch
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses.cdf import crps_rows
 from ntl.losses.rows import NumberRows, number_rows
-from ntl.results.find import find_run
+from ntl.results.load import find_run
 from ntl.system.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ntl.config.stored import CHANGEABLE, read_config
 from ntl.evaluation.evaluate import PREDICTIONS, print_tables
 from ntl.evaluation.evaluate import plain as plain_number
 from ntl.evaluation.scores import score_predictions
-from ntl.results.find import find_run
+from ntl.results.load import find_run
 from ntl.system.errors import one_line_when_full
 from ntl.system.secrets import redact
 from ntl.training.folder import only_one

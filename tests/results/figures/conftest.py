@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ntl.config.figure import FigureSpec, load_figure_spec
 from ntl.config.targets import locate
 from ntl.results import RunRecord
-from ntl.results.figures.command import RESULTS
+from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.runs import Source
+from ntl.results.figures.spec import FigureSpec, load_figure_spec
 from ntl.results.figures.style import Drawing
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ntl.config.figure import load_figure_spec
 from ntl.results import pack_errors
 from ntl.results.figures.closeness import distribution, kept_errors
+from ntl.results.figures.spec import load_figure_spec
 
 NAN = float("nan")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ntl.results.figures.curves import curve
+from ntl.results.figures.training import curve
 
 
 def test_steps_that_every_seed_has(tiny_record) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ntl.config.figure import load_figure_spec
-from ntl.results.figures.epochs import epochs_until
+from ntl.results.figures.spec import load_figure_spec
+from ntl.results.figures.training import epochs_until
 
 CURVES = {"probe_mape/1x1": [[10, 40.0], [20, 9.0], [30, 12.0], [40, 0.4]], "probe_mape/2x1": [[10, None], [40, 30.0]]}
 

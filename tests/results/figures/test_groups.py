@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ntl.config.figure import load_figure_spec
 from ntl.results.figures.groups import group_values, pair_grid
+from ntl.results.figures.spec import load_figure_spec
 
 
 def pinned(record, **config):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.config.figure import load_figure_spec
-from ntl.results.figures.command import RESULTS
+from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.runs import Source, constants, models, panel_plans, runs_by_loss
+from ntl.results.figures.spec import load_figure_spec
 
 SPEC = load_figure_spec("tiny_losses")
 NOISY = SPEC.panels[0]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ntl.config.paper import PAPER_FOLDER
-from ntl.results.figures.runtime import paper_ratios
+from ntl.results.figures.costs import paper_ratios
+from ntl.results.spec import PAPER_FOLDER
 
 HEADER = "device,dtype,batch,length,vocab,share,threads,part,rounds,loss,seconds,ratio,ratio_low,ratio_high,peak_mib"
 

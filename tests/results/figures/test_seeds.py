@@ -6,11 +6,11 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from ntl.config import UserError
-from ntl.config.figure import load_figure_spec
-from ntl.config.table import Better, ColumnSpec
-from ntl.results.figures.command import RESULTS
+from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.runs import Source
 from ntl.results.figures.seeds import HELD, gaps, values_by_seed
+from ntl.results.figures.spec import load_figure_spec
+from ntl.results.spec import Better, ColumnSpec
 
 SPEC = load_figure_spec("tiny_losses")
 DATASETS = ("noisy_numbers", "multiplication")

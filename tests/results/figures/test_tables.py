@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.results.figures.tables import read_rows
+from ntl.results.figures.runs import read_rows
 
 
 def test_rows_by_name_without_remarks(tmp_path: Path) -> None:

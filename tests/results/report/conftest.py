@@ -11,9 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ntl.results import RunRecord, load_records
-from ntl.results.report.command import RESULTS
-from ntl.results.report.figures import read_pictures
-from ntl.results.report.page import render
+from ntl.results.report.make_report import RESULTS, read_pictures, render
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"

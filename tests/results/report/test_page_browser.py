@@ -7,8 +7,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page
 
-from ntl.results.report.command import RESULTS
-from ntl.results.report.figures import read_pictures
+from ntl.results.report.make_report import RESULTS, read_pictures
 
 # Each opens a browser.
 pytestmark = pytest.mark.slow

@@ -4,16 +4,17 @@ import re
 from collections.abc import Callable
 
 import pytest
+from pages import chapter
 
 from ntl.results import RunRecord, load_records
-from ntl.results.report.command import RESULTS
-from ntl.results.report.runs import COLUMNS, details, other_settings, section, values
+from ntl.results.report.make_report import RESULTS
+from ntl.results.report.runs import COLUMNS, details, listed, other_settings
 
 
 def test_the_values_of_a_run(arithmetic_record: Callable[..., RunRecord]) -> None:
     metrics = {"validation/accuracy": 0.9, "interpolate/accuracy": 0.5, "interpolate/mae": None, "extrapolate/mae": 2.0}
     record = arithmetic_record("ntl_was", 3, metrics, steps=900, wall_time_s=12.5)
-    shown = dict(zip(COLUMNS, values(record, "σ = 2"), strict=True))
+    shown = dict(zip(COLUMNS, listed(record, "σ = 2").values, strict=True))
     assert shown == {
         "dataset": "arithmetic",
         "model": "llama_tiny",
@@ -31,7 +32,7 @@ def test_the_values_of_a_run(arithmetic_record: Callable[..., RunRecord]) -> Non
 
 
 def test_a_loss_without_number_term_has_no_weight(arithmetic_record: Callable[..., RunRecord]) -> None:
-    assert values(arithmetic_record("ce", 1, {}))[4] is None
+    assert listed(arithmetic_record("ce", 1, {})).values[4] is None
 
 
 def configured(make: Callable[..., RunRecord], loss: str, seed: int, name: str, **settings: object) -> RunRecord:
@@ -70,7 +71,7 @@ def test_settings_that_differ_are_told(arithmetic_record: Callable[..., RunRecor
     )
     found = other_settings([*records, apart])
     assert found["apart"] == "loss.base.options.sigma = 1, loss.number.options.sigma = 2"
-    assert 'data-text="1.0-1 loss=gce_ntl_was seed=1 σ = 1"' in section(records)
+    assert listed(records[0], "σ = 1").searched == "1.0-1 loss=gce_ntl_was seed=1 σ = 1"
 
 
 def test_runs_of_other_losses_or_scales_are_not_compared(arithmetic_record: Callable[..., RunRecord]) -> None:
@@ -98,7 +99,7 @@ def test_no_two_published_runs_look_the_same() -> None:
     records = load_records([RESULTS / "runs"])
     settings = other_settings(records)
     about = len(COLUMNS) - 3  # without what was measured: time, accuracy, MAE
-    lines = [tuple(values(record, settings[record.id])[:about]) for record in records]
+    lines = [tuple(listed(record, settings[record.id]).values[:about]) for record in records]
     assert len(set(lines)) == len(records)
 
 
@@ -116,7 +117,7 @@ def test_no_folder_of_a_machine(arithmetic_record: Callable[..., RunRecord]) -> 
     assert found["config"]["model.path"] == "…/t5"
     assert found["about"]["data.files"] == ["…/train.csv", "google/t5"]
     assert found["metrics"] == {"test/mae": 1.0}
-    assert "/data" not in section([record])
+    assert "/data" not in chapter("runs", [record])
 
 
 def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., RunRecord]) -> None:
@@ -131,7 +132,7 @@ def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., R
 
 
 def test_the_list_sorts_by_values_and_searches_words(some_records: list[RunRecord]) -> None:
-    text = section(some_records)
+    text = chapter("runs", some_records)
     assert text.count('<tbody class="run"') == len(some_records)
     assert re.findall(r'<th scope="col" aria-sort="none"[^>]*><button type="button">([^<]+)<', text) == list(COLUMNS)
     assert 'data-text="arithmetic-ce-s1 loss=ce seed=1"' in text

@@ -1,4 +1,4 @@
-"""How large the errors are, beside how many answers are exact and how much of the variance they explain."""
+"""The size of the errors, the share of exact answers, and the explained variance."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from ntl.config.figure import FigureSpec, PanelSpec
 from ntl.results.figures.runs import ByLoss, Source, constants, models, runs_by_loss
+from ntl.results.figures.spec import FigureSpec, PanelSpec
 from ntl.results.figures.style import (
     COLOURS,
     LINES,
@@ -32,7 +32,7 @@ LEFT, LOWEST = -0.03, -0.2  # left end of the axis of scores, without and with n
 def distribution(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct errors, ascending, and the share of all answers whose error is at most that.
 
-    An answer that is no number (NaN) is one of all answers, and beyond every error.
+    An answer that is no number (NaN) counts as an answer whose error is larger than any.
     """
     values, counts = np.unique(errors[~np.isnan(errors)], return_counts=True)
     return values, np.cumsum(counts) / errors.size
@@ -166,7 +166,7 @@ def _range(scores: Sequence[float], panel: PanelSpec) -> str:
 
 
 def _median(errors: np.ndarray | None) -> list[str]:
-    # Of all answers: one that is no number is beyond every error.
+    # Over all answers: one that is no number has an infinite error.
     return [] if errors is None else [f"median error {np.median(np.where(np.isnan(errors), np.inf, errors)):.3g}"]
 
 

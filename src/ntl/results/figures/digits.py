@@ -1,4 +1,4 @@
-"""Figure A4, and how often each digit stands first and last in the answers and in what the models answer."""
+"""Figure A4, and how often each digit is first and last in the right answers and in those of the models."""
 
 import json
 import math
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ntl.config.figure import FigureSpec
 from ntl.results.figures.runs import Source, runs_by_loss
+from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import (
     COLOURS,
     LOSSES,

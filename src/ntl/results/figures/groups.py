@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from ntl.config.figure import FigureSpec, PanelSpec
 from ntl.results.figures.runs import ByLoss, Source, constants, models, runs_by_loss
+from ntl.results.figures.spec import FigureSpec, PanelSpec
 from ntl.results.figures.style import (
     COLOURS,
     LOSSES,

@@ -1,21 +1,19 @@
 """Figures 1b and 2, the losses themselves, from the CSV files of ``scripts/loss_curves.py``.
 
-The losses are torch functions, and this room works without torch: what they give is committed as numbers, which a test
-holds against the functions, so that `make figures` takes seconds and gives the same bytes on every processor.
+The losses are torch functions, and this package works without torch: their values are committed as numbers, which a
+test compares with the functions, so that `make figures` takes seconds and gives the same bytes on every processor.
 """
 
 import numpy as np
 from matplotlib.colors import Normalize
 
-from ntl.config.figure import FigureSpec
-from ntl.results.figures.runs import Source
+from ntl.results.figures.runs import Source, read_rows
+from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import COLOURS, COLUMN, MARKERS, PAGE, RASTER, Drawing, finish, panels
-from ntl.results.figures.tables import read_rows
 
 LABEL = 4
 # Columns that are no loss, or one that is not shown.
 BESIDE = {"predicted", "p3", "p5", "ce_original"}
-Rows = list[dict[str, str]]
 
 
 def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
@@ -58,16 +56,16 @@ def draw_by_mass(spec: FigureSpec, source: Source) -> Drawing:
     return finish(spec, figure)
 
 
-def _losses(rows: Rows) -> list[str]:
+def _losses(rows: list[dict[str, str]]) -> list[str]:
     """The columns that are a loss, as they stand."""
     return [name for name in rows[0] if name not in BESIDE]
 
 
-def _floats(rows: Rows, name: str) -> np.ndarray:
+def _floats(rows: list[dict[str, str]], name: str) -> np.ndarray:
     return np.array([float(row[name]) for row in rows])
 
 
-def _grid(rows: Rows, name: str) -> np.ndarray:
+def _grid(rows: list[dict[str, str]], name: str) -> np.ndarray:
     """(S, S): the column at row p(5), column p(3); NaN, which is not drawn, where p(4) would be negative."""
     p3, p5 = _floats(rows, "p3"), _floats(rows, "p5")
     steps = round(1 / p3[p3 > 0].min())

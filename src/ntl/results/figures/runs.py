@@ -1,16 +1,17 @@
-"""What a figure is drawn from: the runs of a table's rows, and files under results/."""
+"""What figures are drawn from: the runs of a table's rows, and files under results/."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ntl.config.figure import FigureSpec, PanelSpec
-from ntl.config.table import BlockSpec, ColumnSpec, TableSpec, load_table_spec
 from ntl.results.compare import constant_values
-from ntl.results.heading import MODELS
+from ntl.results.figures.spec import FigureSpec, PanelSpec
 from ntl.results.match import RowPlan, plan_block, row_records
+from ntl.results.notes import MODELS
 from ntl.results.record import RunRecord
+from ntl.results.spec import BlockSpec, ColumnSpec, TableSpec, load_table_spec
 from ntl.system.errors import UserError
 
 ByLoss = dict[str, dict[int, RunRecord]]
@@ -67,7 +68,7 @@ def panel_plans(spec: FigureSpec, panel: PanelSpec) -> list[RowPlan]:
 def runs_by_loss(spec: FigureSpec, panel: PanelSpec, source: Source) -> ByLoss:
     """loss -> seed -> record, for the panel's rows that have any, in its order.
 
-    UserError where two rows have one loss, by which they are told apart, or two records claim one seed.
+    UserError where two rows have the same loss, or two records the same seed.
     """
     plans = panel_plans(spec, panel)
     losses = [str(plan.pins.get("loss")) for plan in plans]
@@ -89,10 +90,25 @@ def constants(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> dict[str, lis
 
 
 def models(spec: FigureSpec, panel: PanelSpec) -> tuple[str, str]:
-    """What the panel's model is called, and the one it stands in for at this scale, the same where it does not."""
+    """The name of the panel's model, and of the one it stands in for at this scale (the same where it does not)."""
     block = panel_block(spec, panel)
     pinned = [str(plan.pins["model"]) for plan in panel_plans(spec, panel) if "model" in plan.pins]
     places = {new: old for old, new in block.scales[panel.scale].replace.items()}
     replaced = [places.get(f"model={name}", f"model={name}").removeprefix("model=") for name in pinned]
     ran, stood = (", ".join(dict.fromkeys(MODELS.get(name, name) for name in names)) for names in (pinned, replaced))
     return ran, stood
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file with a header, by column name; lines that begin with # are comments.
+
+    UserError where the file is not there or a row has another number of values than the header.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            header, *rows = csv.reader(line for line in stream if not line.startswith("#"))
+        return [dict(zip(header, values, strict=True)) for values in rows]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): restore it, or run its script again") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not a table ({error}): restore it, or run its script again") from error

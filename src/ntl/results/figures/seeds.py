@@ -1,4 +1,4 @@
-"""The README's figure: one dot a run, the same seeds joined, and beside each loss its difference from the first one."""
+"""The README's figure: one dot per run, equal seeds joined, and each loss with its difference from the first one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 
-from ntl.config.figure import FigureSpec, PanelSpec
-from ntl.config.table import ColumnSpec
 from ntl.results.figures.runs import Source, models, panel_column, runs_by_loss
+from ntl.results.figures.spec import FigureSpec, PanelSpec
 from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels, seeds_text
+from ntl.results.render.text import interval_text
+from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, paired, sign_flip_p
-from ntl.results.text import interval_text
 
 CONTROL = "ce_digits"
-HELD = "#767676"  # of an interval that holds 0: as pale as text may be on white
+HELD = "#767676"  # of an interval that includes 0: the palest legible text on white
 
 
 def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, dict[int, float]]:
@@ -29,7 +29,7 @@ def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[s
 
 @dataclass(frozen=True)
 class Gaps:
-    """Differences of the losses of a panel from ``base``, paired by seed, and in what they are."""
+    """Differences of the losses of a panel from ``base`` in ``column``, paired by seed."""
 
     base: str
     column: ColumnSpec
@@ -109,7 +109,7 @@ def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence
 
 
 def _note(control: Gaps) -> list[str]:
-    """What no interval tells from the control, in lines that fit below a panel."""
+    """The losses that no interval separates from the control, in lines that fit below a panel."""
     losses = control.separated(0)
     if not losses:
         return []

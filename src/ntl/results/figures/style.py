@@ -1,4 +1,4 @@
-"""How every figure looks, and how it is written: legible at the paper's column width, and the same bytes each time."""
+"""The look of every figure, legible at the paper's column width, and its files, the same bytes each time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ntl.config.figure import FigureSpec
+from ntl.results.figures.spec import FigureSpec
 
 COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
 # Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
@@ -56,7 +56,7 @@ ON_AXIS: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 4}
 # For imshow: first row below, and cells as they are; resampled ones would be megabytes of a PDF.
 RASTER: dict[str, Any] = {"origin": "lower", "interpolation": "none", "cmap": "viridis_r"}
 
-# Nothing of when, or by which version, a file was written.
+# Without the time and the version that a file was written by.
 _METADATA = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "png": {"Software": None},
@@ -66,7 +66,7 @@ _METADATA = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files, and what stands under it."""
+    """A figure, the name of its files, its title and its caption."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ class Drawing:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Everything that is drawn, or written, in this block looks alike, whatever the user's own settings are."""
+    """Figures drawn and written in this block have our settings, whatever the user's own are."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
@@ -105,7 +105,7 @@ def write(drawing: Drawing, folder: Path) -> list[Path]:
 
 
 def name_of(loss: str) -> str:
-    """What a loss is called in a line of text."""
+    """The name of a loss in a line of text."""
     return LOSSES[loss].replace("\n", " ")
 
 

@@ -1,35 +1,81 @@
-"""The tables of the page: each cell holds every rule and every view, and the page's style shows one of them.
+"""What the page's findings and tables show: each table, scored by each of the rules that records have metrics for."""
 
-Of a scale with many tables one stands open, and the others unfold; a link to one of them opens it.
-"""
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from ntl.config.table import ColumnSpec, TableSpec, load_table_spec, table_names
+from ntl.results.build import build_table
 from ntl.results.record import RunRecord
-from ntl.results.report.cells import ABSENT, NOTHING, RULES, cell_text, under
-from ntl.results.report.findings import anchor, group_of, grouped
-from ntl.results.report.markup import Html, element, join
-from ntl.results.table import Block, Table, TableRow, build_table
-from ntl.results.text import (
-    DIFFERENCE_LEGEND,
-    LEGEND,
-    difference_text,
-    header,
-    not_in_records,
-    not_learnt_legend,
-    seeds_text,
-)
+from ntl.results.render.text import number, paper_difference, paper_text, value_parts
+from ntl.results.spec import BlockSpec, PrimarySpec, TableSpec, load_table_spec, table_names
+from ntl.results.table import Block, Cell, Primary, Table, TableRow, Verdict
 
-VIEWS = {"ours": "ours", "paper": "the paper's", "difference": "ours − the paper's", "all": "all three"}
-FEW = 2  # tables of a scale that may all stand open
+# Name of the rule -> the suffix of its metrics, and what the page calls it.
+RULES = {"default": "", "paper": "@paper", "expectation": "@expectation"}
 RULE_LABELS = {"default": "our rules", "paper": "the paper's rules", "expectation": "expectation decoding"}
+VIEWS = {"ours": "ours", "paper": "the paper's", "difference": "ours − the paper's", "all": "all three"}
+ABSENT = "-"
+FEW = 2  # tables of a scale that may all be open
+# Kind of finding -> what it means, in the order of the page.
+GROUPS = {
+    "Shown": "the interval excludes 0, and the exact p is at most 0.05",
+    "Shown by the interval alone": "it excludes 0, but the exact p is above 0.05",
+    "Not shown": "the interval holds 0, or there are too few runs for one",
+    "Not learnt": "no row of the comparison beats a constant answer, so that it says nothing of the losses",
+}
+_SHOWN, _BY_INTERVAL, _NOT_SHOWN, _NOT_LEARNT = GROUPS
+_PLACES = {Verdict.better: _BY_INTERVAL, Verdict.worse: _BY_INTERVAL, Verdict.not_learnt: _NOT_LEARNT}
 
 
 @dataclass(frozen=True)
-class Ruled:
-    """One table at one scale: computed under each of the rules, the default first."""
+class CellText:
+    """The texts of a cell, ``ABSENT`` for what it does not have.
+
+    ``interval`` is empty where there is none. ``difference`` is our mean minus the paper's. ``beside`` tells that the
+    model is the paper's own, so that its number is shown with ours.
+    """
+
+    ours: str = ABSENT
+    interval: str = ""
+    paper: str = ABSENT
+    difference: str = ABSENT
+    best: bool = False
+    beside: bool = False
+
+
+def cell_text(cell: Cell, row: TableRow) -> CellText:
+    """As in the Markdown page: ``-`` without a record, ``undefined`` for a metric that has no value.
+
+    The number of seeds follows the interval only where it is not that of the row.
+    """
+    ours, interval = value_parts(cell, row)
+    away = None if cell.summary is None or cell.summary.undefined else paper_difference(cell)
+    difference = ABSENT if away is None else number(away, cell.column.format, "+")
+    paper = paper_text(cell)
+    return CellText(ours, interval, paper or ABSENT, difference, cell.best, bool(paper) and not row.stand_in)
+
+
+def under(rule: str, spec: TableSpec) -> TableSpec:
+    """The same table with every column scored by ``rule``, and with the paper's numbers for these columns."""
+
+    def scored(metric: str) -> str:
+        # A column that names its own decoding is scored by that.
+        return metric if "@" in metric else metric + RULES[rule]
+
+    def block(old: BlockSpec) -> BlockSpec:
+        columns = [replace(column, metric=scored(column.metric)) for column in old.columns]
+        rows = [replace(row, paper={scored(metric): each for metric, each in row.paper.items()}) for row in old.rows]
+        return replace(old, columns=columns, rows=rows)
+
+    def primary(old: PrimarySpec) -> PrimarySpec:
+        return replace(old, metric=scored(old.metric))
+
+    primary_at = {scale: primary(each) for scale, each in spec.primary_at.items()}
+    return replace(spec, blocks=list(map(block, spec.blocks)), primary=primary(spec.primary), primary_at=primary_at)
+
+
+@dataclass(frozen=True)
+class RuledTable:
+    """One table at one scale, computed under each of the rules, the default first."""
 
     by_rule: dict[str, Table]
 
@@ -37,221 +83,73 @@ class Ruled:
     def default(self) -> Table:
         return self.by_rule["default"]
 
+    @property
+    def blocks(self) -> list[dict[str, Block]]:
+        """Each block by rule."""
+        every = zip(*(table.blocks for table in self.by_rule.values()), strict=True)
+        return [dict(zip(self.by_rule, same, strict=True)) for same in every]
 
-def compute(records: Sequence[RunRecord], names: Sequence[str] = ()) -> tuple[list[Ruled], list[Table]]:
+
+@dataclass(frozen=True)
+class RuledRow:
+    """A row under the default rule, each of its cells by rule, and the rules under which it is not learnt."""
+
+    row: TableRow
+    begins_group: bool
+    cells: list[dict[str, CellText]]
+    not_learnt: list[str]
+
+
+def ruled_rows(blocks: Mapping[str, Block]) -> Iterator[RuledRow]:
+    """The rows of one block by rule; a row that another rule has no number for is empty there."""
+    found = {rule: {(row.spec.group, row.spec.label): row for row in each.rows} for rule, each in blocks.items()}
+    group = ""
+    for key, row in found["default"].items():
+        same = {rule: rows.get(key) for rule, rows in found.items()}
+        cells = [
+            {rule: cell_text(each.cells[index], each) if each else CellText() for rule, each in same.items()}
+            for index in range(len(row.cells))
+        ]
+        not_learnt = [rule for rule, each in same.items() if each and each.learnt is False]
+        yield RuledRow(row, row.spec.group != group, cells, not_learnt)
+        group = row.spec.group
+
+
+def compute(records: Sequence[RunRecord], names: Sequence[str] = ()) -> tuple[list[RuledTable], list[Table]]:
     """The tables that have records, under every rule, and those that have none (``names`` empty: of all tables)."""
     filled, empty = [], []
     for spec in map(load_table_spec, names or table_names()):
         for scale in spec.scales:
             table = build_table(spec, records, scale)
             if table.num_records:
-                filled.append(_ruled(spec, table, records))
+                others = {rule: build_table(under(rule, spec), records, scale) for rule in RULES if rule != "default"}
+                filled.append(RuledTable({"default": table, **others}))
             else:
                 empty.append(table)
     return filled, empty
 
 
-def _ruled(spec: TableSpec, default: Table, records: Sequence[RunRecord]) -> Ruled:
-    rest = {rule: build_table(under(rule, spec), records, default.scale) for rule in RULES if rule != "default"}
-    return Ruled({"default": default, **rest})
+def anchor(table: Table) -> str:
+    """The id of the table's place in the page."""
+    return f"{table.name}-{table.scale}"
 
 
-def section(filled: Sequence[Ruled], empty: Sequence[Table]) -> Html:
-    """The switches, every table that has records, scale by scale, and how to fill the others."""
-    switches = element(
-        "div",
-        _switch("view", "Show", VIEWS),
-        _switch("rule", "Scored by", RULE_LABELS),
-        class_="switches",
-    )
-    by_scale: dict[str, list[Ruled]] = {}
-    for ruled in filled:
-        by_scale.setdefault(ruled.default.scale, []).append(ruled)
-    return element(
-        "section",
-        element("h2", "Tables", id="tables-title"),
-        _legend(),
-        switches,
-        *(_scale(scale, tables) for scale, tables in by_scale.items()),
-        _without_records(empty),
-        id="tables",
-        aria_labelledby="tables-title",
-        data_view="ours",
-        data_rule="default",
-    )
+def group_of(primary: Primary) -> str:
+    """Which of ``GROUPS`` the comparison belongs to."""
+    return _SHOWN if primary.confirmed else _PLACES.get(primary.verdict, _NOT_SHOWN)
 
 
-def _legend() -> Html:
-    return element(
-        "details",
-        element("summary", "Mean ± standard deviation over seeds [95% t interval]; how to read the tables"),
-        element("p", f"{LEGEND} A dash stands where no record has the value, or the paper prints none."),
-        element(
-            "p",
-            "The paper's number stands in a second line where the model is the paper's own. Where a small one stands "
-            "in for it, the switch shows it.",
-        ),
-        element(
-            "p",
-            "Rules: ours reads the answer as our parse rule says, the paper's as the original code does (last number, "
-            "predictions clipped, a relative tolerance), both from the same outputs; expectation decoding takes the "
-            "mean of the model's own distribution of numbers. A constant answer is the same however a model is "
-            "decoded; under the paper's parse rule it was not scored. Columns that name their decoding keep it.",
-        ),
-    )
+def grouped(tables: Iterable[Table]) -> dict[str, list[Table]]:
+    """All of ``GROUPS``, each with its tables in their order."""
+    found: dict[str, list[Table]] = {title: [] for title in GROUPS}
+    for table in tables:
+        found[group_of(table.primary)].append(table)
+    return found
 
 
-def _scale(scale: str, tables: Sequence[Ruled]) -> Html:
-    """All tables of a scale. Of many only the one with the strongest finding stands open."""
-    ranked = [table for found in grouped(ruled.default for ruled in tables).values() for table in found]
-    shown = tables if len(tables) <= FEW else [ruled for ruled in tables if ruled.default is ranked[0]]
-    return join(
-        element("h3", f"scale={scale}", class_="scale"),
-        *(_table(ruled, ruled in shown) for ruled in tables),
-    )
-
-
-def _switch(name: str, legend: str, choices: dict[str, str]) -> Html:
-    options = [
-        element(
-            "label",
-            element("input", type="radio", name=name, value=value, checked=number == 0),
-            element("span", text),
-        )
-        for number, (value, text) in enumerate(choices.items())
-    ]
-    return element("fieldset", element("legend", legend), element("div", *options, class_="segments"))
-
-
-def _table(ruled: Ruled, shown: bool) -> Html:
-    table = ruled.default
-    note = element("p", " ".join(table.note.split())) if table.note else Html()
-    blocks = zip(*(each.blocks for each in ruled.by_rule.values()), strict=True)
-    mark = element("small", f" ({group_of(table.primary).lower()})")
-    body = element(
-        "div",
-        *(element("p", each.finding, class_=f"finding rule rule-{rule}") for rule, each in ruled.by_rule.items()),
-        *(_block(dict(zip(ruled.by_rule, same, strict=True))) for same in blocks),
-        note,
-        id=anchor(table),
-    )
-    return element(
-        "article", element("details", element("summary", element("h4", table.title, mark)), body, open=shown)
-    )
-
-
-def _block(blocks: dict[str, Block]) -> Html:
-    block = blocks["default"]
-    found = {rule: {_key(row): row for row in each.rows} for rule, each in blocks.items()}
-    lines = []
-    group = ""
-    for row in block.rows:
-        if row.spec.group != group:
-            group = row.spec.group
-            lines.append(
-                element("tr", element("th", group, colspan=len(block.columns) + 1, scope="rowgroup"), class_="group")
-            )
-        same = {rule: rows.get(_key(row)) for rule, rows in found.items()}
-        cells = [_cell(same, index) for index in range(len(block.columns))]
-        lines.append(element("tr", _label(same, block), *cells))
-    warnings = element("ul", *(element("li", each) for each in block.warnings)) if block.warnings else Html()
-    return join(
-        element("h5", f"{block.title}, {seeds_text(block.seeds_per_row)}"),
-        _box(block.title, _head(block.columns), element("tbody", *lines)),
-        element("p", not_learnt_legend(block).strip()) if not_learnt_legend(block) else Html(),
-        warnings,
-        _list("notes", block.notes),
-        *(_differences(each, rule) for rule, each in blocks.items()),
-        _list("rows: not in the records", not_in_records(block)),
-        _list("rows: to run", [row.command for row in block.rows if row.command], code=True),
-    )
-
-
-def _label(rows: dict[str, TableRow | None], block: Block) -> Html:
-    """Of a row: what it is, how many seeds it has where rows differ in that, and what it did not learn."""
-    row = next(row for row in rows.values() if row)
-    differ = not row.spec.constant and len(set(block.seeds_per_row)) > 1
-    marks = [
-        element("small", "not learnt", class_=f"rule rule-{rule}")
-        for rule, each in rows.items()
-        if each and each.learnt is False
-    ]
-    n = element("small", f"n = {len(row.records)}") if differ else Html()
-    # "λ = 0.3" stays in one line.
-    return element("th", row.spec.label.replace(" = ", "\u00a0=\u00a0"), n, *marks, scope="row")
-
-
-def _head(columns: Sequence[ColumnSpec]) -> Html:
-    # The arrow stays with the last word.
-    names = [header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓") for column in columns]
-    return element("thead", element("tr", element("td"), *(element("th", name, scope="col") for name in names)))
-
-
-def _box(name: str, *parts: str) -> Html:
-    """A table in a box that scrolls, so that the page does not; the keyboard reaches it."""
-    return element("div", element("table", *parts), class_="scroll", tabindex=0, role="region", aria_label=name)
-
-
-def _key(row: TableRow) -> tuple[str, str]:
-    return row.spec.group, row.spec.label
-
-
-def _cell(rows: dict[str, TableRow | None], index: int) -> Html:
-    ruled = []
-    for rule, row in rows.items():
-        text = cell_text(row.cells[index], row) if row else NOTHING
-        value = element("strong" if text.best else "span", text.ours)
-        interval = element("small", text.interval) if text.interval else Html()
-        beside = element("small", f"paper {text.paper}", class_="beside") if text.beside else Html()
-        ours = element("span", value, interval, beside, class_="view view-ours")
-        views = (ours, _view("paper", text.paper), _view("difference", text.difference))
-        ruled.append(element("span", *views, class_=f"rule rule-{rule}"))
-    return element("td", *ruled)
-
-
-def _view(name: str, text: str) -> Html:
-    return element("span", text, class_=f"view view-{name}" + (" absent" if text == ABSENT else ""))
-
-
-def _differences(block: Block, rule: str) -> Html:
-    if not block.differences:
-        return Html()
-    lines = []
-    for difference in block.differences:
-        cells = [
-            element("td", element("strong" if cell.bold else "span", difference_text(cell)))
-            for cell in difference.cells
-        ]
-        lines.append(element("tr", element("th", difference.name, scope="row"), *cells))
-    return element(
-        "details",
-        element("summary", f"Rows against each other, {RULE_LABELS[rule]}"),
-        element("p", DIFFERENCE_LEGEND),
-        _box(f"{block.title}: differences", _head(block.columns), element("tbody", *lines)),
-        class_=f"rule rule-{rule}",
-    )
-
-
-def _list(name: str, lines: Sequence[str], code: bool = False) -> Html:
-    if not lines:
-        return Html()
-    body = element("pre", "\n".join(lines)) if code else element("ul", *(element("li", line) for line in lines))
-    return element("details", element("summary", f"{len(lines)} {name}"), body)
-
-
-def _without_records(empty: Sequence[Table]) -> Html:
-    if not empty:
-        return Html()
-    items = [element("li", f"{table.title} ", element("code", f"{table.name}, {table.scale}")) for table in empty]
-    lines = [f"python scripts/reproduce.py table={table.name} scale={table.scale}" for table in empty]
-    return element(
-        "article",
-        element(
-            "details",
-            element("summary", element("h4", "Tables without records", element("small", f" {len(empty)}"))),
-            element("ul", *items, class_="empty"),
-            element("p", "Commands that fill them:"),
-            element("pre", "\n".join(lines)),
-        ),
-        id="without-records",
-    )
+def open_tables(tables: Sequence[RuledTable]) -> Sequence[RuledTable]:
+    """Those of a scale that are open at first: of many only the one with the strongest finding."""
+    if len(tables) <= FEW:
+        return tables
+    strongest = next(table for found in grouped(ruled.default for ruled in tables).values() for table in found)
+    return [ruled for ruled in tables if ruled.default is strongest]

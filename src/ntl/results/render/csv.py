@@ -1,0 +1,129 @@
+"""CSV, one line per cell, difference or note, for further computation."""
+
+import csv
+import io
+from typing import Any
+
+from ntl.results.render.text import paper_difference
+from ntl.results.statistics import Summary
+from ntl.results.table import Block, Difference, Table
+
+FIELDS = (
+    "table",
+    "scale",
+    "block",
+    "kind",
+    "group",
+    "row",
+    "against",
+    "metric",
+    "n",
+    "undefined",
+    "mean",
+    "sd",
+    "low",
+    "high",
+    "best",
+    "learnt",
+    "paper_mean",
+    "paper_sd",
+    "minus_paper",
+    "agree",
+    "p",
+    "p_holm",
+    "primary",
+    "seeds",
+    "values",
+    "records",
+    "command",
+    "text",
+)
+
+
+def _numbers(summary: Summary | None) -> dict[str, Any]:
+    if summary is None:
+        return {"n": 0, "undefined": 0}
+    names = ("n", "undefined", "mean", "sd", "low", "high")
+    return {**{name: getattr(summary, name) for name in names}, "values": list(summary.values)}
+
+
+def _cells(block: Block) -> list[dict[str, Any]]:
+    found = []
+    for row in block.rows:
+        for cell in row.cells:
+            found.append(
+                {
+                    "kind": "cell",
+                    "group": row.spec.group,
+                    "row": row.spec.label,
+                    "metric": cell.column.metric,
+                    **_numbers(cell.summary),
+                    "best": cell.best,
+                    "learnt": row.learnt,
+                    "paper_mean": cell.paper[0] if cell.paper else None,
+                    "paper_sd": cell.paper[1] if len(cell.paper) > 1 else None,
+                    "minus_paper": paper_difference(cell),
+                    "seeds": [] if row.spec.constant else list(cell.seeds),
+                    "records": [record.id for record in row.records.values()],
+                    "command": row.command,
+                }
+            )
+    return found
+
+
+def _differences(difference: Difference) -> list[dict[str, Any]]:
+    """With one common seed, low and high are the interval of the bootstrap over examples."""
+    found = []
+    for cell in difference.cells:
+        if cell.paired is not None:
+            low_high = {"low": cell.examples[1], "high": cell.examples[2]} if cell.examples else {}
+            found.append(
+                {
+                    "kind": "difference",
+                    "group": difference.row.group,
+                    "row": difference.row.label,
+                    "against": difference.against.label,
+                    "metric": cell.column.metric,
+                    **_numbers(cell.paired.differences),
+                    **low_high,
+                    "agree": cell.paired.agree,
+                    "p": cell.p,
+                    "p_holm": cell.holm,
+                    "primary": cell.primary,
+                }
+            )
+    return found
+
+
+def cells(table: Table) -> list[dict[str, Any]]:
+    """Every cell and difference as a flat dict in JSON's types, then the notes; None where there is no number.
+
+    ``command`` trains the missing runs of the cell's row. The key ``added`` is there only where a command added
+    overrides to all runs.
+    """
+    more = {"added": list(table.added)} if table.added else {}
+    found: list[dict[str, Any]] = []
+    for block in table.blocks:
+        parts = [*_cells(block), *(cell for each in block.differences for cell in _differences(each))]
+        parts += [{"kind": "note", "text": text} for text in (*block.warnings, *block.notes)]
+        found += [{"block": block.title, **part} for part in parts]
+    found.append({"kind": "finding", "text": table.finding})
+    return [{**dict.fromkeys(FIELDS), "table": table.name, "scale": table.scale, **part, **more} for part in found]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ";".join(map(_text, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def render(table: Table) -> str:
+    """The header is FIELDS, and "added" for overrides; lists are joined by semicolons, an empty field is no number."""
+    names = [*FIELDS, "added"] if table.added else FIELDS
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_text(cell[name]) for name in names] for cell in cells(table))
+    return out.getvalue()

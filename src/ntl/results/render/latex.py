@@ -1,0 +1,125 @@
+"""LaTeX with booktabs and graphicx: ``\\input`` it into a paper that loads these packages."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from textwrap import wrap
+
+from ntl.results.render.text import LEGEND, header, not_learnt_legend, paper_line, value_parts
+from ntl.results.spec import ColumnSpec
+from ntl.results.table import Block, Table, TableRow
+
+MOST_LINES = 45  # of a page with the notes; longer tables have closer lines
+HEADER_WIDTH = 14  # characters, about what a number and its spread take
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "λ": r"$\lambda$",
+    "σ": r"$\sigma$",
+    "²": r"$^2$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+}
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it stands, character by character, so that nothing is escaped twice."""
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def _number(text: str) -> str:
+    """A cell with minus signs in place of hyphens, in braces: LaTeX takes a "[" after a line's end for an option."""
+    signed = re.sub(r"(?<![0-9a-z])-(?=[0-9])", "$-$", escape(text))
+    return f"{{{signed}}}"
+
+
+def _row(row: TableRow) -> list[str]:
+    shown = [cell for cell in row.cells if not cell.column.details]
+    parts = [value_parts(cell, row) for cell in shown]
+    values = [
+        rf"\textbf{_number(text)}" if cell.best else _number(text) for cell, (text, _) in zip(shown, parts, strict=True)
+    ]
+    count = "" if row.spec.constant else str(len(row.records))
+    mark = " (not learnt)" if row.learnt is False else ""
+    lines = [rf"{escape(row.spec.label + mark)} & {count} & {' & '.join(values)} \\"]
+    intervals = [rf"\footnotesize{_number(interval)}" if interval else "" for _, interval in parts]
+    if any(intervals):
+        lines.append(rf" & & {' & '.join(intervals)} \\")
+    papers = [escape(paper_line(cell)) for cell in shown]
+    if any(papers):
+        lines.append(rf"\quad \textit{{paper}} & & {' & '.join(papers)} \\")
+    return lines
+
+
+def _header(column: ColumnSpec) -> str:
+    lines = wrap(column.header, HEADER_WIDTH)
+    lines[-1] = header(replace(column, header=lines[-1]))
+    text = r" \\ ".join(map(escape, lines))
+    return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{text}\end{{tabular}}"
+
+
+def _panel(block: Block, caption: str, label: str, remarks: Sequence[str]) -> list[str]:
+    columns = [column for column in block.columns if not column.details]
+    body = []
+    group = ""
+    for row in block.rows:
+        if row.spec.group != group:
+            group = row.spec.group
+            body += [r"\addlinespace"] if body else []
+            body.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{escape(group)}}}}} \\")
+        body += _row(row)
+    return [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        rf"\label{{{label}}}",
+        r"\setlength{\tabcolsep}{4pt}",
+        *([r"\renewcommand{\arraystretch}{0.85}"] if len(body) > MOST_LINES else []),
+        # Only what is wider than the line is made smaller.
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{lr{'r' * len(columns)}}}",
+        r"\toprule",
+        rf" & $n$ & {' & '.join(map(_header, columns))} \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        r"\par\smallskip\raggedright\scriptsize",
+        *[rf"{escape(remark)}\par" for remark in remarks],
+        r"\end{table}",
+        "",
+    ]
+
+
+def _block(block: Block, table: Table, number: int) -> list[str]:
+    several = len(table.blocks) > 1
+    # LaTeX counts tables itself: "Table 11: Table 3: ..." would be unclear.
+    title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
+    label = f"tab:{table.name}-{table.scale}" + (f"-{number}" if several else "")
+    first = [table.finding] if number == 1 else []
+    last = [" ".join(table.note.split())] if table.note and number == 1 else []
+    remarks = [*first, LEGEND + not_learnt_legend(block), *last, *block.warnings]
+    scale = ", ".join([table.scale, *table.added])
+    return _panel(block, escape(f"{title} (scale: {scale})"), label, remarks)
+
+
+def render(table: Table) -> str:
+    """One ``table`` environment per block, with the columns of the main page."""
+    lines = ["% Needs \\usepackage{booktabs,graphicx}. Computed from run records: do not edit.", ""]
+    for number, block in enumerate(table.blocks, start=1):
+        lines += _block(block, table, number)
+    return "\n".join(lines)

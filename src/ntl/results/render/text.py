@@ -1,0 +1,189 @@
+"""Cells and legends as text, for all renderers."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from ntl.results.spec import Better, ColumnSpec
+from ntl.results.statistics import Summary
+from ntl.results.table import Block, Cell, DifferenceCell, TableRow
+
+BOLD_LEGEND = (
+    "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0 and does "
+    "not print as 0; never one that is not learnt."
+)
+LEGEND = f"Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. {BOLD_LEGEND}"
+PAPER_LEGEND = " In brackets behind the paper's value: ours minus it."
+DIFFERENCE_LEGEND = (
+    "Mean difference over the seeds of both rows [95% t interval] seeds with that sign, two-sided p of the exact "
+    "sign-flip test. The table's primary comparison is marked; all others are exploratory, their p corrected by Holm's "
+    "method for all of them. Bold: the primary one where its interval excludes 0, others where the corrected p is at "
+    "most 0.05. With one common seed an interval is a bootstrap over test examples."
+)
+# From here on an exponent: one diverged run must not widen a column.
+LARGE = 1e7
+HUGE = 1e4  # the same on the main page
+ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
+
+
+def legend(block: Block) -> str:
+    papers = any(cell.paper for row in block.rows for cell in row.cells)
+    return LEGEND + not_learnt_legend(block) + (PAPER_LEGEND if papers else "")
+
+
+def not_learnt_legend(block: Block) -> str:
+    """What the mark "not learnt" means; empty where no row has it."""
+    if all(row.learnt is not False for row in block.rows):
+        return ""
+    return f" Not learnt: no better than the best constant answer in {block.endpoint.header}."
+
+
+def short_legend(block: Block) -> str:
+    """The legend of a block on the main page."""
+    shown = [(cell, row) for row in block.rows for cell in row.cells if not cell.column.details]
+    bold = f" {BOLD_LEGEND}" if any(cell.best for cell, _ in shown) else " No row is clearly the best in any column."
+    return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{not_learnt_legend(block)}"
+
+
+def seeds_text(counts: Sequence[int]) -> str:
+    """``n = 3 seeds``, or ``n = 1 to 3 seeds`` where rows differ."""
+    low, high = min(counts, default=0), max(counts, default=0)
+    return f"n = {low if low == high else f'{low} to {high}'} seed{'s' * (high != 1)}"
+
+
+def header(column: ColumnSpec) -> str:
+    return column.header + ARROWS[column.better]
+
+
+def number(value: float, spec: str, sign: str = "") -> str:
+    """A number by a format spec, without a minus sign before a zero; from ten million on with an exponent."""
+    return format(value, f"{sign}.2e" if abs(value) >= LARGE else f"{sign}z{spec}")
+
+
+def _compact(value: float) -> str:
+    # 1e10, not 1e+10
+    mantissa, _, exponent = f"{value:.0e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _coarser(spec: str, spread: float) -> str:
+    """The format with no more decimals than it takes to show two digits of a spread."""
+    found = re.fullmatch(r"\.(\d+)([f%])", spec)
+    if not found or spread <= 0:
+        return spec
+    digits = 1 - math.floor(math.log10(100 * spread if found[2] == "%" else spread))
+    return f".{max(0, min(int(found[1]), digits))}{found[2]}"
+
+
+def short_text(cell: Cell, row: TableRow) -> str:
+    """``mean ± sd`` with no more digits than the spread has; from 10,000 on one digit and an exponent.
+
+    A second line gives the number of seeds where the metric is missing or undefined in some runs.
+    """
+    summary, spec = cell.summary, cell.column.short or cell.column.format
+    if summary is None:
+        return "-"
+    if summary.mean is None:
+        return "undefined"
+    if summary.sd is None or summary.n < 3:
+        text = ", ".join(_compact(v) if abs(v) >= HUGE else number(v, spec) for v in summary.values)
+    elif max(abs(summary.mean), summary.sd) >= HUGE:
+        text = f"{_compact(summary.mean)} ± {_compact(summary.sd)}"
+    else:
+        fitting = _coarser(spec, summary.sd)
+        text = f"{number(summary.mean, fitting)} ± {number(summary.sd, fitting)}"
+    whole = row.spec.constant or summary.n == len(row.records)
+    return text if whole else f"{text}\n{summary.n} of {len(row.records)} seeds"
+
+
+def mean_and_interval(cell: Cell) -> tuple[str, str]:
+    """The mean with its spread, and the interval, empty where there is none.
+
+    ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
+    """
+    summary, spec = cell.summary, cell.column.format
+    if summary is None:
+        return "-", ""
+    if summary.mean is None:
+        return "undefined", ""
+    if summary.sd is None or summary.low is None or summary.high is None:
+        text, interval = ", ".join(number(value, spec) for value in summary.values), ""
+    else:
+        text = f"{number(summary.mean, spec)} ± {number(summary.sd, spec)}"
+        interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
+    if summary.undefined:
+        text = f"undefined in {summary.undefined} of {summary.n + summary.undefined}, else {text}"
+    return text, interval
+
+
+def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
+    """As ``mean_and_interval``; the number of seeds follows the interval where some runs lack the metric."""
+    text, interval = mean_and_interval(cell)
+    if cell.summary is None or cell.summary.mean is None:
+        return text, interval
+    if not row.spec.constant and len(cell.seeds) != len(row.records):
+        interval = f"{interval} (n={len(cell.seeds)})".strip()
+    return text, interval
+
+
+def value_text(cell: Cell, row: TableRow) -> str:
+    """Both of ``value_parts`` in one line."""
+    return " ".join(filter(None, value_parts(cell, row)))
+
+
+def paper_text(cell: Cell) -> str:
+    """The paper's number as printed there, empty where it prints none."""
+    return " ± ".join(number(value, cell.column.paper_format) for value in cell.paper)
+
+
+def paper_line(cell: Cell) -> str:
+    """The paper's number and, in brackets, ours minus it; empty where the paper prints none."""
+    text, away = paper_text(cell), paper_difference(cell)
+    return text if away is None else f"{text} ({number(away, cell.column.format, '+')})"
+
+
+def paper_difference(cell: Cell) -> float | None:
+    """Our mean minus the paper's; None without either."""
+    mean = cell.summary.mean if cell.summary else None
+    return mean - cell.paper[0] if cell.paper and mean is not None else None
+
+
+def difference_text(cell: DifferenceCell) -> str:
+    """``-`` without a common seed; the values themselves for two seeds, the bootstrap interval for one."""
+    spec = cell.column.format
+    if cell.paired is None:
+        return "-"
+    summary = cell.paired.differences
+    if cell.examples is not None:
+        mean, low, high = (number(value, spec, "+") for value in cell.examples)
+        text = f"{mean} [{low}, {high}]"
+    else:
+        text = interval_text(summary, cell.column) or "undefined"
+    agree = f" {cell.paired.agree}/{summary.n}" if summary.n > 1 else ""
+    p = cell.p if cell.primary else cell.holm
+    tested = "" if p is None else f", p = {p:.2g}"
+    return f"{text}{agree}{tested}{' (primary)' if cell.primary else ''}"
+
+
+def interval_text(summary: Summary, column: ColumnSpec) -> str:
+    """``-0.20 [-0.31, -0.09]``, the values themselves for one or two seeds, empty without any."""
+    spec = column.format
+    if summary.mean is None:
+        return ""
+    if summary.low is None or summary.high is None:
+        return ", ".join(number(value, spec, "+") for value in summary.values)
+    low, high = (number(value, spec, "+") for value in (summary.low, summary.high))
+    return f"{number(summary.mean, spec, '+')} [{low}, {high}]"
+
+
+def not_in_records(block: Block) -> list[str]:
+    """A line for each row whose runs are there but whose records lack metrics of the table."""
+    lines = []
+    for row in block.rows:
+        lost = [
+            cell.column.metric for cell in row.cells if row.records and not row.spec.constant and cell.summary is None
+        ]
+        if lost:
+            runs = ", ".join(record.id for record in row.records.values())
+            lines.append(f"{row.spec.label}: {', '.join(lost)} not in the records of {runs}")
+    return lines
