@@ -153,8 +153,8 @@ def test_another_number_of_processes_is_refused(resume: str, finished: Path, sma
     with pytest.raises(UserError) as caught:
         run(small(f"resume={checkpoint if resume == 'PATH' else 'auto'}"))
     assert str(caught.value) == (
-        f"{checkpoint}: written by 2 processes, but this run has 1, whose batches differ; start 2 (torchrun "
-        "--nproc-per-node), or start over with resume=never."
+        f"{checkpoint}: written by 2 processes, but this run has 1, so that its batches would differ; start 2 "
+        "(torchrun --nproc-per-node), or start over with resume=never."
     )
 
 

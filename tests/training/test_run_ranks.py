@@ -205,7 +205,7 @@ def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(settings, small, tmp_
     command, config = _on_two_ranks(settings, tmp_path / "two", *shared)
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     (_folder(config) / "record.json").unlink()
-    with pytest.raises(UserError, match=r"checkpoint-4: written by 2 processes, but this run has 1, whose batches"):
+    with pytest.raises(UserError, match=r"checkpoint-4: written by 2 processes, but this run has 1, so that"):
         run(config)
     assert not (_folder(config) / "record.json").exists()
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)

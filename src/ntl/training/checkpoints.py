@@ -136,10 +136,11 @@ def keep_newest(folder: Path, keep: int) -> None:
 class Meters(NamedTuple):
     """What a run has counted so far, so that a resumed run logs and records what an uninterrupted one does.
 
-    meters: Sums of the next log line, over all ranks, since optimizer step ``since``.
-    since: The optimizer step of the last log line.
-    seen: Examples and tokens since the start of training, over all ranks.
-    seconds: Wall time of all processes of the run so far; 0 in a checkpoint of a version that did not write it.
+    Attributes:
+        meters: Sums for the next log line, over all ranks, since optimizer step ``since``.
+        since: Optimizer step of the last log line.
+        seen: Number of examples and of tokens since the start of training, over all ranks.
+        seconds: Wall time of all processes of the run so far; 0 in a checkpoint that does not have it.
     """
 
     meters: Sequence[float]
@@ -203,8 +204,8 @@ def _read_object(folder: Path, name: str, *parts: str) -> dict[str, Any]:
         return written
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{folder}: cannot resume from this checkpoint ({name}: not as it was written); remove this folder, and the "
-            "same command resumes from the checkpoint before it."
+            f"{folder}: cannot resume from this checkpoint ({name}: not as it was written); remove this folder, and "
+            "the same command resumes from the checkpoint before it."
         ) from error
 
 

@@ -43,7 +43,7 @@ class Objective(Protocol):
 
 
 class Decoding(Protocol):
-    """A function that decodes examples; ``decoding._target_`` names it."""
+    """A function that ``decoding._target_`` names."""
 
     def __call__(
         self,
@@ -57,15 +57,9 @@ class Decoding(Protocol):
         progress: Any = None,
         journal: Any = None,
     ) -> list[Any]:
-        """Return one ``ntl.decoding.Prediction`` per example, in order.
+        """One ``ntl.decoding.Prediction`` an example, in their order.
 
-        Args:
-            config: The ``decoding`` section of the config.
-            model, tokenizer: The trained model and its tokenizer.
-            examples: The encoded examples.
-            collate: The collator's ``prompts``.
-            max_new_tokens: Maximum number of tokens of an answer.
-            progress: Called with the number of examples decoded so far.
-            journal: The answers that were decoded before the process was killed, if any.
+        ``collate`` is the collator's ``prompts``; ``progress(n)`` is called with the examples that are done, and
+        ``journal`` holds those that were answered before a kill.
         """
         ...

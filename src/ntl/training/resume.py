@@ -114,8 +114,8 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path, say: Callabl
     if before.get("processes") != now["processes"]:
         raise UserError(
             f"{checkpoint}: written by {before.get('processes')} processes, but this run has {now['processes']}, "
-            f"whose batches differ; start {before.get('processes')} (torchrun --nproc-per-node), or start over with "
-            "resume=never."
+            f"so that its batches would differ; start {before.get('processes')} (torchrun --nproc-per-node), or "
+            "start over with resume=never."
         )
 
 

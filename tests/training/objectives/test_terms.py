@@ -1,24 +1,16 @@
-"""Loss terms built from the config, and an objective of one's own."""
+"""From a loss config to functions: which ones, with which options, on which cost."""
 
 import math
-import re
-import shutil
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from ntl import losses
-from ntl.config import UserError, compose, composition, run_id
+from ntl.config import UserError, compose
 from ntl.config.composition import choices
 from ntl.config.loss import FunctionConfig, LossConfig
-from ntl.config.restore import read_config
 from ntl.losses.fused.terms import Terms
 from ntl.numbers import NumberVocabulary
-from ntl.results import read_record
-from ntl.training import objectives, run
 from ntl.training.objectives.terms import number_term, terms_of
 
 # Ids 0..3 are text, 4..7 the numbers 0, 1, 2 and 5.
@@ -87,30 +79,3 @@ def test_a_function_that_does_not_exist_is_one_line() -> None:
     config = LossConfig(name="wrong", base=FunctionConfig("ntl.losses.cross_entropi"))
     with pytest.raises(UserError, match="cross_entropi"):
         terms_of(config, VOCAB)
-
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The README's ``numbers_only.py`` and ``numbers_only.yaml``, beside what there is."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = dict(re.findall(r"^`([\w./]+/numbers_only\.\w+)`:\n\n```\w+\n(.*?)^```$", readme, re.M | re.S))
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "numbers_only.py").write_text(found["src/ntl/training/objectives/numbers_only.py"])
-    (tmp_path / "config/objective/numbers_only.yaml").write_text(found["config/objective/numbers_only.yaml"])
-    monkeypatch.setattr(composition, "CONFIG_DIR", tmp_path / "config")
-    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])
-    yield
-    sys.modules.pop("ntl.training.objectives.numbers_only", None)
-
-
-@pytest.mark.usefixtures("added")
-def test_a_module_and_a_yaml_are_enough(small) -> None:
-    config = small("objective=numbers_only", "trainer.max_steps=2", "trainer.logging_steps=1")
-    record = run(config)
-    assert len(read_record(record).curves["loss"]) == 2
-    restored = read_config(record.parent)
-    assert restored.objective == config.objective
-    assert run_id(restored) == run_id(config) == record.parent.name
