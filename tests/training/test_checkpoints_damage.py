@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from ntl.config import Config, UserError, compose
 from ntl.data import store
@@ -104,8 +105,13 @@ def unfinished(finished: Path) -> Path:
     return finished / "checkpoints" / "checkpoint-6"
 
 
-def test_every_file_of_a_checkpoint_is_named_here(unfinished: Path) -> None:
-    assert {path.name for path in unfinished.iterdir()} == {*RESUMED, *UNREAD, "manifest.json"} - {"scaler.pt"}
+def test_every_file_of_a_checkpoint_is_named_here(unfinished: Path, finished: Path) -> None:
+    """And in its manifest; it is a folder of which anyone reads model and tokenizer."""
+    names = {*RESUMED, *UNREAD} - {"scaler.pt"}
+    assert {path.name for path in unfinished.iterdir()} == {*names, "manifest.json"}
+    assert json.loads((unfinished / "manifest.json").read_text()).keys() == names
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (unfinished, finished / "tokenizer")]
+    assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
 
 
 @pytest.mark.parametrize("name", RESUMED)

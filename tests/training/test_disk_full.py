@@ -11,12 +11,10 @@ import pytest
 
 from ntl.config import Config, UserError, run_id
 from ntl.config.composition import CONFIG_DIR
-from ntl.results import read_record
 from ntl.training import decode, run, runner
 from ntl.training.checkpoints import newest_whole
 from ntl.training.trainer import ObjectiveTrainer
 
-FULL = Path("/dev/full")
 ONE_LINE = r"^[^\n]*: a file could not be written whole \([^\n]*\): is the disk full, or read-only\? Make room; [^\n]*$"
 
 
@@ -124,28 +122,3 @@ def test_the_command_on_a_small_disk(megabytes: float, on_tmpfs: Config, setting
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == [done.stderr.splitlines()[-1]]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
-@pytest.mark.parametrize("file", ["optimizer.pt", "trainer_state.json"])
-def test_a_disk_that_is_full_while_saving(file: str, small, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small("trainer.max_steps=8", "trainer.save_steps=4")
-    folder = Path(config.output_dir) / run_id(config)
-    unfinished = folder / "checkpoints" / "checkpoint-8"
-    original = ObjectiveTrainer._save_checkpoint
-
-    def save(self: ObjectiveTrainer, *args: Any) -> None:
-        if self.state.global_step == 8:
-            unfinished.mkdir()
-            (unfinished / file).symlink_to(FULL)
-        original(self, *args)
-
-    monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", save)
-    with pytest.raises(UserError, match=rf"{folder.name}: .*Make room"):
-        run(config)
-    monkeypatch.setattr(ObjectiveTrainer, "_save_checkpoint", original)
-    checkpoint, damaged = newest_whole(folder / "checkpoints")
-    assert (checkpoint and checkpoint.name, damaged) == ("checkpoint-4", [unfinished])
-    (unfinished / file).unlink()
-    assert read_record(run(config)).steps == 8

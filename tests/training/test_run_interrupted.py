@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ntl.config import Config, compose, run_id
 from ntl.config.composition import CONFIG_DIR
-from ntl.results import RunRecord
+from ntl.results import RunRecord, read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
@@ -141,13 +141,12 @@ SETTINGS = ["trainer.max_steps=250", "trainer.save_steps=50", "trainer.logging_s
 
 
 class Command:
-    """train.py on these settings in a folder of the test."""
+    """train.py with these overrides, and the folder of its run."""
 
-    def __init__(self, settings: Callable[..., list[str]], outputs: Path) -> None:
-        chosen = settings(*SETTINGS, f"output_dir={outputs}")
-        self.words = [sys.executable, TRAIN, *chosen]
-        self.config = compose(chosen)
-        self.folder = outputs / run_id(self.config)
+    def __init__(self, overrides: list[str]) -> None:
+        config = compose(overrides)
+        self.words = [sys.executable, TRAIN, *overrides]
+        self.folder = Path(config.output_dir) / run_id(config)
 
     def start(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(self.words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -158,15 +157,15 @@ class Command:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def finish(self) -> None:
-        done = subprocess.run(self.words, capture_output=True, text=True, timeout=300)
+    def finish(self, *, resumes: bool = True) -> None:
+        done = subprocess.run(self.words, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr
-        assert "Continuing from" in done.stdout
+        assert ("Continuing from" in done.stdout) is resumes
 
 
 @pytest.fixture
 def command(settings: Callable[..., list[str]], tmp_path: Path) -> Command:
-    return Command(settings, tmp_path / "stopped")
+    return Command(settings(*SETTINGS, f"output_dir={tmp_path / 'stopped'}"))
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +245,32 @@ def test_a_loss_that_diverges_is_exit_code_3_and_one_line(settings: Callable[...
     )
     assert re.match(rf"{pattern}checkpoint is \S+/checkpoint-2; a lower trainer.lr", last)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_killed_run_ends_as_one_that_was_not(
+    data_root: Path, without_times, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the real arithmetic data."""
+    monkeypatch.setenv("NTL_DATA_DIR", str(data_root))
+    shared = ["dataset=arithmetic", "loss=ntl_was", "trainer.max_steps=200", "trainer.save_steps=50", "tracking=none"]
+    shared += ["device=cpu", f"data_dir={tmp_path / 'data'}"]
+    straight, killed = (Command([*shared, f"output_dir={tmp_path / name}"]) for name in ("straight", "killed"))
+    straight.finish(resumes=False)
+    rows = read_record(straight.folder / "record.json").data["rows"]
+    assert rows == {"train": 99_999, "validation": 3_000, "interpolate": 1_000, "extrapolate": 1_000}
+    with killed.start() as process:
+        killed.wait_for_a_checkpoint(process)
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (killed.folder / "record.json").exists()
+    lines = read_metrics(straight.folder / METRICS)
+    assert 0 < len(read_metrics(killed.folder / METRICS)) < len(lines)
+    killed.finish()
+    assert read_metrics(killed.folder / METRICS) == lines
+    assert without_times(killed.folder / "record.json") == without_times(straight.folder / "record.json")
 
 
 # A log line every 5 steps, and a decoding of some seconds.

@@ -161,13 +161,6 @@ def test_an_epoch() -> None:
     assert all(type(index) is int for index in first)
 
 
-def test_by_length() -> None:
-    sampler = EpochSampler(Dataset(700), seed=5, batch_size=10, by_length=True)
-    batches = list(BatchSampler(sampler, 10, drop_last=False))
-    assert sorted(index for batch in batches for index in batch) == list(range(700))
-    assert np.mean([len({index % 7 for index in batch}) for batch in batches]) < 2
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_data_workers_do_not_change_the_order(workers: int) -> None:
     def batches(num_workers: int) -> list[list[int]]:

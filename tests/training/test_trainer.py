@@ -1,6 +1,5 @@
 """Normalization and logging of the loss, divergence, and what a checkpoint contains."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -253,23 +252,6 @@ def test_weights_that_the_last_step_broke_are_not_saved(small, monkeypatch: pyte
     with pytest.raises(Diverged, match="a weight is no longer finite at step 8; its examples: train/"):
         trainer.train()
     assert [path.name for path in _checkpoints(parts).iterdir()] == ["checkpoint-4"]
-
-
-def test_a_checkpoint_is_a_plain_model_folder(small) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    trainer = _trained(small(), dtype=torch.float32)
-    folder = Path(trainer.args.output_dir) / "checkpoint-12"
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    ids = torch.tensor([[5, 6, 7]])
-    with torch.no_grad():
-        expected = trainer.model.model.eval()(ids).logits  # pyright: ignore
-        torch.testing.assert_close(model(ids).logits, expected, rtol=0, atol=0)
-    assert AutoTokenizer.from_pretrained(folder).get_vocab() == trainer.processing_class.get_vocab()  # pyright: ignore
-    assert not (folder / "training_args.bin").exists()
-    assert sorted(json.loads((folder / "manifest.json").read_text())) == sorted(
-        path.name for path in folder.iterdir() if path.name != "manifest.json"
-    )
 
 
 TRAJECTORY = [
