@@ -1,4 +1,4 @@
-"""Train, decode, score and record one run: ``python train.py --help``."""
+"""Train, decode, score and record one run; see ``python train.py --help``."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from ntl.system.errors import Diverged, UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-# Hydra, imported later, then raises its exceptions, and report() turns them into one line.
+# Makes Hydra, imported later, raise its exceptions instead of exiting, so that report() prints them as one line.
 os.environ["HYDRA_FULL_ERROR"] = "1"
 failures: list[Exception] = []
 
@@ -30,17 +30,17 @@ def task(raw: "DictConfig") -> None:
     except (UserError, Diverged, OmegaConfBaseException) as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:
             raise
-        failures.append(error)  # raised here, it would make Hydra print a second line
+        failures.append(error)  # an error raised here would make Hydra print a second line
 
 
 def main() -> None:
-    # Imported where they are used: report() says in one line what is not installed.
+    # Imported here, so that report() prints one line if a package is not installed.
     import hydra
 
     from ntl.config.composition import help_text, register
 
     if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
-        print(help_text())  # Hydra's own would walk and copy every config first
+        print(help_text())  # Hydra's own help would first copy every config
         return
     register()
     hydra.main(version_base="1.3", config_path="config", config_name="train")(task)()

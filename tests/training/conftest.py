@@ -62,20 +62,44 @@ def prepared() -> Callable[[Config], Path]:
 
 
 @pytest.fixture(scope="session")
-def trained_once(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of one finished run, for ``finished`` to copy."""
-    from ntl.training import run
+def train_once(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """``train_once(*overrides)``: the folder of a finished run of the ``small`` config, trained at the first call."""
+    folders: dict[tuple[str, ...], Path] = {}
 
-    data = ["dataset=noisy_numbers", *DATASETS["noisy_numbers"], f"data_dir={data_dir}"]
-    return run(compose([*data, *SMALL, f"output_dir={tmp_path_factory.mktemp('trained')}"])).parent
+    def make(*overrides: str) -> Path:
+        from ntl.training import run
+
+        if overrides not in folders:
+            data = ["dataset=noisy_numbers", *DATASETS["noisy_numbers"], f"data_dir={data_dir}"]
+            config = compose([*data, *SMALL, f"output_dir={tmp_path_factory.mktemp('trained')}", *overrides])
+            folders[overrides] = run(config, ["loss=ntl_was", *overrides]).parent
+        return folders[overrides]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained_once(train_once: Callable[..., Path]) -> Path:
+    """The folder of one finished run, which no test may change."""
+    return train_once()
 
 
 @pytest.fixture
-def finished(trained_once: Path, small: Callable[..., Config]) -> Path:
+def copy_of(train_once: Callable[..., Path], small: Callable[..., Config]) -> Callable[..., Path]:
+    """``copy_of(*overrides)``: a finished run among the test's own outputs, the test's own to change."""
+
+    def copy(*overrides: str) -> Path:
+        trained, config = train_once(*overrides), small(*overrides)
+        assert run_id(config) == trained.name
+        return Path(shutil.copytree(trained, Path(config.output_dir) / trained.name))
+
+    return copy
+
+
+@pytest.fixture
+def finished(copy_of: Callable[..., Path]) -> Path:
     """A finished run of the ``small`` config, the test's own to change."""
-    config = small()
-    assert run_id(config) == trained_once.name
-    return Path(shutil.copytree(trained_once, Path(config.output_dir) / trained_once.name))
+    return copy_of()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ntl.config import Config, UserError, compose
+from ntl.config import UserError, compose
 from ntl.training.arguments import training_arguments
 
 CPU = ["device=cpu", "dataset=noisy_numbers"]
@@ -44,11 +44,8 @@ def test_each_setting_arrives_where_it_belongs() -> None:
     assert (arguments.seed, arguments.data_seed, arguments.bf16) == (11, 11, True)
     assert Path(str(arguments.output_dir)) == Path("runs/x/checkpoints")
     assert (arguments.eval_strategy, arguments.save_strategy) == ("steps", "steps")
-
-
-def test_zero_means_never() -> None:
-    arguments = _arguments("trainer.eval_steps=0", "trainer.save_steps=0")
-    assert (arguments.eval_strategy, arguments.save_strategy) == ("no", "no")
+    never = _arguments("trainer.eval_steps=0", "trainer.save_steps=0")
+    assert (never.eval_strategy, never.save_strategy) == ("no", "no")
 
 
 @pytest.mark.parametrize(
@@ -67,16 +64,6 @@ def test_schedules(schedule: str, name: str, options: dict[str, float]) -> None:
     assert arguments.lr_scheduler_kwargs == options
     # The plateau watches this, and lower is better.
     assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("eval_ce", False)
-
-
-def test_the_papers_settings() -> None:
-    config: Config = compose(["scale=paper", "model=t5_base", "dataset=arithmetic", "device=cpu"])
-    arguments = training_arguments(config, Path("x"))
-    assert arguments.learning_rate == 1e-4
-    assert arguments.weight_decay == 0.01
-    assert arguments.per_device_train_batch_size == 32
-    assert arguments.lr_scheduler_type == "reduce_lr_on_plateau"
-    assert arguments.lr_scheduler_kwargs == {"factor": 0.5, "patience": 5}
 
 
 def test_nothing_is_reported_printed_or_pruned_by_transformers() -> None:

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from ntl.config import Config, UserError, compose
 from ntl.data import store
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.checkpoints import check_state, one_line_when_damaged, write_manifest
+from ntl.training.checkpoints import Meters, check_state, one_line_when_damaged, write_manifest
 from ntl.training.predictor import predict
 
 
@@ -104,8 +105,13 @@ def unfinished(finished: Path) -> Path:
     return finished / "checkpoints" / "checkpoint-6"
 
 
-def test_every_file_of_a_checkpoint_is_named_here(unfinished: Path) -> None:
-    assert {path.name for path in unfinished.iterdir()} == {*RESUMED, *UNREAD, "manifest.json"} - {"scaler.pt"}
+def test_every_file_of_a_checkpoint_is_named_here(unfinished: Path, finished: Path) -> None:
+    """And in its manifest; it is a folder of which anyone reads model and tokenizer."""
+    names = {*RESUMED, *UNREAD} - {"scaler.pt"}
+    assert {path.name for path in unfinished.iterdir()} == {*names, "manifest.json"}
+    assert json.loads((unfinished / "manifest.json").read_text()).keys() == names
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (unfinished, finished / "tokenizer")]
+    assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
 
 
 @pytest.mark.parametrize("name", RESUMED)
@@ -113,8 +119,8 @@ def test_a_resume_executes_nothing(name: str, crafted: bytes, unfinished: Path, 
     (unfinished / name).write_bytes(crafted)
     write_manifest(unfinished)
     message = _one_line(lambda: run(small()))
-    assert message.startswith(f"{unfinished}: cannot be continued from (")
-    assert message.endswith("; remove this folder, and the same command takes the checkpoint before it.")
+    assert message.startswith(f"{unfinished}: cannot resume from this checkpoint (")
+    assert message.endswith("; remove this folder, and the same command resumes from the checkpoint before it.")
 
 
 @pytest.mark.parametrize(
@@ -129,29 +135,22 @@ def test_a_resume_executes_nothing(name: str, crafted: bytes, unfinished: Path, 
         ("log_history", [{"step": 4, "loss": "1.0"}]),
         ("stateful_callbacks", []),
         ("unheard_of", 1),
+        ("seen", [96]),
+        ("seen", "9"),
+        ("seen", [[1], [2]]),
+        ("meters", [1.0, 2.0]),
+        ("since", None),
+        ("seconds", "1"),
     ],
 )
 def test_a_state_of_other_kinds_of_values(
     name: str, value: object, unfinished: Path, small: Callable[..., Config]
 ) -> None:
-    path = unfinished / "trainer_state.json"
+    path = unfinished / ("meters.json" if name in Meters._fields else "trainer_state.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
     write_manifest(unfinished)
     message = _one_line(lambda: run(small()))
-    assert message.startswith(f"{unfinished}: cannot be continued from (")
-
-
-@pytest.mark.parametrize(
-    "changes", [{"seen": [96]}, {"seen": "9"}, {"seen": [[1], [2]]}, {"meters": [1.0, 2.0]}, {"since": None}]
-)
-def test_sums_of_other_kinds_of_values(
-    changes: dict[str, object], unfinished: Path, small: Callable[..., Config]
-) -> None:
-    path = unfinished / "meters.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    write_manifest(unfinished)
-    message = _one_line(lambda: run(small()))
-    assert message.startswith(f"{unfinished}: cannot be continued from (")
+    assert message.startswith(f"{unfinished}: cannot resume from this checkpoint (")
 
 
 @pytest.mark.parametrize("text", ['{"global_step": "six"}', "[]", "{}", "[" * 100_000, "\0"])
@@ -171,7 +170,7 @@ def test_a_crafted_file_without_its_manifest_is_passed_over(
     (finished / "checkpoints" / "checkpoint-12" / "optimizer.pt").write_bytes(crafted)
     run(small())
     said = capsys.readouterr().out
-    assert "checkpoint-12: damaged or unfinished, left aside." in said
+    assert "checkpoint-12: damaged or incomplete; skipped." in said
     assert "Continuing from" in said
 
 
@@ -290,7 +289,7 @@ def test_a_tokenizer_that_was_trained_executes_nothing(crafted: bytes, data: tup
 
 
 def test_one_line(tmp_path: Path) -> None:
-    message = r"^\S+: cannot be continued from \(ValueError: a\); remove this folder"
+    message = r"^\S+: cannot resume from this checkpoint \(ValueError: a\); remove this folder"
     with pytest.raises(UserError, match=message), one_line_when_damaged(tmp_path):
         raise ValueError("a\nb")
     with pytest.raises(UserError, match=r"^as it is$"), one_line_when_damaged(tmp_path):

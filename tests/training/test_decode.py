@@ -1,21 +1,31 @@
-"""From decoded text to predictions.jsonl; a stand-in decoder says what is to be written."""
+"""From decoded text to predictions.jsonl, and finished runs that are restored and decoded again."""
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from statistics import mean, median_low
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from ntl.config import Config, UserError, compose
+from ntl.config.composition import CONFIG_DIR
 from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
+from ntl.launch.plan import plan_runs
 from ntl.results import read_record
+from ntl.system.errors import Busy
 from ntl.training import decode as module
 from ntl.training import run
-from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, described, max_new_tokens
+from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, described, max_new_tokens, restore
+from ntl.training.folder import only_one
 from ntl.training.parts import RunParts
 
 AS_IT_SAYS = {"name": "model", "_target_": "ntl.decoding.generation.generate_as_the_model_says", "num_beams": 0}
@@ -220,3 +230,124 @@ def test_a_reading_of_some_test_splits(small) -> None:
     assert {"interpolate/mae", "extrapolate/mae"} < metrics.keys()
     with pytest.raises(UserError, match=r"expectation, splits: multiplication has no test split 'interplate'; choose"):
         run(small(*words, "beside.expectation.splits=[interplate]", "seed=2", dataset="multiplication"))
+
+
+BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
+
+
+def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
+    config = small(*BESIDE, f"output_dir={finished.parent / 'both'}")
+    record = read_record(run(config))
+    plain = read_record(finished / "record.json")
+    added = {name for name in record.metrics if name not in plain.metrics}
+    assert added >= {"test/mae@expectation", "test/rmse_truth@expectation", "test/covered@expectation"}
+    assert all(name.endswith("@expectation") for name in added)
+    assert {name: record.metrics[name] for name in plain.metrics} == plain.metrics
+    assert record.metrics["test/mae@expectation"] != record.metrics["test/mae"]
+    assert record.predictions_sha256 == plain.predictions_sha256
+    assert list(record.config["beside"]) == ["expectation"]
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_read_again_not_trained_again(
+    finished: Path, small, settings, without_times, capsys: pytest.CaptureFixture[str]
+) -> None:
+    todo, have = plan_runs([settings(*BESIDE)], finished.parent)
+    assert [each.id for each in todo] == [finished.name]
+    assert have == []
+    weights = {path: path.read_bytes() for path in finished.glob("checkpoints/*/model.safetensors")}
+    assert run(small(*BESIDE)) == finished / "record.json"
+    assert "decoding it also by expectation" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in weights} == weights
+    both = run(small(*BESIDE, f"output_dir={finished.parent / 'both'}"))
+    assert without_times(finished / "record.json") == without_times(both)
+    assert plan_runs([settings(*BESIDE)], finished.parent)[0] == []
+    assert "finished already" not in capsys.readouterr().out
+    run(small(*BESIDE))
+    assert "finished already" in capsys.readouterr().out
+
+
+def test_without_a_checkpoint_it_says_so(finished: Path, small) -> None:
+    shutil.rmtree(finished / "checkpoints")
+    before = (finished / "record.json").read_bytes()
+    with pytest.raises(UserError, match="no checkpoint"):
+        run(small(*BESIDE))
+    assert (finished / "record.json").read_bytes() == before
+
+
+def test_a_run_that_another_process_reads_is_left_to_it(finished: Path, small) -> None:
+    with only_one(finished), pytest.raises(Busy, match="another process is working on this run"):
+        run(small(*BESIDE))
+    with only_one(finished):
+        assert run(small()) == finished / "record.json"
+
+
+@pytest.mark.slow
+def test_of_two_readings_at_once_none_is_lost(finished: Path, settings) -> None:
+    train = [sys.executable, str(CONFIG_DIR.parent / "train.py")]
+    first, second = (
+        [*train, *settings(f"beside={name}", f"beside.{name}.num_beams=20", f"beside.{name}.batch_size=1")]
+        for name in ("expectation", "median")
+    )
+    with subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(finished.glob(".predictions*.answers")):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGSTOP)  # it has read the record and not yet written it
+        refused = subprocess.run(second, capture_output=True, text=True, timeout=120)
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    added = subprocess.run(second, capture_output=True, text=True, timeout=120)
+    assert added.returncode == 0, added.stderr
+    record = read_record(finished / "record.json")
+    assert sorted(record.config["beside"]) == ["expectation", "median"]
+    assert {"test/covered@expectation", "test/covered@median"} <= record.metrics.keys()
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "another process is working on this run" in refused.stderr
+
+
+def test_its_weights_tokenizer_and_data(finished: Path) -> None:
+    parts, checkpoint = restore(finished, ["device=cpu"])
+    assert checkpoint == finished / "checkpoints" / "checkpoint-12"
+    stored = load_file(checkpoint / "model.safetensors")
+    weights = parts.model.state_dict()
+    assert stored
+    assert all(torch.equal(weights[name], tensor) for name, tensor in stored.items())
+    vocab = json.loads((finished / "tokenizer" / "tokenizer.json").read_text())["model"]["vocab"]
+    assert parts.tokenizer.get_vocab() == {piece: index for index, (piece, _) in enumerate(vocab)}
+    assert len(parts.rows("test")) == 30
+
+
+def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:
+    """Moved, without the cache that its tokenizer was trained into, and with a token that only its folder knows."""
+    moved = finished.rename(tmp_path / "elsewhere")
+    tokenizer = AutoTokenizer.from_pretrained(moved / "tokenizer")
+    tokenizer.add_tokens(["marked"])
+    tokenizer.save_pretrained(moved / "tokenizer")
+    parts, _ = restore(moved, [f"data_dir={tmp_path / 'no-cache'}"])
+    assert "marked" in parts.tokenizer.get_vocab()
+    assert not (tmp_path / "no-cache" / ".tokenizers").exists()
+
+
+def test_a_damaged_checkpoint_is_passed_over(finished: Path) -> None:
+    (finished / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"cut")
+    assert restore(finished)[1].name == "checkpoint-6"
+
+
+def test_without_a_whole_checkpoint_it_is_one_line(finished: Path) -> None:
+    for checkpoint in (finished / "checkpoints").iterdir():
+        (checkpoint / "manifest.json").unlink()
+    with pytest.raises(UserError, match="2 damaged checkpoints; train it again"):
+        restore(finished)
+    shutil.rmtree(finished / "checkpoints")
+    with pytest.raises(UserError, match="no checkpoint; train it again"):
+        restore(finished)
+    with pytest.raises(UserError, match=r"config\.yaml: not found"):
+        restore(finished.parent)  # no run
+
+
+def test_only_the_reading_may_change(finished: Path) -> None:
+    parts, _ = restore(finished, ["decoding=beam", "decoding.num_beams=3"])
+    assert (parts.config.decoding.name, parts.config.decoding.num_beams) == ("beam", 3)
+    with pytest.raises(UserError, match="loss=ce"):
+        restore(finished, ["loss=ce"])

@@ -1,4 +1,4 @@
-"""scripts/predict.py on a trained run."""
+"""scripts/predict.py on a trained run, and decodings that are interrupted."""
 
 import json
 import signal
@@ -43,11 +43,8 @@ def test_the_runs_own_decoding_gives_its_file_byte_for_byte(small, capsys: pytes
     assert "decoded test: 30 examples" in printed.err
 
 
-def test_saying_the_runs_own_decoding_is_no_other(finished: Path) -> None:
-    assert predict(finished, ["decoding.num_beams=1", "decoding=greedy"], say=[].append).name == "predictions.jsonl"
-
-
 def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predict(finished, ["decoding.num_beams=1", "decoding=greedy"], say=[].append).name == "predictions.jsonl"
     before = (finished / "predictions.jsonl").read_bytes()
     assert main([finished.name, "decoding=beam", "decoding.num_beams=2", "--outputs", str(finished.parent)]) == 0
     header, rows = read_predictions(finished / "predictions-beam-2.jsonl")
@@ -124,7 +121,7 @@ def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_pat
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     with only_one(finished):
         for folder in (finished, link):
-            with pytest.raises(Busy, match="another process is at this run"):
+            with pytest.raises(Busy, match="another process is working on this run"):
                 predict(folder)
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
     add, taken = Journal.add, []
@@ -150,8 +147,96 @@ def test_beside_a_run_that_decodes_it_is_refused_with_one_line(settings) -> None
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate(timeout=300)
     assert (second.returncode, second.stdout, second.stderr.count("\n")) == (2, "", 1), second.stderr
-    assert second.stderr.startswith(f"error: {folder}: another process is at this run; wait for it")
+    assert second.stderr.startswith(f"error: {folder}: another process is working on this run; wait for it")
     assert process.returncode == 0, errors
     assert predict(folder, say=[].append) == folder / "predictions.jsonl"
     record = read_record(folder / "record.json")
     assert score_predictions(folder / "predictions.jsonl").predictions_sha256 == record.predictions_sha256
+
+
+BESIDE = ("beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.batch_size=16")
+# Batches of 30 examples: greedy, then by expectation.
+GREEDY, BY_EXPECTATION = 5, 2
+
+
+def end_after_a_batch(patch: pytest.MonkeyPatch) -> list[int]:
+    """From here on every batch that is answered ends the run; their sizes."""
+    add, decoded = Journal.add, []
+
+    def once(self: Journal, batch: int, answers: list) -> None:
+        add(self, batch, answers)
+        decoded.append(len(answers))
+        raise KeyboardInterrupt
+
+    patch.setattr(Journal, "add", once)
+    return decoded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["expectation", "median"])
+def test_a_number_of_a_distribution_is_the_same_line_after_a_kill(
+    name: str, small, without_times, monkeypatch, tmp_path: Path
+) -> None:
+    """Same bytes, and so the same sha256 in the record."""
+    settings = [f"decoding={name}", "decoding.num_beams=20", "decoding.batch_size=16"]
+    straight = run(small(*settings, f"output_dir={tmp_path / 'straight'}"))
+    end_after_a_batch(monkeypatch)
+    config = small(*settings, f"output_dir={tmp_path / 'ended'}")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    again = run(config)
+    for file in ("predictions.jsonl", "metrics.jsonl"):
+        assert (again.parent / file).read_bytes() == (straight.parent / file).read_bytes()
+    assert without_times(again) == without_times(straight)
+
+
+@pytest.mark.slow
+def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tmp_path: Path) -> None:
+    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'straight'}")
+    straight = run(config)
+    assert not list(straight.parent.glob(".*"))
+    decoded = end_after_a_batch(monkeypatch)
+    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'ended'}")
+    for _ in range(GREEDY + BY_EXPECTATION):
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    monkeypatch.setattr(Journal, "add", lambda *arguments: pytest.fail("decoded again"))
+    again = run(config)
+    assert decoded == [7, 7, 7, 7, 2, 16, 14]
+    assert "decoding test: 28 are answered already" in capsys.readouterr().out
+    assert without_times(again) == without_times(straight)
+    for name in ("predictions.jsonl", "predictions-expectation-20.jsonl", "metrics.jsonl"):
+        assert (again.parent / name).read_bytes() == (straight.parent / name).read_bytes()
+    assert not list(again.parent.glob(".*"))
+
+
+def test_batches_that_two_processes_wrote_go_to_their_own_examples(finished: Path, monkeypatch, capsys) -> None:
+    """Two decode the same batches beside each other, as where the file system has no locks, and are killed."""
+    settings = ["decoding=expectation", "decoding.num_beams=20", "decoding.batch_size=7"]
+    path = predict(finished, settings)
+    expected = path.read_bytes()
+    assert len({row["covered"] for row in read_predictions(path)[1]}) == 30
+    with monkeypatch.context() as patch:
+        for _ in range(2):
+            end_after_a_batch(patch)
+            with pytest.raises(KeyboardInterrupt):
+                predict(finished, settings)
+    (journal,) = finished.glob(".*.answers")
+    key, *lines = journal.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 2
+    journal.write_bytes(b"".join([key, lines[0], lines[0], lines[1], lines[1]]))
+    assert predict(finished, settings).read_bytes() == expected
+    assert "14 are answered already" in capsys.readouterr().out
+
+
+def test_a_decoding_of_another_kind_begins_anew(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        end_after_a_batch(patch)
+        with pytest.raises(KeyboardInterrupt):
+            predict(finished, ["decoding.batch_size=20", "decoding.max_new_tokens=3"])
+    said: list[str] = []
+    path = predict(finished, ["decoding.batch_size=10", "decoding.max_new_tokens=3"], say=said.append)
+    assert not any("already" in line for line in said)
+    assert path.is_file()
+    assert not list(finished.glob(".*"))

@@ -68,14 +68,11 @@ def test_what_was_computed(record: RunRecord) -> None:
     assert (record.id, record.seed, record.overrides, record.git) == ("some-run", 5, ["seed=5"], GIT)
     assert (record.steps, record.examples_seen, record.tokens_seen) == (12, 191, 2345)
     assert (record.num_devices, record.wall_time_s) == (3, 1.235)
-    assert record.metrics == {
-        "validation/ce": 0.5,
-        "validation/ntl": 0.125,
-        "test/accuracy": 0.25,
-        "test/rmse": None,
-    }
+    assert record.metrics == {"validation/ce": 0.5, "validation/ntl": 0.125, "test/accuracy": 0.25, "test/rmse": None}
     assert record.groups == SCORES.groups
     assert (record.correct, record.digit_histograms) == (SCORES.correct, SCORES.digits)
+    unpacked = unpack_errors(record.errors["test"])
+    assert ([unpacked[0], unpacked[1]], len(unpacked)) == ([0.0, 1.5], 3)
     assert (record.ids_sha256, record.predictions_sha256) == (SCORES.ids_sha256, "p" * 64)
     assert record.rules == {"default": 2, "paper": 1}
     assert record.data["rows"] == {"train": 96, "validation": 20, "test": 30}
@@ -114,12 +111,6 @@ def test_curves_are_the_lines_of_the_metrics_file(record: RunRecord) -> None:
         "learning_rate": [[4, 0.5], [8, 0.25]],
         "grad_norm": [[4, 0.25], [8, 0.125]],
     }
-
-
-def test_errors_are_packed(record: RunRecord) -> None:
-    unpacked = unpack_errors(record.errors["test"])
-    assert [unpacked[0], unpacked[1]] == [0.0, 1.5]
-    assert len(unpacked) == 3
 
 
 def test_the_parameters_of_a_model_from_scratch(record: RunRecord, small, tmp_path: Path) -> None:

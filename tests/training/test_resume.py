@@ -1,20 +1,23 @@
-"""A checkpoint is continued from by its own run alone, or by a longer one that would have come through it."""
+"""Runs resume from a checkpoint of their own, or start from the weights of another run."""
 
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import CONFIG_DIR
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.checkpoints import RUN, read_run, write_manifest
+from ntl.training.checkpoints import RUN, checkpoint_at, read_run, write_manifest
 from ntl.training.resume import checkpoint_for, describe
 from ntl.training.tracking import METRICS, read_metrics
 
@@ -46,7 +49,7 @@ def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path
     assert "loss.name is ntl_was there and ce here" in message
     assert "loss.weight is its default there and 0.5 here" in message
     assert "seed is 1 there and 2 here; " in message
-    assert message.endswith("; give one of this run by resume=, or begin anew with resume=never.")
+    assert message.endswith("; give one of this run by resume=, or start over with resume=never.")
 
 
 def test_one_line_has_room_for_a_few_settings(finished: Path, small) -> None:
@@ -100,7 +103,7 @@ def test_the_evaluation_at_the_end_of_a_shorter_run_is_none_of_a_longer_one_s(sm
     shared = ["trainer.schedule=constant", "trainer.eval_steps=4", "trainer.logging_steps=4", "trainer.save_steps=5"]
     checkpoints = run(small(*shared, "trainer.max_steps=6")).parent / "checkpoints"
     message = _refused(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-6'}"))
-    assert "trainer.max_steps is 6 there and 8 here (a run of 8 steps does not come through it); " in message
+    assert "trainer.max_steps is 6 there and 8 here (a run of 8 steps never has this state); " in message
     # The one before its end is a state of both.
     assert run(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-5'}")).is_file()
 
@@ -114,7 +117,7 @@ def test_a_schedule_that_ends_with_the_steps_is_another_run(schedule: str, finis
     write_manifest(checkpoint)
     message = _refused(small(f"resume={checkpoint}", f"trainer.schedule={schedule}", "trainer.max_steps=20"))
     assert "another run" in message
-    assert "trainer.max_steps is 12 there and 20 here (a run of 20 steps does not come through it); " in message
+    assert "trainer.max_steps is 12 there and 20 here (a run of 20 steps never has this state); " in message
 
 
 def _older(checkpoint: Path) -> Path:
@@ -128,7 +131,7 @@ def test_an_older_checkpoint_is_taken_from_the_run_s_own_folder_alone(finished: 
     checkpoint, said = _older(finished / "checkpoints" / "checkpoint-12"), []
     for config in (small(), small(f"resume={checkpoint}")):
         assert checkpoint_for(config, finished, said.append) == checkpoint
-    line = f"{checkpoint}: it does not say of which run it is; taken for one of this run, in whose folder it lies."
+    line = f"{checkpoint}: does not say which run it belongs to; assuming this run, because it is in its folder."
     assert said == [line, line]
     config = small(f"resume={checkpoint}", f"output_dir={tmp_path / 'other'}")
     assert f"move it into {_folder(config) / 'checkpoints'}" in _refused(config)
@@ -150,8 +153,8 @@ def test_another_number_of_processes_is_refused(resume: str, finished: Path, sma
     with pytest.raises(UserError) as caught:
         run(small(f"resume={checkpoint if resume == 'PATH' else 'auto'}"))
     assert str(caught.value) == (
-        f"{checkpoint}: taken by 2 processes, and this is a run of 1, whose batches are others; start 2 (torchrun "
-        "--nproc-per-node), or begin anew with resume=never."
+        f"{checkpoint}: written by 2 processes, but this run has 1, so that its batches would differ; start 2 "
+        "(torchrun --nproc-per-node), or start over with resume=never."
     )
 
 
@@ -220,3 +223,71 @@ def test_adapters_on_a_hub_s_weights_that_changed_are_refused(
     record = read_record(run(config))
     assert record.steps == 12
     assert record.model["weights"]["commit"] == 40 * "a"
+
+
+SHORT = ["trainer.max_steps=9", "trainer.save_steps=4"]
+
+
+@pytest.fixture
+def arm(small: Callable[..., Config]) -> Callable[..., Config]:
+    def make(*words: str) -> Config:
+        return small("loss=ntl_was", f"base={run_id(small('loss=ce', *SHORT))}@5", *words)
+
+    return make
+
+
+@pytest.fixture
+def kept(copy_of: Callable[..., Path]) -> Path:
+    return copy_of("loss=ce", *SHORT, "keep_steps=[5]")
+
+
+def test_it_begins_from_these_weights_and_its_record_says_so(kept: Path, arm: Callable[..., Config]) -> None:
+    record = run(arm("trainer.lr=1e-30", "trainer.max_steps=2"))
+    begun, ended = (load_file(checkpoint_at(*at) / "model.safetensors") for at in ((kept, 5), (record.parent, 2)))
+    assert begun.keys() == ended.keys()
+    assert all((begun[name] == ended[name]).all() for name in begun)
+    digest = sha256((checkpoint_at(kept, 5) / "model.safetensors").read_bytes()).hexdigest()
+    found = read_record(record)
+    assert found.model["base"] == {"run": f"{kept.name}@5", "sha256": digest}
+    assert found.config["base"] == f"{kept.name}@5"
+    assert "base" not in read_record(kept / "record.json").config
+
+
+def test_a_kept_checkpoint_outlives_the_others_and_changes_nothing(
+    kept: Path, small: Callable[..., Config], tmp_path: Path, without_times: Callable[[Path], object]
+) -> None:
+    run(small("loss=ce", *SHORT))  # finished: what a kill has left behind is removed
+    assert sorted(path.name[-2:] for path in (kept / "checkpoints").iterdir()) == ["-5", "-8", "-9"]
+    other = run(small("loss=ce", *SHORT, f"output_dir={tmp_path / 'other'}"))
+    assert without_times(other) == without_times(kept / "record.json")
+
+
+def test_a_checkpoint_to_keep_that_is_gone(kept: Path, small: Callable[..., Config]) -> None:
+    shutil.rmtree(checkpoint_at(kept, 5))
+    with pytest.raises(UserError, match=r"keep_steps=.5.: .* has no complete checkpoint at that step; remove"):
+        run(small("loss=ce", *SHORT, "keep_steps=[5]"))
+
+
+def test_one_that_was_interrupted_needs_its_base_no_more(
+    kept: Path, arm: Callable[..., Config], tmp_path: Path, run_interrupted: Callable[[Config, int], None]
+) -> None:
+    straight = read_record(run(arm()))
+    shutil.rmtree(kept.parent / straight.id)
+    run_interrupted(arm(), 7)
+    shutil.rmtree(kept)
+    again = read_record(run(arm()))
+    assert (again.metrics, again.curves, again.model) == (straight.metrics, straight.curves, straight.model)
+
+
+def test_a_base_that_is_not_there(arm: Callable[..., Config]) -> None:
+    with pytest.raises(UserError, match=r"no complete .*checkpoint-5; train that run first, with keep_steps=.5."):
+        run(arm())
+
+
+def test_a_base_whose_weights_do_not_fit(kept: Path, arm: Callable[..., Config], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"its run has another model: model\.n_embd is 16 there and 32 here"):
+        run(arm("model.n_embd=32"))
+    with pytest.raises(UserError, match=r"another tokenizer: tokenizer\.vocab_size is .* there and 300 here"):
+        run(arm("tokenizer.vocab_size=300"))
+    with pytest.raises(UserError, match="trained with another tokenizer, sha256"):
+        run(arm("dataset.train_rows=95", "dataset.seed=5", f"data_dir={tmp_path / 'data'}"))

@@ -60,7 +60,7 @@ def test_data_that_changed_before_a_resume(
     ]
     assert str(raised.value) == (
         f"{checkpoints / 'checkpoint-5'}: the data is not what it was trained on: {split}.jsonl had sha256 "
-        f"{digests[0]} and has {digests[1]}; restore it, or begin anew with resume=never."
+        f"{digests[0]} and has {digests[1]}; restore it, or start over with resume=never."
     )
     assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-5"]
     if how in ("grown", "one digit"):
@@ -103,9 +103,9 @@ def test_a_finished_run_of_other_data_is_not_finished_in_silence(
     with pytest.raises(UserError) as raised:
         run(config)
     assert str(raised.value) == (
-        f"{finished / 'record.json'}: this run is finished, but its data is not what is there now: test.jsonl had "
-        f"sha256 {digests[0]} and has {digests[1]}; restore the data, or remove the run's folder to train it on what "
-        "is there."
+        f"{finished / 'record.json'}: this run is finished, but the data has changed since: test.jsonl had "
+        f"sha256 {digests[0]} and has {digests[1]}; restore the data, or remove the run's folder to train it on the "
+        "changed data."
     )
     assert (finished / "record.json").read_bytes() == record
     assert "finished" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Two ranks on one machine, as torchrun starts them."""
+"""Several ranks: the helpers, and runs as torchrun starts them."""
 
 import json
 import math
@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from torch import distributed, nn
 
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import CONFIG_DIR
@@ -21,7 +23,46 @@ from ntl.results import read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.predictor import predict
+from ntl.training.ranks import from_all, is_first, my_share, whole_state
 from ntl.training.tracking import METRICS, read_metrics
+
+
+def test_alone_a_process_does_everything() -> None:
+    assert is_first()
+    assert list(my_share(3)) == [0, 1, 2]
+    assert from_all(["a", "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("size", "count"), [(2, 5), (3, 31), (4, 2), (3, 0)])
+def test_the_shares_of_all_ranks_are_every_index_in_order(
+    size: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: size)
+    shares = []
+    for rank in range(size):
+        monkeypatch.setattr(distributed, "get_rank", lambda rank=rank: rank)
+        shares.append(list(my_share(count)))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+    def gather_object(mine: list[int], found: list[Any] | None) -> None:
+        if found is not None:
+            found[:] = shares
+
+    monkeypatch.setattr(distributed, "gather_object", gather_object)
+    assert from_all(shares[-1]) is None
+    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
+    assert from_all(shares[0]) == list(range(count))
+
+
+def test_tied_weights_are_one_tensor() -> None:
+    """As safetensors wants them, and as a model that is not sharded has them."""
+    model = nn.ModuleDict({"embedding": nn.Embedding(3, 2), "head": nn.Linear(2, 3, bias=False)})
+    model["head"].weight = model["embedding"].weight
+    state = whole_state(model)
+    assert state["head.weight"] is state["embedding.weight"]
+    torch.testing.assert_close(state["head.weight"], model["embedding"].weight.detach(), rtol=0, atol=0)
+
 
 # 21 validation rows: the last batch of an evaluation is not full.
 SETTINGS = ["dataset.validation_rows=21", "trainer.eval_batch_size=4", "trainer.logging_steps=3"]
@@ -164,7 +205,7 @@ def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(settings, small, tmp_
     command, config = _on_two_ranks(settings, tmp_path / "two", *shared)
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     (_folder(config) / "record.json").unlink()
-    with pytest.raises(UserError, match=r"checkpoint-4: taken by 2 processes, and this is a run of 1, whose batches"):
+    with pytest.raises(UserError, match=r"checkpoint-4: written by 2 processes, but this run has 1, so that"):
         run(config)
     assert not (_folder(config) / "record.json").exists()
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)

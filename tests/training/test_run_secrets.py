@@ -91,7 +91,9 @@ def test_what_wandb_says_of_a_key(planted: str, monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(login=lambda **_: True, init=refuse))
     said: list[str] = []
-    WandbMirror(small("tracking=wandb"), "id", Path("folder"), said.append)
+    tracker = WandbMirror(small("tracking=wandb"), "id", Path("folder"), said.append)
+    tracker.close()
+    tracker._thread.join(10)
     assert "the key <WANDB_API_KEY> is refused" in " ".join(said)
     assert not any(planted in line for line in said)
 

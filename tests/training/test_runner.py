@@ -128,22 +128,20 @@ def test_a_run_that_was_finished_while_this_one_came_is_not_repeated(finished: P
     assert sorted(path.stat().st_mtime_ns for path in finished.rglob("*")) == before
 
 
-def test_a_record_of_a_newer_version_is_left_alone_and_one_line_says_so(finished: Path, small) -> None:
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (2, r"record\.json: written by a newer ntl \(record schema 2, here 1\): upgrade$"),
+        (0, r"record\.json: record schema 0 is unknown: run the training again"),
+    ],
+)
+def test_a_record_of_another_schema_is_left_alone(schema: int, message: str, finished: Path, small) -> None:
     path = finished / "record.json"
-    newer = path.read_text().replace('"schema":1', '"schema":2', 1)
-    path.write_text(newer)
-    with pytest.raises(UserError, match=r"record\.json: written by a newer ntl \(record schema 2, here 1\): upgrade$"):
+    other = path.read_text().replace('"schema":1', f'"schema":{schema}', 1)
+    path.write_text(other)
+    with pytest.raises(UserError, match=message):
         run(small())
-    assert path.read_text() == newer
-
-
-def test_a_record_of_an_unknown_schema_is_left_alone(finished: Path, small) -> None:
-    path = finished / "record.json"
-    older = path.read_text().replace('"schema":1', '"schema":0', 1)
-    path.write_text(older)
-    with pytest.raises(UserError, match=r"record\.json: record schema 0 is unknown: run the training again"):
-        run(small())
-    assert path.read_text() == older
+    assert path.read_text() == other
 
 
 def test_a_full_disk_is_one_line(small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,136 @@
-"""The order of the data: the same on any number of workers and ranks, other in every epoch."""
+"""The order of the training examples: a permutation that depends on seed and epoch alone."""
 
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader
 from transformers import TrainerState
 
+import ntl.training.sampling as order
 from ntl.training import trainer as trainer_module
 from ntl.training.parts import RunParts
-from ntl.training.sampling import EpochOfSampler, EpochSampler, Permutation
+from ntl.training.sampling import EpochOfSampler, EpochSampler, Permutation, epoch_order
+
+SEEDS = st.integers(0, 2**32 - 1)
+# Both ways of making it: drawn whole, and computed.
+WAYS = pytest.mark.parametrize("drawn", [0, 1 << 16], ids=["computed", "drawn"])
+
+
+@WAYS
+@given(n=st.integers(0, 3000), seed=SEEDS, epoch=st.integers(0, 100))
+def test_every_example_comes_once(drawn: int, n: int, seed: int, epoch: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "DRAWN", drawn)
+        permuted = Permutation(n, seed, epoch)(np.arange(n))
+        assert np.array_equal(np.sort(permuted), np.arange(n))
+        blocks = list(epoch_order(n, seed, epoch))
+        assert np.array_equal(np.concatenate([np.empty(0, np.int64), *blocks]), permuted)
+
+
+@pytest.mark.parametrize("n", [2**16, 2**16 + 1, 2**17, 2**17 + 1, 300_000])
+def test_sizes_around_powers_of_two(n: int) -> None:
+    seen = np.zeros(n, dtype=np.int64)
+    for block in epoch_order(n, 7, 3):
+        assert len(block) <= order.BLOCK
+        np.add.at(seen, block, 1)
+    assert (seen == 1).all()
+
+
+@WAYS
+def test_seeds_and_epochs_give_other_orders_and_the_same_ones_again(
+    drawn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order, "DRAWN", drawn)
+    positions = np.arange(1000)
+    orders = {tuple(Permutation(1000, seed, epoch)(positions)) for seed in range(8) for epoch in range(8)}
+    assert len(orders) == 64
+    assert tuple(Permutation(1000, 3, 5)(positions)) in orders
+    # Seed and epoch are two things: (1, 23) is not (12, 3).
+    assert tuple(Permutation(1000, 1, 23)(positions)) != tuple(Permutation(1000, 12, 3)(positions))
+
+
+def test_any_part_of_26_million_without_the_rest() -> None:
+    permutation = Permutation(26_000_000, 1, 0)
+    middle = np.arange(13_000_000, 13_000_005)
+    assert np.array_equal(permutation(middle)[2:4], permutation(middle[2:4]))
+    assert permutation.whole is None
+
+
+def test_the_order_is_pinned() -> None:
+    """Changing the order changes the result of every run."""
+    assert Permutation(10, 1, 0)(np.arange(10)).tolist() == PINNED_DRAWN
+    assert Permutation(26_000_000, 1, 0)(np.arange(4)).tolist() == PINNED_COMPUTED
+
+
+PINNED_DRAWN = [5, 0, 4, 3, 8, 2, 9, 6, 7, 1]
+PINNED_COMPUTED = [8571018, 24258657, 16253366, 1364780]
+
+
+@WAYS
+def test_each_example_is_as_likely_at_each_place(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "DRAWN", drawn)
+    n, epochs = 48, 4000
+    positions = np.arange(n)
+    counts = np.zeros((n, n))
+    for epoch in range(epochs):
+        counts[positions, Permutation(n, 0, epoch)(positions)] += 1
+    chi_square = float(((counts - epochs / n) ** 2).sum() / (epochs / n))
+    degrees = (n - 1) ** 2
+    # Eight standard deviations: a wrong construction is off by hundreds, and the seeds are fixed.
+    assert abs(chi_square - degrees) < 8 * np.sqrt(2 * degrees)
+
+
+def test_all_orders_of_three_are_equally_likely() -> None:
+    counts = Counter(tuple(Permutation(3, 0, epoch)(np.arange(3))) for epoch in range(6000))
+    assert len(counts) == 6
+    assert max(abs(count - 1000) for count in counts.values()) < 5 * np.sqrt(1000)
+
+
+def test_neighbours_part() -> None:
+    """Runs of neighbouring rows (one module after the other) are spread over the whole epoch."""
+    permuted = Permutation(1_000_000, 0, 0)(np.arange(1_000_000))
+    assert abs(np.corrcoef(permuted[:-1], permuted[1:])[0, 1]) < 0.005
+    assert abs(np.corrcoef(np.arange(1_000_000), permuted)[0, 1]) < 0.005
+
+
+@given(
+    n=st.integers(0, 700), batch_size=st.integers(1, 9), seed=SEEDS, epoch=st.integers(0, 5), modulus=st.integers(1, 60)
+)
+def test_bucketing_keeps_every_example_and_sorts(n: int, batch_size: int, seed: int, epoch: int, modulus: int) -> None:
+    def lengths(indices: np.ndarray) -> np.ndarray:
+        return indices * 7919 % modulus
+
+    def blocks() -> list[np.ndarray]:
+        return list(epoch_order(n, seed, epoch, batch_size=batch_size, lengths=lengths))
+
+    flat = np.concatenate([np.empty(0, np.int64), *blocks()])
+    assert np.array_equal(np.sort(flat), np.arange(n))
+    assert all(np.array_equal(one, two) for one, two in zip(blocks(), blocks(), strict=True))
+    plain = np.concatenate([np.empty(0, np.int64), *epoch_order(n, seed, epoch)])
+    size = order.SORTED_BATCHES * batch_size
+    for start in range(0, n, size):
+        # The batches of fifty are those examples that the plain order has there, and no two batches overlap in length.
+        part = flat[start : start + size]
+        assert set(part) == set(plain[start : start + size])
+        batches = [lengths(part[i : i + batch_size]) for i in range(0, len(part), batch_size)]
+        ranges = sorted((int(batch.min()), int(batch.max())) for batch in batches)
+        assert all(before[1] <= after[0] for before, after in pairwise(ranges))
+        assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+def test_bucketed_batches_are_shuffled() -> None:
+    blocks = list(epoch_order(4000, 0, 0, batch_size=8, lengths=lambda indices: indices))
+    firsts = [int(batch.min()) for batch in blocks[0].reshape(50, 8)]
+    assert firsts != sorted(firsts)
+    assert firsts != sorted(firsts, reverse=True)
+    ranks = [np.argsort([int(batch.min()) for batch in block.reshape(50, 8)]).tolist() for block in blocks[:2]]
+    assert ranks[0] != ranks[1]
 
 
 class Dataset:
@@ -39,13 +159,6 @@ def test_an_epoch() -> None:
     assert list(sampler) == Permutation(100, 5, 1)(np.arange(100)).tolist() != first
     assert len(sampler) == 100
     assert all(type(index) is int for index in first)
-
-
-def test_by_length() -> None:
-    sampler = EpochSampler(Dataset(700), seed=5, batch_size=10, by_length=True)
-    batches = list(BatchSampler(sampler, 10, drop_last=False))
-    assert sorted(index for batch in batches for index in batch) == list(range(700))
-    assert np.mean([len({index % 7 for index in batch}) for batch in batches]) < 2
 
 
 @pytest.mark.parametrize("workers", [1, 2])

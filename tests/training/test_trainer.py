@@ -1,6 +1,5 @@
-"""The division of the loss, its logging, and what a checkpoint holds."""
+"""Normalization and logging of the loss, divergence, and what a checkpoint contains."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -12,21 +11,29 @@ import torch
 
 from ntl.config import Config, Diverged
 from ntl.config.model import T5Config
-from ntl.losses.sums import mean
 from ntl.numbers import NumberVocabulary
+from ntl.training.blame import RecentSteps
 from ntl.training.objectives import next_token
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 
 
-def _parts(config: Config, name: str = "run") -> RunParts:
+def _parts(config: Config) -> RunParts:
     return RunParts(config, say=lambda line: None)
 
 
-def _trained(config: Config, name: str = "run", dtype: torch.dtype = torch.float64) -> ObjectiveTrainer:
-    parts = _parts(config, name)
+def _checkpoints(parts: RunParts) -> Path:
+    return Path(parts.config.output_dir) / "run" / "checkpoints"
+
+
+def _trainer(parts: RunParts) -> ObjectiveTrainer:
+    return parts.trainer(_checkpoints(parts))
+
+
+def _trained(config: Config, dtype: torch.dtype = torch.float64) -> ObjectiveTrainer:
+    parts = _parts(config)
     parts.model.to(dtype)
-    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    trainer = _trainer(parts)
     trainer.train()
     return trainer
 
@@ -57,7 +64,7 @@ def test_accumulated_batches_equal_one_batch(family: str, loss: str, small) -> N
         config = small(*settings, *batches, dataset="multiplication")
         if family == "t5":
             config.model = _t5()
-        trainers.append(_trained(config, f"{size}"))
+        trainers.append(_trained(config))
     logs = [[entry["loss"] for entry in trainer.state.log_history if "loss" in entry] for trainer in trainers]
     for trainer, losses in zip(trainers[1:], logs[1:], strict=True):
         torch.testing.assert_close(_parameters(trainer), _parameters(trainers[0]), rtol=0, atol=1e-6)
@@ -70,7 +77,7 @@ def test_what_each_normalization_divides_by(normalization: str, small) -> None:
     choice = f"trainer.normalization={normalization}"
     config = small(*settings, "trainer.accumulation_steps=3", choice, dataset="multiplication")
     parts = _parts(config)
-    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    trainer = _trainer(parts)
     seen: list[list[float]] = []
     trainer.model.register_forward_hook(lambda module, args, parts: seen.append([float(part) for part in parts.flat]))
     trainer.train()
@@ -82,16 +89,12 @@ def test_what_each_normalization_divides_by(normalization: str, small) -> None:
     assert trainer.state.log_history[0]["loss"] == pytest.approx(expected[normalization], rel=1e-5)
 
 
-def test_nothing_counted_is_zero_not_nan() -> None:
-    assert mean(torch.tensor(0.0), torch.tensor(0)) == 0
-
-
 def test_logged_losses_by_hand(small) -> None:
     """The first log line of one step is CE + weight x NTL of the untouched model on the first batch."""
     config = small("trainer.max_steps=1", "trainer.logging_steps=1", "loss.weight=0.7", "trainer.batch_size=96")
     parts = _parts(config)
     objective = parts.objective().eval()
-    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    trainer = _trainer(parts)
     batch = trainer.data_collator([parts.encoded("train")[index] for index in range(96)])
     with torch.no_grad():
         sums = [float(part.sum()) for part in objective(**batch).flat]
@@ -111,7 +114,7 @@ def test_logged_losses_by_hand(small) -> None:
 @pytest.mark.parametrize("loss", ["ce", "gce"])
 def test_a_loss_without_a_number_term_logs_that_of_ntl_was_beside_its_own(loss: str, normalization: str, small) -> None:
     settings = [f"trainer.normalization={normalization}", "trainer.max_steps=2", "trainer.logging_steps=1"]
-    trainers = [_trained(small(f"loss={name}", *settings), name) for name in (loss, "ntl_was")]
+    trainers = [_trained(small(f"loss={name}", *settings)) for name in (loss, "ntl_was")]
     own, was = (trainer.state.log_history for trainer in trainers)
     # The first step's weights are those of both.
     assert own[0]["ntl"] == was[0]["ntl"] > 0
@@ -126,12 +129,12 @@ def test_a_loss_without_a_number_term_logs_that_of_ntl_was_beside_its_own(loss: 
 def test_what_is_told_beside_ce_changes_no_weight(small, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a bit of it, through every implementation of the loss."""
     for implementation in ("reference", "fused", "linear"):
-        settings = ["loss=ce", f"loss.implementation={implementation}", "model.dropout=0.1"]
-        told = _trained(small(*settings), implementation, torch.float32)
+        settings = ["loss=ce", f"loss.implementation={implementation}", "model.dropout=0.1", "trainer.max_steps=6"]
+        told = _trained(small(*settings), torch.float32)
         with monkeypatch.context() as without:
             without.setattr(next_token, "ntl_was", lambda logits, *args, **options: logits.new_zeros(()))
             without.setattr(next_token, "linear_was", lambda hidden, *args, **options: hidden.new_zeros(()))
-            silent = _trained(small(*settings), f"{implementation} silent", torch.float32)
+            silent = _trained(small(*settings), torch.float32)
         assert torch.equal(_parameters(told), _parameters(silent))
         lines = [[line for line in trainer.state.log_history if "ntl" in line] for trainer in (told, silent)]
         assert [(line["loss"], line["ce"]) for line in lines[0]] == [(line["loss"], line["ce"]) for line in lines[1]]
@@ -141,7 +144,7 @@ def test_what_is_told_beside_ce_changes_no_weight(small, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("loss", ["ce", "ntl_was"])
 def test_without_a_number_label_there_is_no_ntl(loss: str, small) -> None:
     parts = _parts(small(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1"))
-    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    trainer = _trainer(parts)
     # As of answers without a digit: the numbers are tokens that are in no answer.
     splits = [parts.encoded(split) for split in ("train", "validation")]
     answered = {
@@ -215,7 +218,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_examples(
     batches = ["trainer.batch_size=5", "trainer.accumulation_steps=2", f"trainer.num_workers={workers}"]
     settings = [*batches, f"trainer.normalization={normalization}", "trainer.max_steps=9", "trainer.save_steps=4"]
     parts = _parts(small(*settings))
-    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    trainer = _trainer(parts)
     seen = _poison(parts, monkeypatch, 6, value)
     with pytest.raises(Diverged) as raised:
         trainer.train()
@@ -228,17 +231,14 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_examples(
     examples = [encoded[rows[name]] for name in named]
     inputs = [(*example["question_ids"].tolist(), *example["answer_ids"][:-1].tolist()) for example in examples]
     assert [set(inputs[:5]), set(inputs[5:])] == seen
-    assert (
-        f"the last good checkpoint is {(Path(parts.config.output_dir) / 'run' / 'checkpoints') / 'checkpoint-4'};"
-        in message
-    )
-    assert [path.name for path in (Path(parts.config.output_dir) / "run" / "checkpoints").iterdir()] == ["checkpoint-4"]
+    assert f"the last good checkpoint is {_checkpoints(parts) / 'checkpoint-4'};" in message
+    assert [path.name for path in _checkpoints(parts).iterdir()] == ["checkpoint-4"]
 
 
 def test_weights_that_the_last_step_broke_are_not_saved(small, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of that step is finite, and no other is computed before the checkpoint."""
     parts = _parts(small("trainer.max_steps=8", "trainer.save_steps=4"))
-    trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
+    trainer = _trainer(parts)
     original = ObjectiveTrainer.training_step
 
     def training_step(self: ObjectiveTrainer, *args: Any) -> Any:
@@ -251,24 +251,7 @@ def test_weights_that_the_last_step_broke_are_not_saved(small, monkeypatch: pyte
     trainer.args.logging_steps = trainer.state.logging_steps = 100
     with pytest.raises(Diverged, match="a weight is no longer finite at step 8; its examples: train/"):
         trainer.train()
-    assert [path.name for path in (Path(parts.config.output_dir) / "run" / "checkpoints").iterdir()] == ["checkpoint-4"]
-
-
-def test_a_checkpoint_is_a_plain_model_folder(small) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    trainer = _trained(small(), dtype=torch.float32)
-    folder = Path(trainer.args.output_dir) / "checkpoint-12"
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    ids = torch.tensor([[5, 6, 7]])
-    with torch.no_grad():
-        expected = trainer.model.model.eval()(ids).logits  # pyright: ignore
-        torch.testing.assert_close(model(ids).logits, expected, rtol=0, atol=0)
-    assert AutoTokenizer.from_pretrained(folder).get_vocab() == trainer.processing_class.get_vocab()  # pyright: ignore
-    assert not (folder / "training_args.bin").exists()
-    assert sorted(json.loads((folder / "manifest.json").read_text())) == sorted(
-        path.name for path in folder.iterdir() if path.name != "manifest.json"
-    )
+    assert [path.name for path in _checkpoints(parts).iterdir()] == ["checkpoint-4"]
 
 
 TRAJECTORY = [
@@ -290,3 +273,35 @@ def test_ten_steps_give_the_losses_they_always_gave(small) -> None:
     trainer = _trained(config)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     np.testing.assert_allclose(losses, TRAJECTORY, rtol=1e-6)
+
+
+def _recent(*losses: list[float]) -> RecentSteps:
+    """Step n has the examples 10 n and 10 n + 1, one a batch."""
+    recent = RecentSteps()
+    for step, values in enumerate(losses, 1):
+        recent.begin(step, [torch.tensor([10 * step]), torch.tensor([10 * step + 1])])
+        for value in values:
+            recent.add(torch.tensor(value))
+    return recent
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_the_first_step_that_is_not_finite_is_blamed_for_all_its_batches(bad: float) -> None:
+    assert _recent([1, 2], [3, bad], [bad, bad]).blame() == (2, [20, 21])
+    assert _recent([bad], [1.0]).blame() == (1, [10, 11])
+
+
+def test_if_all_losses_are_finite_the_last_step_is_blamed() -> None:
+    recent = _recent([1], [2], [3])
+    assert recent.blame() == (3, [30, 31])
+    recent.forget()
+    assert recent.blame() == (3, [30, 31])
+    recent.begin(4, [torch.tensor([7])])
+    assert recent.blame() == (4, [7])
+    recent = _recent([math.nan], [2])
+    recent.forget()
+    assert recent.blame() == (2, [20, 21])
+    before_any_step = RecentSteps()
+    before_any_step.forget()
+    before_any_step.add(torch.tensor(1.0))
+    assert before_any_step.blame() == (None, [])

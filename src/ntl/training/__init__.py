@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer around our objective: one call trains, decodes, scores and records."""
+"""Training: one call trains with the Hugging Face Trainer, decodes, scores and writes the record."""
 
 from typing import TYPE_CHECKING
 

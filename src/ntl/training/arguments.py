@@ -1,4 +1,4 @@
-"""Our trainer config as transformers' training arguments."""
+"""Translation of the trainer config into the training arguments of transformers."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from ntl.config.trainer import Parallel, Schedule
 from ntl.system.errors import UserError
 from ntl.system.machine import pick_device
 
-# A rank waits this long for another: the first one prepares the data alone. One that dies ends them all, by torchrun.
+# How long a rank waits for another: the first rank prepares the data while the others wait. If a rank dies, torchrun
+# ends all of them, so a long timeout does no harm.
 RANK_TIMEOUT_SECONDS = 24 * 3600
 
 SCHEDULER = {
@@ -24,14 +25,17 @@ SCHEDULER = {
 
 
 def several_processes() -> bool:
-    """Whether torchrun started this process as one of several."""
+    """Return whether torchrun started this process as one of several ranks."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def check_processes(config: Config) -> None:
-    """Raise ``UserError`` where the config asks for several processes and this is the only one, or the reverse."""
+    """Raise ``UserError`` if the number of processes does not fit the config.
+
+    Probes need a single process; ``trainer.parallel=ddp`` and ``fsdp`` need several.
+    """
     if config.probe_steps and several_processes():
-        raise UserError("probe_steps: works on one device; leave it out, or train on one.")
+        raise UserError("probe_steps: works on one device; leave it out, or train on one device.")
     parallel = config.trainer.parallel
     if parallel is not Parallel.auto and not several_processes():
         raise UserError(
@@ -41,9 +45,18 @@ def check_processes(config: Config) -> None:
 
 
 def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] = ()) -> Seq2SeqTrainingArguments:
-    """Nothing here reports anywhere or writes outside ``checkpoints``; logging is ``ntl.training.tracking``.
+    """Build the training arguments of transformers for a run.
 
-    layers: classes of the model's blocks, each of which is gathered alone under ``Parallel.fsdp``.
+    The Trainer itself neither reports to a service nor writes outside ``checkpoints``; ``ntl.training.tracking`` does
+    the logging.
+
+    Args:
+        config: The run's config.
+        checkpoints: Folder that the Trainer writes its checkpoints to.
+        layers: Class names of the model's blocks; under ``Parallel.fsdp`` each block is gathered separately.
+
+    Raises:
+        UserError: The number of processes does not fit the config.
     """
     check_processes(config)
     trainer = config.trainer
@@ -51,8 +64,8 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
     several = several_processes()
     sharding: dict[str, Any] = {}
     if trainer.parallel is Parallel.fsdp:
-        # transformers types fsdp as text for its command line, and takes a truth value.
-        # FULL: sharded files come with an index that torch unpickles.
+        # transformers annotates fsdp as a string, for its command line, but also accepts a boolean.
+        # FULL_STATE_DICT, because sharded files come with an index that torch reads as a pickle.
         settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
         sharding = {"fsdp": True, "fsdp_config": settings}
     scheduler: dict[str, Any] = {}
@@ -76,7 +89,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         eval_steps=trainer.eval_steps or None,
         save_strategy="steps" if trainer.save_steps else "no",
         save_steps=trainer.save_steps or trainer.max_steps,
-        # Checkpoints are pruned by ours only after the new one is whole.
+        # ObjectiveTrainer prunes checkpoints itself, after the new one is complete.
         save_total_limit=None,
         logging_strategy="steps",
         logging_steps=trainer.logging_steps,
@@ -98,6 +111,6 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         log_level="error",
         **sharding,
     )
-    # One process uses one device: with more, transformers would split each batch over threads (nn.DataParallel).
+    # One process uses one device; otherwise transformers would split each batch over threads (nn.DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments

@@ -1,4 +1,4 @@
-"""Which examples a step was made of, so that a training that diverged can name them."""
+"""Bookkeeping of the examples of each step, so that the error of a diverged training can name them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ INDEX = "index"
 
 
 class Numbered:
-    """An encoded data set whose examples also hold their place in it."""
+    """An encoded data set whose examples also contain their own index."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -25,12 +25,12 @@ class Numbered:
         return [self[index] for index in indices]
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
-        """Tokens of each example."""
+        """Return the number of tokens of each example."""
         return self.dataset.lengths(indices)
 
 
 class CollateNumbered:
-    """``collate``, and the places of numbered examples as ``INDEX`` (B,) beside what it makes."""
+    """A collate function that adds the indices of numbered examples to the batch, as ``INDEX`` of shape (B,)."""
 
     def __init__(self, collate: Callable[[Sequence[Any]], dict[str, torch.Tensor]]) -> None:
         self.collate = collate
@@ -43,32 +43,32 @@ class CollateNumbered:
 
 
 class RecentSteps:
-    """This rank's losses and examples of the optimizer steps since all were last known to be finite.
+    """The losses and example indices of this rank's optimizer steps since the loss was last known to be finite.
 
-    Tensors stay where they are: nothing here waits for a GPU before it is asked.
+    Tensors stay on their device, so that recording them does not wait for the GPU.
     """
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, list[torch.Tensor], list[torch.Tensor]]] = []
 
-    def begin(self, step: int, places: list[torch.Tensor]) -> None:
-        """Step ``step`` begins; its batches hold the examples at ``places``, (B,) each."""
-        self._steps.append((step, places, []))
+    def begin(self, step: int, indices: list[torch.Tensor]) -> None:
+        """Begin optimizer step ``step``; ``indices`` holds the example indices of each batch, (B,) each."""
+        self._steps.append((step, indices, []))
 
     def add(self, loss: torch.Tensor) -> None:
-        """The loss of a batch of the step that began last."""
+        """Add the loss of a batch to the step that began last."""
         if self._steps:
             self._steps[-1][2].append(loss.detach())
 
     def forget(self) -> None:
-        """All of them are finite; the last one is kept, whose update may still have broken the weights."""
+        """Drop all steps but the last: their losses are finite, but its update may still have broken the weights."""
         del self._steps[:-1]
 
     def blame(self) -> tuple[int | None, list[int]]:
-        """The first step with a loss that is not finite, else the last one, and the places of its examples."""
+        """Return the first step with a loss that is not finite, otherwise the last step, and its example indices."""
         broken = (step for step in self._steps if not all(bool(torch.isfinite(loss)) for loss in step[2]))
         blamed = next(broken, self._steps[-1] if self._steps else None)
         if blamed is None:
             return None, []
-        step, places, _ = blamed
-        return step, [int(place) for batch in places for place in batch]
+        step, indices, _ = blamed
+        return step, [int(index) for batch in indices for index in batch]

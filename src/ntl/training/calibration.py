@@ -1,9 +1,9 @@
-"""`scripts/calibrate.py`: how far a run's distribution over digits is to be believed.
+"""`scripts/calibrate.py`: calibration of a run's distribution over digits.
 
-Teacher-forced: at each number label of a test set, the softmax over the number tokens alone, as the number losses see
-it, against the digit that stands there.
+The distribution is teacher-forced: at each number label of a test set, the softmax over the number tokens alone, as the
+number losses see it, is compared with the digit of the label.
 
-Shape suffixes: V vocabulary, K number tokens, N number labels, J the gaps between number tokens.
+Shape suffixes: K number tokens, N number labels, B bins of confidence.
 """
 
 import argparse
@@ -27,16 +27,19 @@ if TYPE_CHECKING:
 BINS = 15
 COLUMNS = ("labels", "accuracy", "confidence", "ece", "nll", "brier", "crps")
 DIGITS = "digits"
-PLACES = 5  # of a mean probability
+PLACES = 5  # decimal places of a mean probability
 
 
 def calibration(rows: NumberRows) -> dict[str, float]:
-    """Of the digit distributions (N, K); all but ``labels``, ``accuracy`` and ``confidence`` are better when lower.
+    """Compute the calibration scores of the digit distributions (N, K).
 
-    labels: N; accuracy: how often the most probable digit is right; confidence: the probability that it has
-    ece: expected calibration error, |accuracy − confidence| averaged over ``BINS`` bins of confidence by their labels
-        (Naeini et al., 2015)
-    nll, brier, crps: proper scores, in nats, in squared probability, and in value units (`ntl.losses.ntl_crps`)
+    Returns:
+        labels: N.
+        accuracy: How often the most probable digit is right.
+        confidence: Mean probability of the most probable digit.
+        ece: Expected calibration error: |accuracy − confidence| of ``BINS`` bins of confidence, averaged with the
+            number of labels as weight (Naeini et al., 2015). Lower is better, as for the following.
+        nll, brier, crps: Proper scores, in nats, in squared probability, and in value units (`ntl.losses.ntl_crps`).
     """
     log_q_NK = rows.logits_NK.double().log_softmax(dim=-1)
     q_NK = log_q_NK.exp()
@@ -59,9 +62,9 @@ def calibration(rows: NumberRows) -> dict[str, float]:
 
 
 def digit_probabilities(rows: NumberRows) -> list[list[float] | None] | None:
-    """[target digit][digit]: the mean probability of each digit where the target stands, None where it never does.
+    """Return the mean probability of each digit by target digit, as ``[target digit][digit]``.
 
-    None as a whole where the number tokens are not the ten digits.
+    The row of a digit that is never a target is None. Returns None if the number tokens are not the ten digits.
     """
     if sorted(rows.values_K.tolist()) != list(range(10)):
         return None
@@ -71,22 +74,25 @@ def digit_probabilities(rows: NumberRows) -> list[list[float] | None] | None:
 
 
 def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
-    """split -> `calibration` of the newest whole checkpoint of a run, over all number labels of the split.
+    """Calibrate the newest complete checkpoint of a run on each test split, over all number labels of the split.
 
-    Beside it "digits", `digit_probabilities`, where the number tokens are the ten digits.
+    Returns:
+        Split -> scores of `calibration`, and "digits" (`digit_probabilities`) if the number tokens are the ten digits.
 
-    UserError: no run, no whole checkpoint, a head without digits, or a split without number labels.
+    Raises:
+        UserError: The folder is no run, no checkpoint is complete, the model's head has no digits, or a split has no
+            number labels.
     """
     from ntl.training.decode import restore
 
     run, _ = restore(folder, say=lambda line: print(line, file=sys.stderr, flush=True))
     if run.config.model.head != "lm":
         raise UserError(f"{folder}: model={run.config.model.name} has no distribution over digits.")
-    return {split: _of_split(run, split, folder) for split in run.dataset.test_splits}
+    return {split: _calibrate_split(run, split, folder) for split in run.dataset.test_splits}
 
 
-def _of_split(run: "RunParts", split: str, folder: Path) -> dict[str, Any]:
-    parts = list(_rows(run, split))
+def _calibrate_split(run: "RunParts", split: str, folder: Path) -> dict[str, Any]:
+    parts = list(_number_rows(run, split))
     logits_NK, tokens_N, targets_N = (torch.cat(each) for each in zip(*[rows[:3] for rows in parts], strict=True))
     if not len(tokens_N):
         raise UserError(f"{folder}: {split} has no number labels with tokenizer={run.config.tokenizer.name}.")
@@ -96,7 +102,7 @@ def _of_split(run: "RunParts", split: str, folder: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _rows(run: "RunParts", split: str) -> Iterator[NumberRows]:
+def _number_rows(run: "RunParts", split: str) -> Iterator[NumberRows]:
     examples, size = run.encoded(split), run.config.trainer.eval_batch_size
     objective: Any = run.objective()
     model, vocab = run.model.eval(), objective.number_vocab.to("cpu")
@@ -108,7 +114,7 @@ def _rows(run: "RunParts", split: str) -> Iterator[NumberRows]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line for each run and split, or with ``--json`` {run: {split: scores}}."""
+    """Print a line for each run and split; with ``--json``, print {run: {split: scores}} instead."""
     parser = argparse.ArgumentParser(prog="calibrate.py", description=(__doc__ or "").partition(": ")[2])
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder, or the id of a run under --outputs")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")

@@ -1,4 +1,4 @@
-"""What watches a training: signals that leave a checkpoint, lines of progress, a probe of the answers."""
+"""Trainer callbacks: a checkpoint on a signal, progress lines, and a probe of the generated answers."""
 
 import json
 import math
@@ -19,22 +19,21 @@ from ntl.evaluation import number_metrics
 from ntl.training.decode import SECONDS_BETWEEN, max_new_tokens
 from ntl.training.parts import RunParts
 
-# SIGUSR2 is what submitit lets Slurm send before a time limit.
+# submitit has Slurm send SIGUSR2 before the time limit of a job.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
-
-
-# What a step's end asks for, the most of any rank.
+# What a rank requests at the end of a step, in increasing order: the maximum over all ranks counts.
 SAVE, STOP = 1, 2
-GROUP_EXAMPLES = 20
-ALL = "all"  # the one group of a data set that has none
+GROUP_EXAMPLES = 20  # examples that a probe reads of each group
+ALL = "all"  # the only group of a data set without groups
 
 
 class StopOnSignal(TrainerCallback):
-    """A context manager that catches the signals, and the callback that acts on them after the current step.
+    """Save a checkpoint and stop after the current step when a signal arrives.
 
-    A second signal acts at once, as it would without this. SIGTERM stops nothing where somebody listened to it before:
-    submitit does in a Slurm job, which is then about to be killed and would count as failed if it ended by itself. So
-    a checkpoint is taken, and training goes on until the kill.
+    It is a context manager that installs the signal handlers, and the callback that acts on a signal. A second signal
+    has its usual effect, at once. SIGTERM does not stop the training if it already had a handler, as submitit installs
+    one in a Slurm job: the job is then about to be killed, and would count as failed if it ended by itself. A
+    checkpoint is saved, and training continues until the kill.
     """
 
     def __init__(self) -> None:
@@ -46,7 +45,7 @@ class StopOnSignal(TrainerCallback):
         try:
             self._previous = {number: signal.signal(number, self._receive) for number in SIGNALS}
         except ValueError:
-            # Only the main thread may; elsewhere signals keep their meaning.
+            # Only the main thread may install handlers; in another thread signals keep their effect.
             self._previous = {}
         return self
 
@@ -64,35 +63,41 @@ class StopOnSignal(TrainerCallback):
         self.received = number
         self._restore()
 
-    def hand_on(self) -> None:
-        """To whoever listened before: submitit's handler of SIGUSR2 requeues the job, and does not return."""
+    def call_previous_handler(self) -> None:
+        """Call the previous handler of the received signal, if any.
+
+        submitit's handler of SIGUSR2 requeues the job and does not return.
+        """
         previous = self._previous.get(self.received) if self.received is not None else None
         if callable(previous):
             previous(self.received, None)
 
     def requested(self, device: torch.device) -> bool:
-        """Whether a signal to stop came to any rank. Every rank must ask at the same step; all get the same answer."""
-        return self._wanted(device) == STOP
+        """Return whether any rank received a signal to stop.
 
-    def _wanted(self, device: torch.device) -> int:
-        wanted = STOP if self.received is not None else SAVE if self._save else 0
+        Every rank must call this at the same step; all get the same answer.
+        """
+        return self._request(device) == STOP
+
+    def _request(self, device: torch.device) -> int:
+        request = STOP if self.received is not None else SAVE if self._save else 0
         if not distributed.is_initialized():
-            return wanted
-        # A signal reaches the ranks at different steps; one that stopped alone would leave the others waiting.
-        flag = torch.tensor(wanted, device=device)
+            return request
+        # A signal reaches the ranks at different steps. A rank that stopped alone would leave the others waiting.
+        flag = torch.tensor(request, device=device)
         distributed.all_reduce(flag, distributed.ReduceOp.MAX)
         return int(flag)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save, and stop, if a signal came."""
-        if wanted := self._wanted(args.device):
+        """Request a checkpoint, and stop the training, if a signal arrived."""
+        if request := self._request(args.device):
             self._save = False
             control.should_save = True
-            control.should_training_stop = control.should_training_stop or wanted == STOP
+            control.should_training_stop = control.should_training_stop or request == STOP
 
 
 class ProgressLines(TrainerCallback):
-    """``step 250/500  loss 1.234  ce 1.1  ntl 0.4  31 steps/s  8 s left``."""
+    """Prints lines such as ``step 250/500  loss 1.2340  ce 1.1000  ntl 0.4000  31.0 steps/s  8 s left``."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
@@ -102,7 +107,7 @@ class ProgressLines(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Time counts from the first step of this process."""
+        """Start the clock: rate and remaining time count from the first step of this process."""
         self.started = self.last_line = time.monotonic()
         self.first_step = state.global_step
 
@@ -114,7 +119,7 @@ class ProgressLines(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A line for training logs; evaluations are in metrics.jsonl."""
+        """Print a line for a training log; evaluations are in metrics.jsonl alone."""
         now = time.monotonic()
         done = state.global_step - self.first_step
         if logs is None or "loss" not in logs or not done:
@@ -129,11 +134,18 @@ class ProgressLines(TrainerCallback):
 
 
 class Probe(TrainerCallback):
-    """Every ``steps`` steps the greedy answers to the first ``GROUP_EXAMPLES`` examples of each group of a test set.
+    """Scores the greedy answers to a few test examples of each group, every ``steps`` optimizer steps.
 
     A probe is one entry ``{"step", "probe": {group: MAPE in percent}}`` of the trainer's history, which a checkpoint
-    keeps, and one line of metrics.jsonl; a group whose MAPE is undefined is left out. Nothing of the training changes:
-    the random state is put back, and no weight is touched.
+    keeps, and one line of metrics.jsonl. A group whose MAPE is undefined is left out. A probe does not affect the
+    training: the random state is restored, and no weight changes.
+
+    Args:
+        read: Generates the answers of the model as it is now.
+        answers: The correct answers, in the same order.
+        groups: The group of each example.
+        steps: Optimizer steps between two probes.
+        path: The run's metrics.jsonl.
     """
 
     def __init__(
@@ -144,7 +156,7 @@ class Probe(TrainerCallback):
         self.path = path
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Before the checkpoint of the same step is written."""
+        """Probe before the checkpoint of the same step is written, so that the checkpoint includes the probe."""
         if state.global_step % self.steps:
             return
         entry: dict[str, Any] = {"step": state.global_step, "probe": self.mape()}
@@ -153,25 +165,28 @@ class Probe(TrainerCallback):
             file.write(json.dumps(entry) + "\n")
 
     def mape(self) -> Mapping[str, float]:
-        """group -> mean absolute percentage error of the model as it is now."""
+        """Return group -> mean absolute percentage error, in percent, of the model as it is now."""
         answered = self.read()
         found = {}
         for group in dict.fromkeys(self.groups):
-            of_group = [index for index, name in enumerate(self.groups) if name == group]
-            texts, right = ([source[i] for i in of_group] for source in (answered, self.answers))
-            found[group] = number_metrics(texts, right)["mape"]
+            indices = [index for index, name in enumerate(self.groups) if name == group]
+            texts, correct = ([source[index] for index in indices] for source in (answered, self.answers))
+            found[group] = number_metrics(texts, correct)["mape"]
         return {group: round(value, 4) for group, value in found.items() if math.isfinite(value)}
 
 
 def probe(parts: RunParts, steps: int, path: Path) -> Probe:
-    """Of the first test split; ``path`` is metrics.jsonl."""
+    """Build a probe of the first ``GROUP_EXAMPLES`` examples of each group of the first test split.
+
+    ``steps`` and ``path`` are those of ``Probe``.
+    """
     split = parts.dataset.test_splits[0]
     chosen: dict[str, list[int]] = {}
     rows = parts.rows(split)
     for index, row in enumerate(rows):
-        of_group = chosen.setdefault(parts.dataset.group(row["id"]) or ALL, [])
-        if len(of_group) < GROUP_EXAMPLES:
-            of_group.append(index)
+        group_indices = chosen.setdefault(parts.dataset.group(row["id"]) or ALL, [])
+        if len(group_indices) < GROUP_EXAMPLES:
+            group_indices.append(index)
     indices = [index for group in sorted(chosen) for index in chosen[group]]
     encoded = parts.encoded(split)
     examples = [encoded[index] for index in indices]

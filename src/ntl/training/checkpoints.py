@@ -1,4 +1,7 @@
-"""What makes a checkpoint whole, and which one a run continues from."""
+"""The files of a checkpoint: when it is complete, what it says of its run, and which checkpoints are kept.
+
+A checkpoint is *complete* (whole) if it has a manifest and every file that the manifest names is unchanged.
+"""
 
 import json
 import re
@@ -6,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ntl.results.check import check
 from ntl.system.errors import UserError
@@ -18,7 +21,7 @@ METERS = "meters.json"
 DATA = "data.json"
 RUN = "run.json"
 WEIGHTS = "model.safetensors"
-# In a checkpoint that is never deleted: runs begin from it.
+# Marks a checkpoint that is never pruned, because other runs start from its weights (``keep_steps``).
 KEEP = "keep"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 
@@ -28,11 +31,12 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def write_manifest(folder: Path) -> None:
-    """Name every file with its sha256. Written last, so that a checkpoint without it is not whole.
+    """Write the manifest, which names every file with its sha256.
 
-    Everything is on the disk before, and the manifest after: older checkpoints are then deleted.
+    It is written last: a checkpoint without a manifest is incomplete. All files are synced to the disk before the
+    manifest is written, and the manifest is synced before this returns, because older checkpoints are deleted next.
     """
-    remove_parts(folder)  # of a process that was killed at the same checkpoint
+    remove_parts(folder)  # of a process that was killed while it wrote the same checkpoint
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     for file in files:
         sync(file)
@@ -42,29 +46,33 @@ def write_manifest(folder: Path) -> None:
 
 
 def digest(folder: Path) -> str:
-    """The sha256 of the manifest, and so of every file; "" without one."""
+    """Return the sha256 of the manifest, which identifies every file; "" without a manifest."""
     return sha256_of(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every file that the manifest names is there, unchanged."""
+    """Return whether every file that the manifest names is there, unchanged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        # Of files in it: a name with a separator is none of ours.
-        own = all(Path(name).name == name for name in manifest)
-        return bool(manifest) and own and all(sha256_of(folder / name) == digest for name, digest in manifest.items())
+        # A manifest written here names only files of its own folder.
+        local = all(Path(name).name == name for name in manifest)
+        return bool(manifest) and local and all(sha256_of(folder / name) == digest for name, digest in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 
 
 def step_of(folder: Path) -> int:
-    """The optimizer step that a checkpoint was taken at, -1 for another folder."""
+    """Return the optimizer step in the name of a checkpoint folder, or -1 for another folder."""
     match = STEP.fullmatch(folder.name)
     return int(match.group(1)) if match else -1
 
 
 def steps_taken(folder: Path) -> int:
-    """The optimizer steps behind a whole checkpoint, whatever its folder is called. UserError where it does not say."""
+    """Return the number of optimizer steps of a complete checkpoint, whatever the name of its folder.
+
+    Raises:
+        UserError: The trainer's state has no step.
+    """
     path = folder / "trainer_state.json"
     try:
         return int(json.loads(path.read_bytes())["global_step"])
@@ -73,29 +81,29 @@ def steps_taken(folder: Path) -> int:
 
 
 def weights_digest(folder: Path) -> str:
-    """The sha256 of a whole checkpoint's weights, as its manifest has it."""
+    """Return the sha256 of a complete checkpoint's weights, read from its manifest."""
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     return str(manifest[WEIGHTS])
 
 
 def checkpoint_at(run: Path, step: int) -> Path:
-    """The folder of a run's checkpoint."""
+    """Return the folder of a run's checkpoint at an optimizer step."""
     return run / CHECKPOINTS / f"checkpoint-{step}"
 
 
 def not_kept(run: Path, steps: Sequence[int]) -> list[int]:
-    """Those of ``steps`` of which the run has no whole checkpoint."""
+    """Return the steps of ``steps`` at which the run has no complete checkpoint."""
     return [step for step in steps if not is_whole(checkpoint_at(run, step))]
 
 
 def by_step(folder: Path) -> list[Path]:
-    """All checkpoints, the newest first."""
+    """Return all checkpoints in ``folder``, complete or not, newest first."""
     found = [path for path in folder.glob("checkpoint-*") if step_of(path) >= 0] if folder.is_dir() else []
     return sorted(found, key=step_of, reverse=True)
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
-    """The newest whole checkpoint, and the newer ones that are damaged or unfinished."""
+    """Return the newest complete checkpoint, if any, and the newer ones, which are damaged or incomplete."""
     damaged = []
     for checkpoint in by_step(folder):
         if is_whole(checkpoint):
@@ -105,9 +113,10 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
 
 
 def prune(newest: Path, keep: int) -> None:
-    """Delete all checkpoints but ``newest``, just written, the ``keep`` - 1 before it, and those to ``KEEP``.
+    """Delete all checkpoints except ``newest``, the ``keep`` - 1 before it, and those marked with ``KEEP``.
 
-    Those of later steps are damaged, or of an attempt that was given up: they must not be continued from.
+    ``newest`` was just written. Checkpoints of later steps are therefore damaged or belong to an abandoned attempt, and
+    no run may resume from them.
     """
     checkpoints = by_step(newest.parent)
     kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
@@ -118,70 +127,89 @@ def prune(newest: Path, keep: int) -> None:
 
 
 def keep_newest(folder: Path, keep: int) -> None:
-    """Of the checkpoints in ``folder`` delete all but the newest whole one and the ``keep`` - 1 before it."""
+    """Delete all checkpoints in ``folder`` except the newest complete one and the ``keep`` - 1 before it."""
     newest, _ = newest_whole(folder)
     if newest:
         prune(newest, keep)
 
 
-def write_meters(path: Path, meters: Sequence[float], since: int, seen: Sequence[int]) -> None:
-    """The sums of the log line under way, over all ranks, so that a resumed run logs what an uninterrupted one does.
+class Meters(NamedTuple):
+    """What a run has counted so far, so that a resumed run logs and records what an uninterrupted one does.
 
-    Args:
-        meters: Sums since optimizer step ``since``.
-        seen: Examples and tokens since the start of training.
+    Attributes:
+        meters: Sums for the next log line, over all ranks, since optimizer step ``since``.
+        since: Optimizer step of the last log line.
+        seen: Number of examples and of tokens since the start of training, over all ranks.
+        seconds: Wall time of all processes of the run so far; 0 in a checkpoint that does not have it.
     """
-    _write_json(path, {"meters": list(meters), "since": since, "seen": list(seen)})
+
+    meters: Sequence[float]
+    since: int
+    seen: Sequence[int]
+    seconds: float
 
 
-def read_meters(path: Path) -> tuple[list[float], int, list[int]]:
-    """What ``write_meters`` wrote. ValueError for values of other kinds."""
+def write_meters(path: Path, meters: Meters) -> None:
+    """Write the counts of a run to ``path``."""
+    _write_json(path, meters._asdict())
+
+
+def read_meters(path: Path) -> Meters:
+    """Read what ``write_meters`` wrote.
+
+    Raises:
+        ValueError: A value has another type.
+    """
     stored = json.loads(path.read_text(encoding="utf-8"))
     check("meters", stored["meters"], list[float])
     check("since", stored["since"], int)
     check("seen", stored["seen"], list[int])
-    return stored["meters"], stored["since"], stored["seen"]
+    check("seconds", seconds := stored.get("seconds", 0.0), float)
+    return Meters(stored["meters"], stored["since"], stored["seen"], seconds)
 
 
 def write_data(folder: Path, files: Mapping[str, str]) -> None:
-    """The sha256 of each data file that the run is trained on."""
+    """Write the sha256 of each data file that the run is trained on."""
     _write_json(folder / DATA, dict(files))
 
 
 def check_data(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise ``UserError`` where a checkpoint was trained on other data than these files; an old one does not say."""
-    before = _read_written(folder, DATA) if (folder / DATA).is_file() else files
+    """Raise ``UserError`` if a checkpoint was trained on other data than ``files`` (name -> sha256).
+
+    A checkpoint of a version that did not write the data files passes.
+    """
+    before = _read_object(folder, DATA) if (folder / DATA).is_file() else files
     if changed := [name for name in sorted({*before, *files}) if before.get(name) != files.get(name)]:
         how = ", ".join(f"{name} had sha256 {before.get(name)} and has {files.get(name)}" for name in changed)
         raise UserError(
-            f"{folder}: the data is not what it was trained on: {how}; restore it, or begin anew with resume=never."
+            f"{folder}: the data is not what it was trained on: {how}; restore it, or start over with resume=never."
         )
 
 
 def write_run(folder: Path, run: Mapping[str, Any]) -> None:
-    """The run that the checkpoint is of, as ``ntl.training.resume.describe`` has it."""
+    """Write the description of the checkpoint's run (``ntl.training.resume.describe``)."""
     _write_json(folder / RUN, dict(run))
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What ``write_run`` wrote; empty for a checkpoint from before there was such a file."""
-    return _read_written(folder, RUN, "config", "made_of") if (folder / RUN).is_file() else {}
+    """Read what ``write_run`` wrote; {} for a checkpoint of a version that did not write it."""
+    return _read_object(folder, RUN, "config", "made_of") if (folder / RUN).is_file() else {}
 
 
-def _read_written(folder: Path, name: str, *parts: str) -> dict[str, Any]:
+def _read_object(folder: Path, name: str, *parts: str) -> dict[str, Any]:
     try:
         written = json.loads((folder / name).read_bytes())
         if not all(isinstance(each, dict) for each in (written, *(written[part] for part in parts))):
-            raise ValueError("no object of JSON")
+            raise ValueError("no JSON object")
         return written
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{folder}: cannot be continued from ({name}: not what was written); "
-            "remove this folder, and the same command takes the checkpoint before it."
+            f"{folder}: cannot resume from this checkpoint ({name}: not as it was written); remove this folder, and "
+            "the same command resumes from the checkpoint before it."
         ) from error
 
 
-# Of the trainer's state: what it counts with. Its own class takes whatever the file holds.
+# The types of the trainer's state that training depends on; TrainerState itself accepts any value.
 STATE: dict[str, Any] = {
     "global_step": int,
     "max_steps": int,
@@ -196,33 +224,33 @@ STATE: dict[str, Any] = {
 
 @contextmanager
 def one_line_when_damaged(checkpoint: Path) -> Iterator[None]:
-    """Raise a ``UserError`` naming ``checkpoint`` for whatever the libraries that read its files raise."""
+    """Turn any error of the libraries that read a checkpoint's files into a ``UserError`` that names it."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # pickle, safetensors, json, torch and transformers each raise their own kinds here
+    except Exception as error:  # pickle, safetensors, json, torch and transformers raise many types
         reason = (str(error).splitlines() or [""])[0][:160]
         raise UserError(
-            f"{checkpoint}: cannot be continued from ({type(error).__name__}: {reason}); remove this folder, and the "
-            "same command takes the checkpoint before it."
+            f"{checkpoint}: cannot resume from this checkpoint ({type(error).__name__}: {reason}); remove this folder, "
+            "and the same command resumes from the checkpoint before it."
         ) from error
 
 
 def check_state(checkpoint: Path) -> None:
-    """UserError unless the trainer's state, which is read first, is one."""
-    # Imported here: which checkpoint to take is told without torch.
+    """Raise ``UserError`` unless the trainer's state, which is read first, has the expected types."""
+    # Imported here, so that a checkpoint is chosen without loading torch.
     from transformers import TrainerState
 
     with one_line_when_damaged(checkpoint):
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         for name, kind in STATE.items():
             check(name, getattr(state, name), kind)
-        if "TrainerControl" not in (state.stateful_callbacks or ()):  # what the next checkpoint is written from
+        if "TrainerControl" not in (state.stateful_callbacks or ()):  # which the next checkpoint is written from
             raise ValueError("stateful_callbacks without TrainerControl")
         for entry in state.log_history:
             check("log_history.step", entry.get("step"), int)
             check("log_history.probe", entry.get("probe"), dict[str, float] | None)
-            # A norm of gradients that is not finite is logged as it is.
+            # Not check(), which refuses NaN: a gradient norm that is not finite is logged as it is.
             if wrong := [name for name, value in entry.items() if name != "probe" and type(value) not in (int, float)]:
-                raise ValueError(f"log_history: {wrong[0]} is no number")
+                raise ValueError(f"log_history: {wrong[0]} is not a number")

@@ -1,4 +1,4 @@
-"""A run's folder: one process at a time, and what a killed one left. torch is not needed to tell."""
+"""A run's folder: its lock, and the removal of leftover checkpoints. Nothing here imports torch."""
 
 import os
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from ntl.training.checkpoints import CHECKPOINTS, by_step, keep_newest
 
 
 def say(message: str) -> None:
-    """A line for the person who watches, from the first rank only."""
+    """Print a line for the user, on the first rank only, with secrets replaced."""
     if int(os.environ.get("RANK", "0")) == 0:
         print(redact(message), flush=True)
 
 
 def remove_leftovers(folder: Path, keep: int) -> None:
-    """Of a finished run's checkpoints delete what it was killed before it could: all but the newest ``keep``.
+    """Delete all but the newest ``keep`` checkpoints of a finished run that was killed before it could do so.
 
-    Nothing is done, nor said, while another process is at the run, or where it cannot be written to.
+    Does nothing, silently, while another process holds the run's lock, or if the folder cannot be written to.
     """
     checkpoints = folder / CHECKPOINTS
-    # Counted first: which is the newest whole one takes reading it.
+    # Counting comes first, because finding the newest complete checkpoint reads all of its files.
     if int(os.environ.get("RANK", "0")) == 0 and len(by_step(checkpoints)) > keep:
         with suppress(UserError), only_one(folder):
             keep_newest(checkpoints, keep)
@@ -31,11 +31,15 @@ def remove_leftovers(folder: Path, keep: int) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Nobody else is at the run of this folder meanwhile. ``Busy`` where another process is.
+    """Hold the lock of a run's folder.
 
-    UserError where the folder's place cannot be written to. Without locks a warning, and no protection.
+    On a file system without locks, a warning is printed and nothing is locked.
+
+    Raises:
+        Busy: Another process holds the lock.
+        UserError: The parent of the folder cannot be written to.
     """
-    # Ranks of one run share the lock that the first of them holds.
+    # The first rank holds the lock for all ranks of its run.
     if int(os.environ.get("RANK", "0")) != 0:
         yield
         return
@@ -45,7 +49,7 @@ def only_one(folder: Path) -> Iterator[None]:
             folder.parent.mkdir(parents=True, exist_ok=True)
             held = stack.enter_context(lock(path))
         except Taken as error:
-            raise Busy(f"{folder}: another process is at this run; wait for it.") from error
+            raise Busy(f"{folder}: another process is working on this run; wait for it.") from error
         except OSError as error:
             raise UserError(f"output_dir={folder.parent}: {error.strerror}; choose another by output_dir=.") from error
         if not held:
@@ -61,5 +65,5 @@ def _lock_of(folder: Path) -> Path:
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether a process is at the run of this folder now; where there are no locks it cannot be told, and is False."""
+    """Return whether a process holds the lock of a run's folder now; always False on a file system without locks."""
     return is_locked(_lock_of(folder))

@@ -1,7 +1,8 @@
-"""What a run is made of, each part built from its config: data set, tokenizer, model, objective, trainer."""
+"""The parts of a run, each built from its config: data set, tokenizer, model, objective and trainer."""
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -32,13 +33,13 @@ from ntl.training.ranks import whole_state
 from ntl.training.trainer import ObjectiveTrainer
 
 Say = Callable[[str], None]
-Rows = Sequence[Mapping[str, str]]
-# Of the text that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
+TextRows = Sequence[Mapping[str, str]]
+# Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
 
 
 class RunParts:
-    """The parts of a run by its config, each built when it is first asked for. Nothing here knows the run's folder."""
+    """The parts of a run, each built from its config on first use. They do not depend on the run's folder."""
 
     def __init__(self, config: Config, say: Say = print) -> None:
         self.config = config
@@ -66,13 +67,13 @@ class RunParts:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """Files' sha256 and rows per split."""
+        """The sha256 of each data file, and the number of rows of each split."""
         return self.prepared.fingerprint()
 
-    def rows(self, split: str) -> Rows:
-        """The text of a split."""
-        # A TypedDict of strings, which the checker does not take for a Mapping to strings.
-        return cast(Rows, self.prepared.rows(split))
+    def rows(self, split: str) -> TextRows:
+        """Return the text of a split."""
+        # A row is a TypedDict of strings, which pyright does not accept as a Mapping to strings.
+        return cast(TextRows, self.prepared.rows(split))
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -81,7 +82,7 @@ class RunParts:
         return tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
 
     def encoded(self, split: str) -> EncodedDataset:
-        """The token ids of a split; its text is read only where no earlier run encoded it."""
+        """Return the token ids of a split; its text is read only if no earlier run has encoded it."""
         if split not in self._encoded:
             self._encoded[split] = encode_dataset(
                 lambda: self.rows(split),
@@ -97,26 +98,26 @@ class RunParts:
 
     @cached_property
     def collator(self) -> Collator:
-        """Examples to batches."""
+        """The function that collates examples into batches."""
         return locate(self.config.objective.collator)(self.model.config, self.tokenizer)
 
     # ---- model
 
     @cached_property
     def model(self) -> PreTrainedModel:
-        """The model as the config makes it, from the run's seed."""
+        """The model that the config describes, initialized with the run's seed, with LoRA adapters if asked for."""
         set_seed(self.config.seed)
         model: PreTrainedModel = build(self.config.model, tokenizer=self.tokenizer)
         return add_lora(model, self.config.model.lora) if self.config.model.lora.rank else model
 
     @cached_property
     def loaded(self) -> dict[str, str]:
-        """What names the weights that the model began from (``ntl.models.identity``); empty for one from scratch."""
-        _ = self.model  # a hub's weights are known once they are loaded
+        """The identity of the pretrained weights (``ntl.models.identity``); {} for a model trained from scratch."""
+        _ = self.model  # the commit of weights from a hub is known once they are loaded
         return identity(source(self.config.model)) if self.config.model.pretrained else {}
 
     def gather_model(self, trainer: ObjectiveTrainer) -> None:
-        """Hold the weights whole that FSDP has sharded: generation asks a model for them at every token."""
+        """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
         if trainer.is_fsdp_enabled:
             state = whole_state(self.model)
             del self.model
@@ -127,7 +128,7 @@ class RunParts:
     # ---- training
 
     def objective(self) -> torch.nn.Module:
-        """The module that computes the loss inside its forward, an ``Objective``."""
+        """Build the ``Objective``: the module around the model whose forward computes the loss."""
         vocab = self._number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
@@ -136,7 +137,7 @@ class RunParts:
         return cast(torch.nn.Module, objective)
 
     def _number_vocab(self) -> NumberVocabulary | None:
-        # A number head predicts values: its tokenizer need not have a number token.
+        # A number head predicts values; its tokenizer does not need number tokens.
         if self.config.model.head != "lm":
             return None
         config = self.config.tokenizer
@@ -147,11 +148,23 @@ class RunParts:
             raise UserError(f"tokenizer={config.name}: {error}") from None
 
     def trainer(
-        self, checkpoints: Path, *, run: Mapping[str, Any] | None = None, callbacks: Sequence[Any] = ()
+        self,
+        checkpoints: Path,
+        *,
+        run: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Any] = (),
+        started: float | None = None,
     ) -> ObjectiveTrainer:
-        """The trainer, ready for ``train``. ``run`` is what each checkpoint says of the run that it is of."""
+        """Build the trainer.
+
+        Args:
+            checkpoints: Folder that checkpoints are written to.
+            run: Description of the run that each checkpoint stores (``ntl.training.resume.describe``).
+            callbacks: Callbacks of the trainer.
+            started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
+        """
         train = self.encoded("train")
-        self._warn_of_losses(train)
+        self._warn_of_lost_text(train)
         return ObjectiveTrainer(
             model=self.objective(),
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
@@ -166,32 +179,35 @@ class RunParts:
             length_bucketing=self.config.trainer.length_bucketing,
             data_files=self.fingerprint["files"],
             run=run or {},
-            example_id=lambda place: self.rows("train")[place]["id"],
+            example_id=lambda index: self.rows("train")[index]["id"],
+            started=time.monotonic() if started is None else started,
         )
 
-    def _warn_of_losses(self, train: EncodedDataset) -> None:
-        for about, remedy in (("truncated", "raise trainer.max_input_length"), ("unknown", "choose another tokenizer")):
+    def _warn_of_lost_text(self, train: EncodedDataset) -> None:
+        for about, what, remedy in (
+            ("truncated", "are truncated", "raise trainer.max_input_length to keep their text"),
+            ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
+        ):
             if train.about[about]:
-                self.say(
-                    f"{train.about[about]:,} of {len(train):,} training examples are {about}; {remedy} to mend it."
-                )
+                self.say(f"{train.about[about]:,} of {len(train):,} training examples {what}; {remedy}.")
 
 
-def _texts(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _texts(rows: TextRows) -> Iterator[str]:
     for row in islice(rows, TRAINING_ROWS):
         yield row["question"]
         yield row["answer"]
 
 
 def tokenizer_for(
-    config: Config, rows: Callable[[], Sequence[Mapping[str, str]]], data_key: str, cache_dir: Path
+    config: Config, rows: Callable[[], TextRows], data_key: str, cache_dir: Path
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer that the config asks for.
+    """Load the tokenizer that the config asks for; train it first if it has no name and is not in the cache.
 
     Args:
-        rows: Makes the training rows; called only when a tokenizer has to be trained.
-        data_key: The content of those rows.
-        cache_dir: Where trained tokenizers are kept.
+        config: The run's config.
+        rows: Returns the training rows; called only if a tokenizer has to be trained.
+        data_key: Key of the content of those rows.
+        cache_dir: Folder of the trained tokenizers.
     """
     kind = config.tokenizer.kind
     options = {name: getattr(config.tokenizer, name) for name in KINDS[kind].options}

@@ -1,4 +1,4 @@
-"""What a collator, an objective and a decoding must offer: one of each is chosen by the config of a run."""
+"""Interfaces of the collator, objective and decoding that the config of a run chooses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -12,33 +12,33 @@ Batch = dict[str, torch.Tensor]
 
 
 class Collator(Protocol):
-    """Made as ``collator(model.config, tokenizer)``, by ``objective.collator``."""
+    """Collates examples into batches; built by ``objective.collator`` from the model's config and the tokenizer."""
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
-        """Examples of ``ntl.data.encode``, question and answer as token ids, to a padded batch with ``labels``."""
+        """Collate examples of ``ntl.data.encode``, token ids of question and answer, into a padded batch."""
         ...
 
     def prompts(self, examples: Sequence[Example]) -> Batch:
-        """The same without answers, as a model is asked."""
+        """Collate the questions alone, as prompts for generation."""
         ...
 
     def longest_input(self, about: Mapping[str, int]) -> int:
-        """How many positions the longest example of a split takes, which ``about`` tells of (``EncodedDataset``)."""
+        """Return the number of positions of a split's longest example, from ``EncodedDataset.about``."""
         ...
 
 
 class Objective(Protocol):
-    """Made as ``objective(config, model=, terms=, number_vocab=)``: a module around the model, whose forward it is.
+    """A module around the model that computes the loss, built as ``objective(config, model=, terms=, number_vocab=)``.
 
-    ``forward(**batch)`` returns a ``JointLoss``: sums and counts, and their total with its graph; scalars in training,
-    one value an example in evaluation. In training it is given ``counts``, the denominators
-    of the whole optimizer step.
+    ``forward(**batch)`` returns a ``JointLoss``: sums and counts, and their total, which has the graph. They are
+    scalars in training and one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the
+    denominators of the whole optimizer step.
     """
 
     def __call__(self, **batch: torch.Tensor) -> JointLoss: ...
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """(2,): how many labels the base and the number term count."""
+        """Return how many labels the base term and the number term count, (2,)."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Work that is shared by the processes of one run; alone, a process does it all."""
+"""Helpers for the ranks of a run; without torch.distributed there is one rank, which does all work."""
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -13,30 +13,33 @@ _ABSENT = object()
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Of this process and of how many."""
+    """Return the rank of this process and the number of ranks."""
     if not distributed.is_initialized():
         return 0, 1
     return distributed.get_rank(), distributed.get_world_size()
 
 
 def is_first() -> bool:
-    """Whether this process writes and speaks for all."""
+    """Return whether this is the first rank, which writes files and prints for all."""
     return rank_and_size()[0] == 0
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether each process holds a part of the weights alone."""
+    """Return whether the weights are sharded over the ranks."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def my_share(count: int) -> range:
-    """The indices below ``count`` that this process does: every n-th, so that all have equally long ones."""
+    """Return the indices below ``count`` that this rank works on.
+
+    Indices are dealt in turn, so that examples sorted by length are spread evenly over the ranks.
+    """
     rank, size = rank_and_size()
     return range(rank, count, size)
 
 
 def from_all(mine: Sequence[Item]) -> list[Item] | None:
-    """The items of ``my_share`` of every process in the order of their indices, for the first; None for the others."""
+    """Gather every rank's results of ``my_share``, in the order of the indices; None on all ranks but the first."""
     rank, size = rank_and_size()
     if size == 1:
         return list(mine)
@@ -48,9 +51,9 @@ def from_all(mine: Sequence[Item]) -> list[Item] | None:
 
 
 def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The weights of a sharded model, whole, on the CPU of every process; tied ones are one tensor.
+    """Return the full weights of a sharded model, on the CPU of every rank; tied weights share one tensor.
 
-    Every process must call this.
+    Every rank must call this.
     """
     whole: dict[tuple[int, torch.Size], torch.Tensor] = {}
     state = {}
@@ -58,14 +61,14 @@ def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
         sharded = isinstance(value, DTensor)
         key = (value.to_local() if sharded else value).data_ptr(), value.shape
         if key not in whole:
-            # One after the other: together they may not fit one device.
+            # Moved to the CPU one by one: all full tensors together may not fit on one device.
             whole[key] = (value.full_tensor() if sharded else value).cpu()
         state[name] = whole[key]
     return state
 
 
 def all_finite(model: nn.Module) -> bool:
-    """Whether no parameter, on any process, holds a NaN or an infinity. Every process must call this."""
+    """Return whether every parameter is finite on every rank. Every rank must call this."""
     parts = [parameter.to_local() if isinstance(parameter, DTensor) else parameter for parameter in model.parameters()]
     count = torch.stack([(~torch.isfinite(part)).sum() for part in parts]).sum()
     if distributed.is_initialized():
@@ -74,9 +77,10 @@ def all_finite(model: nn.Module) -> bool:
 
 
 def load_sharded(model: nn.Module, whole: Mapping[str, torch.Tensor]) -> None:
-    """Put whole weights, the same on every process, into a sharded model. RuntimeError for those of another one.
+    """Load full weights, which every rank has read itself, into a sharded model. Ranks do not communicate.
 
-    Nothing is sent: each process keeps its part of what it has read.
+    Raises:
+        RuntimeError: The weights are those of another model.
     """
     try:
         for name, parameter in model.named_parameters():

@@ -1,4 +1,4 @@
-"""The record of a run that ended well."""
+"""The record of a finished run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ntl.training.parts import RunParts
     from ntl.training.trainer import ObjectiveTrainer
 
-# Where things are, and who watches: no part of what was computed.
+# Settings of places and of tracking, which do not affect the result.
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
-# What the last lines of a run tell.
+# The metrics that the last lines of a run print.
 SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
@@ -41,10 +41,10 @@ def _is_recorded(override: str) -> bool:
 
 
 def longer_than_train(parts: "RunParts") -> dict[str, float]:
-    """Test split -> the share of its examples that have more tokens than any training example.
+    """Return test split -> fraction of its examples with more tokens than any training example.
 
-    A model with learned positions, for one, cannot know those behind the last that it was trained on. Question and
-    answer are counted together, in the tokens of the run.
+    A model with learned positions, for instance, has not learned positions beyond the longest training example. Tokens
+    of question and answer are counted together. A split without examples is left out.
     """
     longest = int(_lengths(parts, "train").max(initial=0))
     lengths = {split: _lengths(parts, split) for split in parts.dataset.test_splits}
@@ -67,7 +67,7 @@ def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
 
 
 def shape(config: Any) -> dict[str, Any]:
-    """The numbers in a model's config that are its architecture's own, and what else of that is not as by default."""
+    """Return the architecture in a model's config: its own integers, and other values of its own if not defaults."""
     own = {name: value for name, value in config.to_dict().items() if isinstance(value, int | float | str)}
     common, default = PretrainedConfig().to_dict(), type(config)().to_dict()
     kept = {
@@ -92,17 +92,22 @@ def build_record(
     seen: tuple[int, int],
     seconds: float,
 ) -> RunRecord:
-    """Everything that a table, a figure or a paired test reads.
+    """Build the record of a run: everything that a table, a figure or a paired test reads.
 
     Args:
-        validation: ``eval_ce`` and ``eval_ntl`` at the last step, where there are such.
-        scores: What ``ntl.evaluation.score_predictions`` found.
-        folder: The run's, which bears its id and holds its metrics.jsonl.
-        overrides, values: Of the command line, and the config as ``ntl.config.identity.recorded`` has it.
-        made_of: The sha256 of the checkpoint that it began from as ``base``, where there is one.
-        git: The source that the run was started from (``git_state``).
-        seen: Examples and tokens that were trained on, over all ranks, repeats included.
-        seconds: This process' wall time.
+        parts: The parts of the run.
+        trainer: The trainer, after training.
+        validation: ``eval_ce`` and ``eval_ntl`` at the last step, as far as the loss has them.
+        scores: The result of ``ntl.evaluation.score_predictions``.
+        folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
+        overrides: The overrides of the command line.
+        values: The config as ``ntl.config.identity.recorded`` returns it.
+        made_of: The sha256 of the tokenizer and of the weights that the run started from; ``base`` is read here.
+        git: The state of the source tree at the start of the run (``git_state``).
+        seen: Number of examples and of tokens trained on, over all ranks, repeats included.
+        seconds: Wall time of the run, recorded as ``wall_time_s``. It covers preparation, training and decoding. For a
+            resumed run it is the time of this process plus the time that all earlier processes took up to the
+            checkpoint that was resumed from; work that was lost after a checkpoint is not counted.
     """
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
@@ -138,7 +143,10 @@ def build_record(
 
 
 def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[str]:
-    """The last lines of a run; the record has everything. ``rule`` is "@paper" for the authors' way of scoring."""
+    """Return the last lines that a run prints: its main metrics by split.
+
+    ``rule`` is the suffix of the metrics' names: "@paper" for the scoring rules of the paper's authors.
+    """
     lines = []
     for split in splits:
         named = {name: f"{split}/{name}{rule}" for name in SUMMARY}

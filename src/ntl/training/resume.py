@@ -1,4 +1,4 @@
-"""The checkpoint that a run continues from, if it is one of this run. torch is not needed to tell."""
+"""Choice of the checkpoint that a run resumes from or starts from. Nothing here imports torch."""
 
 import json
 import os
@@ -12,45 +12,46 @@ from ntl.config.trainer import Schedule, TrainerConfig
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import CHECKPOINTS, checkpoint_at, is_whole, newest_whole, read_run, steps_taken
 
-# Of these the number of steps decides nothing but the end.
+# Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
 ENDLESS = (Schedule.plateau, Schedule.constant)
 MAX_STEPS = "trainer.max_steps"
-# As many settings as one line can tell.
-SHOWN = 8
+SHOWN = 8  # settings that one error line lists
 
 
 def processes() -> int:
-    """Of this run: as many as torchrun started, else one."""
+    """Return the number of ranks: as many as torchrun started, otherwise one."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def describe(config: Config, name: str) -> dict[str, Any]:
-    """The run that a checkpoint is of: its id, all settings that decide its result, and its processes.
+    """Describe a run, for its checkpoints: its id, all settings that affect its result, and its number of ranks.
 
-    ``ntl.training.parts`` adds ``made_of``, the sha256 of the tokenizer and of the weights that it began from.
+    ``ntl.training.runner`` adds ``made_of``, the sha256 of the tokenizer and of the weights that the run started from.
     """
-    # As JSON gives it back.
+    # Through JSON, so that it compares equal to a description that was read back.
     return json.loads(json.dumps({"id": name, "config": deciding(config), "processes": processes()}))
 
 
 def checkpoint_for(config: Config, folder: Path, say: Callable[[str], None]) -> Path | None:
-    """What the run of ``folder`` continues from; None where it begins.
+    """Return the checkpoint that the run of ``folder`` resumes from, or None if it starts from the beginning.
 
-    UserError: ``config.resume`` is no whole checkpoint, or what was found is another run's, or was taken by another
-    number of processes.
+    Raises:
+        UserError: ``config.resume`` is not a complete checkpoint, or the checkpoint belongs to another run, or it was
+            written by another number of processes.
     """
     if config.resume == "never":
         return None
-    checkpoint = _newest(folder / CHECKPOINTS, say) if config.resume == "auto" else _named(config)
+    checkpoint = _newest_checkpoint(folder / CHECKPOINTS, say) if config.resume == "auto" else _named_checkpoint(config)
     if checkpoint:
-        _check_own(checkpoint, config, folder, say)
+        _check_same_run(checkpoint, config, folder, say)
     return checkpoint
 
 
 def base_for(config: Config) -> Path:
-    """The checkpoint that a run with ``base`` begins from.
+    """Return the checkpoint whose weights a run with ``base`` starts from.
 
-    UserError: it is not there whole, or its run has another model or tokenizer.
+    Raises:
+        UserError: There is no complete checkpoint at that step, or its run has another model or tokenizer.
     """
     name, _, step = config.base.rpartition("@")
     folder = Path(config.output_dir) / name
@@ -58,92 +59,94 @@ def base_for(config: Config) -> Path:
     if not is_whole(checkpoint):
         again = "remove its folder and train it again" if (folder / "record.json").is_file() else "train that run first"
         raise UserError(
-            f"base={config.base}: there is no whole {checkpoint}; {again}, with keep_steps=[{step}]. "
-            "scripts/reproduce.py makes the bases of its tables itself."
+            f"base={config.base}: there is no complete {checkpoint}; {again}, with keep_steps=[{step}]. "
+            "scripts/reproduce.py trains the bases of its tables itself."
         )
     before, now = read_run(checkpoint).get("config", {}), describe(config, "")["config"]
-    changed = {key: _differing(before.get(key), now.get(key), key) for key in ("model", "tokenizer")}
+    changed = {key: _differences(before.get(key), now.get(key), key) for key in ("model", "tokenizer")}
     for key, settings in changed.items():
         if settings:
             how = ", ".join(f"{name} is {old} there and {new} here" for name, (old, new) in sorted(settings.items()))
-            raise UserError(f"base={config.base}: a run with another {key}: {how}; name one whose weights fit.")
+            raise UserError(f"base={config.base}: its run has another {key}: {how}; name a run whose weights fit.")
     return checkpoint
 
 
-def _newest(folder: Path, say: Callable[[str], None]) -> Path | None:
+def _newest_checkpoint(folder: Path, say: Callable[[str], None]) -> Path | None:
     checkpoint, damaged = newest_whole(folder)
     for each in damaged:
-        say(f"{each}: damaged or unfinished, left aside.")
+        say(f"{each}: damaged or incomplete; skipped.")
     return checkpoint
 
 
-def _named(config: Config) -> Path:
+def _named_checkpoint(config: Config) -> Path:
     folder = Path(config.resume)
     if not is_whole(folder):
-        raise UserError(f"resume={folder}: no whole checkpoint; give one like outputs/ID/checkpoints/checkpoint-500.")
+        raise UserError(
+            f"resume={folder}: no complete checkpoint; give one like outputs/ID/checkpoints/checkpoint-500."
+        )
     if (step := steps_taken(folder)) > config.trainer.max_steps:
-        raise UserError(f"resume={folder}: {step} steps are taken already; set {MAX_STEPS} to that or more.")
+        raise UserError(f"resume={folder}: it already has {step} steps; set {MAX_STEPS} to {step} or more.")
     return folder
 
 
-def _check_own(checkpoint: Path, config: Config, folder: Path, say: Callable[[str], None]) -> None:
+def _check_same_run(checkpoint: Path, config: Config, folder: Path, say: Callable[[str], None]) -> None:
     before, now = read_run(checkpoint), describe(config, folder.name)
     if not before:
         if checkpoint.resolve().parent != (folder / CHECKPOINTS).resolve():
             raise UserError(
-                f"resume={checkpoint}: it does not say of which run it is; move it into {folder / 'checkpoints'} if it "
-                "is of this one, and leave resume out."
+                f"resume={checkpoint}: does not say which run it belongs to; if it belongs to this one, move it into "
+                f"{folder / 'checkpoints'} and leave resume out."
             )
-        say(f"{checkpoint}: it does not say of which run it is; taken for one of this run, in whose folder it lies.")
+        say(f"{checkpoint}: does not say which run it belongs to; assuming this run, because it is in its folder.")
         return
-    changed = _differing(before["config"], now["config"])
-    if MAX_STEPS in changed and _passes(checkpoint, before["config"], config):
+    changed = _differences(before["config"], now["config"])
+    if MAX_STEPS in changed and _is_on_the_way(checkpoint, before["config"], config):
         del changed[MAX_STEPS]
     if changed:
-        told = [f"{name} is {old} there and {new} here" for name, (old, new) in sorted(changed.items())]
-        more = [f"{len(told) - SHOWN} more"] if len(told) > SHOWN else []
+        listed = [f"{name} is {old} there and {new} here" for name, (old, new) in sorted(changed.items())]
+        more = [f"{len(listed) - SHOWN} more"] if len(listed) > SHOWN else []
         only = {*changed} == {MAX_STEPS}
-        why = f" (a run of {config.trainer.max_steps} steps does not come through it)" if only else ""
+        why = f" (a run of {config.trainer.max_steps} steps never has this state)" if only else ""
         raise UserError(
-            f"{checkpoint}: a checkpoint of another run, {before.get('id')}: {', '.join([*told[:SHOWN], *more])}{why}; "
-            "give one of this run by resume=, or begin anew with resume=never."
+            f"{checkpoint}: a checkpoint of another run, {before.get('id')}: {', '.join([*listed[:SHOWN], *more])}"
+            f"{why}; give one of this run by resume=, or start over with resume=never."
         )
     if before.get("processes") != now["processes"]:
         raise UserError(
-            f"{checkpoint}: taken by {before.get('processes')} processes, and this is a run of {now['processes']}, "
-            f"whose batches are others; start {before.get('processes')} (torchrun --nproc-per-node), or begin anew "
-            "with resume=never."
+            f"{checkpoint}: written by {before.get('processes')} processes, but this run has {now['processes']}, "
+            f"so that its batches would differ; start {before.get('processes')} (torchrun --nproc-per-node), or "
+            "start over with resume=never."
         )
 
 
-def _passes(checkpoint: Path, before: Mapping[str, Any], config: Config) -> bool:
-    """Whether a run of as many steps as ``config`` has comes through this state of a run of ``before``'s."""
+def _is_on_the_way(checkpoint: Path, before: Mapping[str, Any], config: Config) -> bool:
+    """Return whether a run of ``config`` also reaches this state, although its max_steps differs from ``before``."""
     if config.trainer.schedule not in ENDLESS:
         return False
     step, every = steps_taken(checkpoint), config.trainer.eval_steps
     trainer = before.get("trainer")
     is_last = not isinstance(trainer, dict) or step == trainer.get("max_steps", TrainerConfig.max_steps)
-    # A run evaluates at its end in any case, which draws random numbers and moves a plateau.
+    # Every run evaluates at its last step, which draws random numbers and updates a plateau schedule.
     return not (is_last and every and step % every)
 
 
 def check_made_of(checkpoint: Path, now: Mapping[str, str]) -> None:
-    """UserError where the run's tokenizer or first weights (name -> sha256) are not those of the checkpoint."""
+    """Raise ``UserError`` if the tokenizer or the initial weights (name -> sha256) are not those of the checkpoint."""
     before = read_run(checkpoint).get("made_of", now)
     if changed := [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]:
         how = ", ".join(f"{name} had sha256 {before.get(name)} and has {now.get(name)}" for name in changed)
-        raise UserError(f"{checkpoint}: {how}; restore what it was trained with, or begin anew with resume=never.")
+        raise UserError(f"{checkpoint}: {how}; restore what it was trained with, or start over with resume=never.")
 
 
-def _differing(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
-    """Name -> (before, now) of each setting that is not the same; one that is left out has its default."""
+def _differences(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    """Return name -> (before, now) of each setting that differs; a setting that is missing has its default."""
     if not (isinstance(before, dict) and isinstance(now, dict)):
-        return {} if before == now else {path: (_told(before), _told(now))}
+        return {} if before == now else {path: (_shown(before), _shown(now))}
     found: dict[str, tuple[Any, Any]] = {}
     for key in {*before, *now}:
-        found |= _differing(before.get(key), now.get(key), f"{path}.{key}" if path else key)
+        found |= _differences(before.get(key), now.get(key), f"{path}.{key}" if path else key)
     return found
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "its default" if value is None else value if isinstance(value, str) else json.dumps(value)

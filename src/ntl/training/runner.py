@@ -1,4 +1,4 @@
-"""One run from a config to its record, in the order that lets a mistake show before anything slow begins."""
+"""One run, from its config to its record. Checks come first, so that a mistake is reported before slow work."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -39,22 +39,27 @@ if TYPE_CHECKING:
     from ntl.training.parts import RunParts
     from ntl.training.trainer import ObjectiveTrainer
 
-PUBLISHED_AT_TINY = (
-    "{name} is a published size: scale=paper is what it is for, and a *_tiny model is what scale=tiny is for."
-)
+PUBLISHED_AT_TINY = "{name} is a published size, meant for scale=paper; scale=tiny is meant for the *_tiny models."
 
 
 def run(config: Config, overrides: Sequence[str] = ()) -> Path:
-    """Prepare, train, decode, score and record; a run whose record exists is not repeated.
+    """Prepare, train, decode, score and record a run. A run that has a record is not repeated.
+
+    An unfinished run resumes from its newest complete checkpoint. A finished run is decoded again only by the readings
+    (``config.beside``) that its record lacks.
+
+    Args:
+        config: The run's config.
+        overrides: The command line's overrides, for the record.
 
     Returns:
         The path of record.json.
 
     Raises:
         UserError: Something that the config names is missing or does not fit.
-        Busy: Another process is at this run.
+        Busy: Another process is working on this run.
         Diverged: The loss became NaN or infinite.
-        KeyboardInterrupt: After the checkpoint that Ctrl-C asks for.
+        KeyboardInterrupt: A signal stopped the run, after its checkpoint was saved.
     """
     folder = Path(config.output_dir) / run_id(config)
     record_path = folder / "record.json"
@@ -67,7 +72,7 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
             say(PUBLISHED_AT_TINY.format(name=config.model.name))
     with only_one(folder):
-        # Asked again: another process may have had the folder until now.
+        # Checked again: another process may have finished the run before this one got the lock.
         if record_path.is_file():
             return _already_finished(record_path, config)
         checkpoint = checkpoint_for(config, folder, say)
@@ -77,31 +82,31 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
 
 
 def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: Path | None, base: Path | None) -> Path:
-    """From ``checkpoint``, the weights of ``base`` or the start to record.json."""
-    # Imported here: a mistake in the config must show before torch is loaded.
+    """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
+    # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.training.callbacks import ProgressLines, StopOnSignal, probe
     from ntl.training.decode import check_lengths, decode_beside, decode_splits, forget_answers, splits_of
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
     from ntl.training.tracking import METRICS, MetricsFile, mirror
 
-    # The source is that of the start: a checkout may move on while a run trains. So may a folder of weights.
+    # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
     parts, stop = RunParts(config, say), StopOnSignal()
-    # Before the trainer, which makes a folder: what fails here leaves nothing behind.
+    # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
         _check_checkpoint(checkpoint, parts)
-    made_of = _made_of(parts, checkpoint, base)
+    made_of = _fingerprints(parts, checkpoint, base)
     if checkpoint:
         check_made_of(checkpoint, made_of)
         say(f"Continuing from {checkpoint}.")
     elif base:
-        _begin_from(base, parts, made_of)
+        _load_base(base, parts, made_of)
     check_lengths(parts)
     for decoding in (config.decoding, *config.beside.values()):
         splits_of(parts, decoding)
     description = {**describe(config, folder.name), "made_of": made_of}
-    trainer = parts.trainer(folder / CHECKPOINTS, run=description, callbacks=[stop])
+    trainer = parts.trainer(folder / CHECKPOINTS, run=description, callbacks=[stop], started=started)
     is_first = trainer.is_world_process_zero()
     if is_first:
         _make_folder(folder, parts)
@@ -113,7 +118,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         with stop:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if stop.requested(trainer.args.device):
-            stop.hand_on()
+            stop.call_previous_handler()
             raise KeyboardInterrupt
         weights = digest(checkpoint_at(folder, trainer.state.global_step))
         validation = _validation(trainer)
@@ -135,11 +140,11 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
                 made_of=made_of,
                 git=git,
                 seen=seen,
-                seconds=time.monotonic() - started,
+                seconds=trainer.wall_time(),
             )
             forget_answers(folder)
             write_record(folder / "record.json", record)
-            # The newest is what predict.py decodes and what a longer run continues from.
+            # predict.py decodes the newest checkpoint, and a longer run resumes from it.
             keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after)
             for line in summary(record, splits, "@paper" if config.paper_compat else ""):
                 say(line)
@@ -150,7 +155,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
 
 
 def _validation(trainer: "ObjectiveTrainer") -> Mapping[str, float]:
-    # Training may have ended with an evaluation, in this process or before the checkpoint it continued from.
+    # The last step may have been evaluated already, in this process or before the checkpoint it resumed from.
     for entry in reversed(trainer.state.log_history):
         if "eval_loss" in entry and entry["step"] == trainer.state.global_step:
             return entry
@@ -158,14 +163,14 @@ def _validation(trainer: "ObjectiveTrainer") -> Mapping[str, float]:
 
 
 def _check_checkpoint(checkpoint: Path, parts: "RunParts") -> None:
-    # The files themselves: an edited one may have the size that its manifest says.
+    # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
     prepared = Prepared(build(parts.config.dataset), parts.data_dir)
     check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     check_state(checkpoint)
 
 
-def _made_of(parts: "RunParts", checkpoint: Path | None, base: Path | None) -> dict[str, str]:
-    """The sha256 of the tokenizer and of the weights that the run begins from, where there are such."""
+def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None) -> dict[str, str]:
+    """Return the sha256 of the tokenizer and of the weights that the run starts from, if any."""
     from ntl.tokenizers import tokenizer_fingerprint
 
     tokenizer: Any = parts.tokenizer
@@ -176,18 +181,18 @@ def _made_of(parts: "RunParts", checkpoint: Path | None, base: Path | None) -> d
     if base:
         made_of["base"] = weights_digest(base)
     elif parts.config.base and checkpoint:
-        # Of what it did begin from, which need not be there any more.
+        # The base that the run did start from, which may have been deleted since.
         made_of["base"] = read_run(checkpoint)["made_of"].get("base") or weights_digest(base_for(parts.config))
     return made_of
 
 
-def _begin_from(base: Path, parts: "RunParts", made_of: Mapping[str, str]) -> None:
+def _load_base(base: Path, parts: "RunParts", made_of: Mapping[str, str]) -> None:
     from ntl.training.weights import load_model
 
     before = read_run(base)["made_of"].get("tokenizer")
     if before != made_of["tokenizer"]:
         raise UserError(
-            f"base={parts.config.base}: trained with another tokenizer, sha256 {before}; name one whose weights fit."
+            f"base={parts.config.base}: trained with another tokenizer, sha256 {before}; name a run whose weights fit."
         )
     with one_line_when_damaged(base):
         load_model(parts.model, base)
@@ -200,7 +205,7 @@ def _make_folder(folder: Path, parts: "RunParts") -> None:
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another by output_dir=.") from error
     remove_parts(folder)
-    # Its values, not its text, in which YAML folds and quotes them.
+    # Redact the values before they are written: YAML folds and quotes text, which would hide a secret from a search.
     text = OmegaConf.to_yaml(OmegaConf.create(redacted(plain(parts.config))))
     (folder / "config.yaml").write_text(text, encoding="utf-8")
     parts.tokenizer.save_pretrained(folder / "tokenizer")
@@ -212,8 +217,8 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     _check_kept(record_path, config)
     remove_leftovers(record_path.parent, config.trainer.keep_checkpoints_after)
     if lacking := lacking_readings(record.config, plain(config.beside)):
-        say(f"{record_path}: this run is finished; decoding it by {', '.join(lacking)}, too.")
-        # Imported here, as torch comes with it.
+        say(f"{record_path}: this run is finished; decoding it also by {', '.join(lacking)}.")
+        # Imported here, because it imports torch.
         from ntl.training.decode import add_readings
 
         with one_line_when_full(record_path.parent):
@@ -222,24 +227,24 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded = record.config.get("decoding", {})
     if any(decoded.get(name) != value for name, value in plain(config.decoding).items()):
-        say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it otherwise.")
+        say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it again.")
     return record_path
 
 
 def _check_data(record: RunRecord, record_path: Path, config: Config) -> None:
-    """Raise ``UserError`` where the data is known to be other than the record's."""
+    """Raise ``UserError`` if the prepared data is there and is not the data of the record."""
     prepared = Prepared(build(config.dataset), config.data_dir)
     files = record.data.get("files")
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(
-            f"{record_path}: this run is finished, but its data is not what is there now: {changes}; restore the data, "
-            "or remove the run's folder to train it on what is there."
+            f"{record_path}: this run is finished, but the data has changed since: {changes}; restore the data, or "
+            "remove the run's folder to train it on the changed data."
         )
 
 
 def _check_kept(record_path: Path, config: Config) -> None:
     if gone := not_kept(record_path.parent, config.keep_steps):
         raise UserError(
-            f"keep_steps={gone}: {record_path.parent} is finished, without a whole checkpoint of that; remove the "
-            "folder, and the same command trains it again."
+            f"keep_steps={gone}: {record_path.parent} is finished, but has no complete checkpoint at that step; remove "
+            "the folder, and the same command trains it again."
         )

@@ -1,4 +1,4 @@
-"""The order of the training examples as torch and transformers want it."""
+"""The order of the training examples: a sampler for torch, and the permutation of each epoch."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -13,9 +13,15 @@ from ntl.data.encoded import EncodedDataset
 
 
 class EpochSampler(Sampler[int]):
-    """Indices of one epoch, decided by seed and epoch alone: the same in every process, on any number of workers.
+    """Samples the indices of one epoch.
 
-    ``batch_size`` counts the examples of all ranks; with ``by_length`` so many neighbours have similar lengths.
+    The order depends on the seed and the epoch alone: it is the same in every process and for any number of workers.
+
+    Args:
+        dataset: The encoded data set.
+        seed: Seed of the order.
+        batch_size: Batch size over all ranks.
+        by_length: Whether the examples of a batch have similar lengths.
     """
 
     def __init__(self, dataset: EncodedDataset, *, seed: int, batch_size: int = 1, by_length: bool = False) -> None:
@@ -29,7 +35,7 @@ class EpochSampler(Sampler[int]):
         return len(self.dataset)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration gives."""
+        """Set the epoch that the next iteration samples."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -39,24 +45,24 @@ class EpochSampler(Sampler[int]):
 
 
 class EpochOfSampler(TrainerCallback):
-    """Tells the sampler its epoch.
+    """Sets the epoch of the sampler.
 
-    accelerate does so, too, but not through the two wrappers that a resumed run on several ranks has around it.
+    accelerate also does so, but it does not reach a sampler inside the two wrappers of a resumed run on several ranks.
     """
 
     def __init__(self, sampler: EpochSampler) -> None:
         self.sampler = sampler
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The epoch of a resumed run is a fraction; its whole part counts."""
+        """Set the epoch of the sampler: the integer part of ``state.epoch``, which is a fraction in a resumed run."""
         self.sampler.set_epoch(int(state.epoch or 0))
 
 
-ROUNDS = 6
-# Up to here the permutation is drawn whole, every one of them equally likely; it takes 1 MiB.
+ROUNDS = 6  # of the Feistel network
+# Up to this size the permutation is an array (1 MiB at most), and every permutation is equally likely.
 DRAWN = 1 << 16
-BLOCK = 1 << 14
-# Batches that are sorted together when batches of similar length are wanted.
+BLOCK = 1 << 14  # indices that are computed at once
+# Batches that are sorted together for batches of similar length.
 SORTED_BATCHES = 50
 U64 = np.uint64
 Lengths = Callable[[np.ndarray], np.ndarray]
@@ -78,7 +84,7 @@ def _keys(*seeds: int) -> np.ndarray:
 
 
 def _drawn(n: int, keys: np.ndarray) -> np.ndarray:
-    # Distinct inputs give distinct outputs, so there are no ties.
+    # _mix maps distinct inputs to distinct outputs, so there are no ties.
     return np.argsort(_mix(np.arange(n, dtype=U64) * U64(0x9E3779B97F4A7C15) + keys[0]))
 
 
@@ -91,9 +97,10 @@ def _feistel(values: np.ndarray, bits: int, keys: np.ndarray) -> np.ndarray:
 
 
 class Permutation:
-    """A permutation of ``range(n)`` that depends on the seeds alone; memory does not grow with ``n``.
+    """A pseudorandom permutation of ``range(n)`` that depends on the seeds alone; its memory does not grow with ``n``.
 
-    ``permutation(positions)`` maps an int64 array of positions to an int64 array of the same shape.
+    ``permutation(positions)`` maps an int64 array of positions to an int64 array of the same shape. Above ``DRAWN``
+    elements it is computed by a Feistel network with cycle walking.
     """
 
     def __init__(self, n: int, *seeds: int) -> None:
@@ -106,7 +113,7 @@ class Permutation:
         if self.whole is not None:
             return self.whole[positions]
         values = _feistel(positions.astype(U64), self.bits, self.keys)
-        # Fewer than half of all values lie outside, so a few turns bring them home.
+        # Cycle walking: fewer than half of all values lie outside range(n), so a few rounds suffice.
         while (outside := np.flatnonzero(values >= U64(self.n))).size:
             values[outside] = _feistel(values[outside], self.bits, self.keys)
         return values.astype(np.int64)
@@ -115,11 +122,15 @@ class Permutation:
 def epoch_order(
     n: int, seed: int, epoch: int, *, batch_size: int = 1, lengths: Lengths | None = None
 ) -> Iterator[np.ndarray]:
-    """The examples of one epoch, in blocks of indices (int64). Every example comes once.
+    """Yield the indices of one epoch in blocks (int64); every example comes once.
 
-    With ``lengths``, which maps indices to lengths, each run of ``batch_size`` examples has similar lengths: fifty
-    batches of the shuffled order are sorted together, cut, and the batches shuffled. The batch that is not full, if
-    there is one, stays last.
+    Args:
+        n: Number of examples.
+        seed, epoch: Determine the order.
+        batch_size: Batch size over all ranks; used with ``lengths`` alone.
+        lengths: Maps indices to lengths. If given, each batch has examples of similar length: the examples of
+            ``SORTED_BATCHES`` batches of the shuffled order are sorted by length and cut into batches, and these
+            batches are shuffled. An incomplete last batch stays last.
     """
     permutation = Permutation(n, seed, epoch)
     size = BLOCK if lengths is None else SORTED_BATCHES * batch_size

@@ -1,4 +1,4 @@
-"""metrics.jsonl, always; Weights & Biases as a mirror of it that may fail without harm."""
+"""Metrics logging: metrics.jsonl, and optionally a mirror of it in Weights & Biases, which may fail without harm."""
 
 import json
 import os
@@ -17,13 +17,16 @@ from ntl.system.files import write_atomically
 from ntl.system.secrets import redact, redacted
 
 METRICS = "metrics.jsonl"
-# Lines that W&B has not taken yet, and how long the end of a run waits for it to take them.
+# Maximum number of lines in the queue for W&B, and how long the end of a run waits until they are sent.
 WAITING_LINES = 1000
 SECONDS_TO_FINISH = 15.0
 
 
 class MetricsFile(TrainerCallback):
-    """Appends every log line to metrics.jsonl: step, epoch, and loss, ce, ntl or eval_loss, eval_ce, eval_ntl."""
+    """Appends every log line to metrics.jsonl: step, epoch, and loss, ce, ntl or eval_loss, eval_ce, eval_ntl.
+
+    ``mirror`` is called with each line.
+    """
 
     def __init__(self, path: Path, mirror: Callable[[Mapping[str, float]], None]) -> None:
         self.path = path
@@ -32,7 +35,7 @@ class MetricsFile(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin with what the checkpoint that the run continues from knows, and forget what was logged after it."""
+        """Rewrite the file from the checkpoint's history, which drops lines that were logged after the checkpoint."""
         if state.is_world_process_zero:
             write_atomically(self.path, "".join(_line(entry["step"], entry) for entry in state.log_history))
 
@@ -44,7 +47,7 @@ class MetricsFile(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """One line of JSON; the summary that the Trainer logs at its end has no place here."""
+        """Append one line of JSON; the summary that the Trainer logs at its end is left out."""
         if not state.is_world_process_zero or logs is None or "train_runtime" in logs:
             return
         with self.path.open("a", encoding="utf-8") as file:
@@ -53,12 +56,12 @@ class MetricsFile(TrainerCallback):
 
 
 def _line(step: float, logs: Mapping[str, float]) -> str:
-    # A checkpoint keeps its log lines with their keys sorted.
+    # Sorted, as a checkpoint stores its history with sorted keys: a line stays the same after a resume.
     return json.dumps({"step": step, **dict(sorted(logs.items()))}) + "\n"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The whole lines of a metrics file; a line cut by a kill is left out."""
+    """Read the lines of a metrics file; a last line that was cut off by a kill is left out."""
     lines = []
     if path.is_file():
         for text in path.read_text(encoding="utf-8").splitlines():
@@ -70,15 +73,16 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 class WandbMirror:
-    """A W&B run that goes on without W&B: whatever it raises is told once, and nothing is sent after.
+    """Mirrors the metrics to a W&B run.
 
-    Only a thread of its own calls the client, so that training waits for no network.
+    If the client raises, one warning is printed and nothing more is sent. The client is called in a separate thread, so
+    that training never waits for the network.
     """
 
     def __init__(self, config: Config, run_id: str, folder: Path, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._run: Any = None
-        self._left = self._dropped = False
+        self._stopped = self._dropped = False
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._waiting.put(lambda: self._start(config, run_id, folder))
         self._thread = Thread(target=self._work, name="wandb", daemon=True)
@@ -89,7 +93,7 @@ class WandbMirror:
         with needs("train"):
             import wandb
 
-        # Without a key wandb would ask for one, and wait.
+        # Without a key the client would prompt for one.
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         tracking = config.tracking
         self._run = wandb.init(
@@ -101,67 +105,67 @@ class WandbMirror:
             name=run_id,
             dir=str(folder),
             config=redacted({key: value for key, value in plain(config).items() if key != "tracking"}),
-            mode=mode,  # pyright: ignore[reportArgumentType] - a value of the user's environment
+            mode=mode,  # pyright: ignore[reportArgumentType] - WANDB_MODE may be any text
             resume="allow",
-            # A run that failed before in this process must not receive what this one logs.
+            # An earlier run of this process that failed must not receive the metrics of this one.
             reinit="finish_previous",
-            # At the exit of the process, too: the client waits there for what was not uploaded.
+            # Also bounds the wait at the exit of the process, where the client uploads what is left.
             settings={"finish_timeout": SECONDS_TO_FINISH},
         )
 
     def _work(self) -> None:
         while (action := self._waiting.get()) is not None:
-            if self._left:
+            if self._stopped:
                 continue
             try:
                 action()
-            except Exception as error:  # whatever the service or its client does, the run goes on
+            except Exception as error:  # whatever the client raises, the run continues
                 reason = redact((str(error) or type(error).__name__).splitlines()[0])
-                self._leave(f"failed and is left out from here on ({reason})")
+                self._stop(f"failed; nothing more is sent to it ({reason})")
 
-    def _leave(self, why: str) -> None:
-        if not self._left:
+    def _stop(self, why: str) -> None:
+        if not self._stopped:
             self._warn(f"W&B {why}; {METRICS} has everything.")
-        self._left = True
+        self._stopped = True
 
     def log(self, line: Mapping[str, float]) -> None:
-        """Mirror one line of metrics.jsonl; dropped where ``WAITING_LINES`` are on their way."""
+        """Send one line of metrics.jsonl; it is dropped if ``WAITING_LINES`` lines are in the queue."""
         if self._waiting.qsize() < WAITING_LINES:
             values = {key: value for key, value in line.items() if key != "step"}
             self._waiting.put(lambda: self._run.log(values, step=int(line["step"])))
         elif not self._dropped:
             self._dropped = True
-            self._warn(f"W&B is slow: lines are left out of it; {METRICS} has everything.")
+            self._warn(f"W&B is slow: some lines are not sent to it; {METRICS} has everything.")
 
     def finish(self, summary: Mapping[str, float | None]) -> None:
-        """Mirror the final metrics and close; waits at most ``SECONDS_TO_FINISH``."""
+        """Send the final metrics and close; waits at most ``SECONDS_TO_FINISH``."""
         self._waiting.put(lambda: self._run.summary.update(dict(summary)))
         self._waiting.put(lambda: self._run.finish())
         self.close()
         self._thread.join(SECONDS_TO_FINISH)
         if self._thread.is_alive():
-            self._leave(f"did not answer within {SECONDS_TO_FINISH:g} s and is left")
+            self._stop(f"did not answer within {SECONDS_TO_FINISH:g} s; nothing more is sent to it")
 
     def close(self) -> None:
-        """Nothing follows, of a run that ends well or otherwise; does not wait."""
+        """End the thread once the queue is empty, without waiting for it; also called for a run that fails."""
         self._waiting.put(None)
 
 
 class NoMirror:
-    """tracking=none."""
+    """The mirror of ``tracking=none``, which does nothing."""
 
     def log(self, line: Mapping[str, float]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def finish(self, summary: Mapping[str, float | None]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def mirror(config: Config, run_id: str, folder: Path, warn: Callable[[str], None]) -> WandbMirror | NoMirror:
-    """The mirror that ``tracking`` asks for, on the first rank only."""
+    """Return the mirror that ``config.tracking`` asks for; on all ranks but the first it does nothing."""
     if config.tracking.name == "wandb" and int(os.environ.get("RANK", "0")) == 0:
         return WandbMirror(config, run_id, folder, warn)
     return NoMirror()

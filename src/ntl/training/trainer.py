@@ -1,6 +1,7 @@
-"""transformers' Seq2SeqTrainer, told how to divide our loss and what a whole checkpoint is."""
+"""A Seq2SeqTrainer that normalizes the loss of an objective and writes checkpoints with a manifest."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ntl.training.blame import INDEX, CollateNumbered, Numbered, RecentSteps
 from ntl.training.checkpoints import (
     KEEP,
     METERS,
+    Meters,
     newest_whole,
     one_line_when_damaged,
     prune,
@@ -32,33 +34,39 @@ from ntl.training.ranks import all_finite, load_sharded, whole_state
 from ntl.training.sampling import EpochOfSampler, EpochSampler
 from ntl.training.weights import load_model, read_weights, save_model
 
-# What is summed between two log lines: the step losses, then what `JointLoss.flat` has.
+# Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
 NUM_METERS = 1 + len(FLAT)
 EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
-# torch's own sampler makes a list of every index, over 1 GiB for 26 million; a larger set is permuted without one.
+# torch's own sampler makes a list of all indices, over 1 GiB for 26 million; a larger data set uses EpochSampler.
 SHUFFLED_IN_MEMORY = 2**20
 
 
 def means(parts: Sequence[float]) -> dict[str, float]:
-    """``ce`` and ``ntl`` of sums and counts, less the one of which nothing was counted: 0 would read as perfect."""
+    """Return the means ``ce`` and ``ntl`` of sums and counts.
+
+    A term with a count of 0 is left out: a mean of 0 would read as perfect.
+    """
     ce_sum, ce_count, ntl_sum, ntl_count, _ = parts
     named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
     return {name: total / count for name, (total, count) in named.items() if count}
 
 
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """CE and NTL over all examples, from a row of sums and counts each: exact for any batch size or number of ranks."""
+    """Return CE and NTL over all examples from their rows of sums and counts (N, 5).
+
+    The result does not depend on the batch size or the number of ranks.
+    """
     return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
 
 
 class SaveAt(TrainerCallback):
-    """A checkpoint at each of these steps, beside those of ``save_steps``."""
+    """Saves a checkpoint at each of the given steps, in addition to those of ``save_steps``."""
 
     def __init__(self, steps: Sequence[int]) -> None:
         self.steps = frozenset(steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for it."""
+        """Request a checkpoint at one of the steps."""
         if state.global_step in self.steps:
             control.should_save = True
 
@@ -66,15 +74,25 @@ class SaveAt(TrainerCallback):
 class ObjectiveTrainer(Seq2SeqTrainer):
     """Trains an objective (``ntl.training.objectives``), whose forward returns a `JointLoss`.
 
-    Its total is over counts that are told to it (``ntl.losses.sums``). With ``Normalization.step`` the counts are
-    those of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch is
-    divided by its own.
+    The total of the loss is divided by counts that the trainer passes to the forward. With ``Normalization.step`` they
+    are the counts of the whole optimizer step, over all accumulated batches and ranks; with ``micro_batch`` each batch
+    is divided by its own counts.
 
-    example_id: what the training example at a place is called. data_files: the sha256 of each file of the data. run:
-    what a checkpoint says of the run that it is of.
+    Args:
+        normalization: See above.
+        keep_checkpoints: Number of checkpoints that are kept during training.
+        keep_steps: Steps whose checkpoints are saved and never deleted.
+        length_bucketing: Whether the examples of a batch have similar lengths.
+        train_dataset: The encoded training examples.
+        data_collator: Collates examples into batches.
+        example_id: Returns the id of the training example at an index, for error messages.
+        data_files: The sha256 of each data file, stored in each checkpoint.
+        run: Description of the run, stored in each checkpoint (``ntl.training.resume.describe``).
+        started: ``time.monotonic()`` at the start of this process' work on the run.
+        args, kwargs: Passed to ``Seq2SeqTrainer``.
     """
 
-    # Read by transformers from 5.23 on: compute_loss accounts for gradient accumulation itself.
+    # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
     loss_is_scaled_for_ga = True
 
     def __init__(
@@ -89,6 +107,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         example_id: Callable[[int], str],
         data_files: Mapping[str, str],
         run: Mapping[str, Any],
+        started: float,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -99,13 +118,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             **kwargs,
         )
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
-            # Older versions divide by the accumulation steps unless they see a function here; it is never called.
+            # Older versions divide by the accumulation steps unless this is set; the function is never called.
             self.compute_loss_func = evaluation_means
         if self.args.fsdp and not self.is_fsdp_enabled:
-            raise UserError(
-                "trainer.parallel=fsdp: accelerate shards on accelerators alone; use trainer=ddp on the CPU."
-            )
-        # It prints every log line; ntl.training.decode does, more sparingly.
+            raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
+        # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
         self.normalization = normalization
         self.keep_checkpoints = keep_checkpoints
@@ -118,6 +135,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.recent = RecentSteps()
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
+        self.started = started
+        self.seconds_before = 0.0  # wall time of the earlier processes, up to the checkpoint that was resumed from
         # (2,): examples and tokens of this rank.
         self.seen = torch.zeros(2, dtype=torch.int64, device=self.args.device)
 
@@ -127,7 +146,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         if len(dataset) <= SHUFFLED_IN_MEMORY and not self.length_bucketing:
             return super()._get_train_sampler(train_dataset)
-        # data_seed is ours to set (ntl.training.arguments); one batch of every rank makes one run of similar lengths.
+        # The batches of all ranks at a step have similar lengths together, so the sampler gets their total size.
         seed, batch_size = self.args.data_seed or 0, self._train_batch_size * self.args.world_size
         sampler = EpochSampler(dataset, seed=seed, batch_size=batch_size, by_length=self.length_bucketing)
         self.add_callback(EpochOfSampler(sampler))
@@ -137,7 +156,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
         if self.state.global_step >= self.args.max_steps:
-            # Continued from its last step's checkpoint, as after a kill while decoding: one more would be taken.
+            # Resumed from the last step, as after a kill while decoding: transformers would take one step more.
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         if batches:
@@ -147,11 +166,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return batches, self._label_counts(batches)
 
     def _label_counts(self, batches: list[dict[str, torch.Tensor]]) -> torch.Tensor:
-        # (2,): labelled tokens and number labels of this optimizer step, over all ranks.
+        # (2,): labelled tokens and number labels of this optimizer step, over all ranks
         objective = self._objective()
-        return self._over_ranks(torch.stack([objective.count(batch["labels"]) for batch in batches]).sum(0))
+        return self._sum_over_ranks(torch.stack([objective.count(batch["labels"]) for batch in batches]).sum(0))
 
-    def _over_ranks(self, values: torch.Tensor) -> torch.Tensor:
+    def _sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         if self.args.world_size == 1:
             return values
         total: Any = self.accelerator.reduce(values, reduction="sum")
@@ -164,19 +183,19 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        objective, by_batch = self._objective(), self.normalization is Normalization.micro_batch
-        counts = objective.count(inputs["labels"]) if by_batch else num_items_in_batch
-        found: JointLoss = model(**inputs, counts=counts)
-        loss = found.total
-        if by_batch:
+        micro_batch = self.normalization is Normalization.micro_batch
+        counts = self._objective().count(inputs["labels"]) if micro_batch else num_items_in_batch
+        joint: JointLoss = model(**inputs, counts=counts)
+        loss = joint.total
+        if micro_batch:
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
             loss = loss * self.args.world_size
         self.recent.add(loss)
         self.seen += self._examples_and_tokens(inputs)
-        self.meters += torch.stack([loss.detach(), *found.flat]).double()
-        return (loss, found) if return_outputs else loss
+        self.meters += torch.stack([loss.detach(), *joint.flat]).double()
+        return (loss, joint) if return_outputs else loss
 
     @staticmethod
     def _examples_and_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -186,19 +205,29 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return torch.stack([torch.full_like(tokens, len(inputs["labels"])), tokens])
 
     def examples_and_tokens_seen(self) -> tuple[int, int]:
-        """What was trained on, over all ranks, repeats included. Every rank must call this."""
-        examples, tokens = self._over_ranks(self.seen).tolist()
+        """Return the number of examples and tokens trained on, over all ranks, repeats included.
+
+        Every rank must call this.
+        """
+        examples, tokens = self._sum_over_ranks(self.seen).tolist()
         return examples, tokens
+
+    def wall_time(self) -> float:
+        """Return the wall time of the run so far, in seconds.
+
+        It is the time of this process plus that of the earlier ones up to the checkpoint that was resumed from.
+        """
+        return self.seconds_before + time.monotonic() - self.started
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
-            found: JointLoss = model(**inputs)
-        rows = torch.stack([part.double() for part in found.flat], dim=1)
+            joint: JointLoss = model(**inputs)
+        rows = torch.stack([part.double() for part in joint.flat], dim=1)
         return None, rows, rows[:, :1]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        # Several ranks fill up the last batch with examples that Seq2SeqTrainer keeps: they would count twice.
+        # Ranks pad the last batch with repeated examples. Seq2SeqTrainer keeps them, so that they would count twice.
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
 
@@ -209,10 +238,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:
-            logs = {**logs, **self._read_meters()}
+            logs = {**logs, **self._read_and_reset_meters()}
             self._stop_unless_finite("training", logs["loss"])
         elif any(name in logs for name in EVALUATION_TIMES):
-            # By the clock of the day, which may be set back.
+            # These are measured with time.time(), which may be set back.
             logs = {name: value for name, value in logs.items() if name not in EVALUATION_TIMES}
             ce, ntl = logs.get("eval_ce", 0.0), logs.get("eval_ntl", 0.0)
             logs = {**logs, "eval_loss": ce + self._objective().terms.weight * ntl}
@@ -226,17 +255,17 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             self.recent.forget()
 
     def _diverged(self, what: str) -> Diverged:
-        step, places = self.recent.blame()
+        step, indices = self.recent.blame()
         checkpoint, _ = newest_whole(Path(str(self.args.output_dir)))
         return Diverged(
             f"{what} at step {step or self.state.global_step}; "
-            f"its examples: {', '.join(map(self.example_id, places)) or 'none'}; "
+            f"its examples: {', '.join(map(self.example_id, indices)) or 'none'}; "
             f"{f'the last good checkpoint is {checkpoint}' if checkpoint else 'no checkpoint was saved before'}; "
-            "a lower trainer.lr or trainer.max_grad_norm may mend it."
+            "a lower trainer.lr or trainer.max_grad_norm may help."
         )
 
-    def _read_meters(self) -> dict[str, float]:
-        loss, *parts = self._over_ranks(self.meters).tolist()
+    def _read_and_reset_meters(self) -> dict[str, float]:
+        loss, *parts = self._sum_over_ranks(self.meters).tolist()
         steps = max(self.state.global_step - self.metered_since, 1)
         self.meters = torch.zeros_like(self.meters)
         self.metered_since = self.state.global_step
@@ -245,21 +274,21 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # ---- checkpoints
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """A folder that ``from_pretrained`` reads: the model alone, not the objective around it."""
+        """Save the model, without the objective around it, in a folder that ``from_pretrained`` reads."""
         model = self._objective().model
-        # Gathered by every process, as each has a part.
-        whole = whole_state(model) if self.is_fsdp_enabled else None
+        # Every rank takes part in gathering the weights.
+        state = whole_state(model) if self.is_fsdp_enabled else None
         if not self.args.should_save:
             return
         folder = output_dir or str(self.args.output_dir)
-        save_model(model, Path(folder), whole)
+        save_model(model, Path(folder), state)
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        meters = self._over_ranks(self.meters).tolist()
+        meters = self._sum_over_ranks(self.meters).tolist()
         seen = self.examples_and_tokens_seen()
-        # Looked at here as well: steps since the last log line may have diverged.
+        # Also checked here, because the training may have diverged since the last log line.
         self._stop_unless_finite("training", meters[0])
         if not all_finite(self._objective()):
             raise self._diverged("a weight is no longer finite")
@@ -268,9 +297,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.accelerator.wait_for_everyone()
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
-            # Under FSDP transformers writes the weights a second time, as a pickle that nothing reads.
+            # Under FSDP, transformers also writes the weights as a pickle, which nothing reads.
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
-            write_meters(folder / METERS, meters, self.metered_since, seen)
+            write_meters(folder / METERS, Meters(meters, self.metered_since, seen, self.wall_time()))
             write_data(folder, self.data_files)
             write_run(folder, self.run)
             if self.state.global_step in self.keep_steps:
@@ -287,9 +316,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
                 else:
                     load_model(self._objective().model, folder)
             except RuntimeError as error:
-                raise UserError(f"{folder}: its weights are those of another model than this run's.") from error
-            meters, self.metered_since, seen = read_meters(folder / METERS)
-            if self.is_world_process_zero():  # the sums are those of all ranks
+                raise UserError(f"{folder}: its weights do not fit this run's model.") from error
+            meters, self.metered_since, seen, self.seconds_before = read_meters(folder / METERS)
+            if self.is_world_process_zero():  # the sums are over all ranks
                 self.meters = torch.tensor(meters, dtype=torch.float64, device=self.args.device).view_as(self.meters)
                 self.seen = torch.tensor(seen, device=self.args.device).view_as(self.seen)
 

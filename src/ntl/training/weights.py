@@ -1,4 +1,4 @@
-"""A checkpoint's weights: always a model that plain ``from_pretrained`` reads, and what resuming needs beside it."""
+"""The weights of a checkpoint: a model that ``from_pretrained`` reads, and the adapters that a resume needs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +15,14 @@ ADAPTERS = "trained.safetensors"
 
 
 def has_adapters(model: Any) -> bool:
-    """Whether the model is trained by low-rank adapters."""
+    """Return whether the model has LoRA adapters."""
     return any(LORA in name for name, _ in model.named_parameters())
 
 
 def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None = None) -> None:
-    """Write config and weights; of a model with adapters the merged weights, and beside them what was trained.
+    """Write config and weights; for a model with adapters, the merged weights and the adapters.
 
-    state: the weights where the model itself does not hold them whole.
+    ``state`` passes the full weights of a sharded model.
     """
     if has_adapters(model):
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,9 +32,13 @@ def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None =
 
 
 def load_model(model: Any, folder: Path) -> None:
-    """Read what ``save_model`` wrote into the model. RuntimeError for the weights of another one."""
+    """Load what ``save_model`` wrote into the model.
+
+    Raises:
+        RuntimeError: The weights are those of another model.
+    """
     if not has_adapters(model):
-        _load_whole(model, folder)
+        _load_full(model, folder)
     elif (folder / ADAPTERS).is_file():
         load_trained(model, safetensors.torch.load_file(folder / ADAPTERS))
     else:
@@ -42,24 +46,28 @@ def load_model(model: Any, folder: Path) -> None:
 
 
 def read_weights(model: Any, folder: Path) -> Mapping[str, torch.Tensor]:
-    """The whole weights of a checkpoint under the names of ``model``, which may be sharded. RuntimeError as above."""
+    """Return the full weights of a checkpoint under the parameter names of ``model``, which may be sharded.
+
+    Raises:
+        RuntimeError: The weights are those of another model.
+    """
     state = safetensors.torch.load_file(folder / WEIGHTS)
-    return state if {name for name, _ in model.named_parameters()} <= state.keys() else _under_own_names(model, folder)
+    return state if {name for name, _ in model.named_parameters()} <= state.keys() else _renamed_state(model, folder)
 
 
-def _load_whole(model: Any, folder: Path) -> None:
+def _load_full(model: Any, folder: Path) -> None:
     try:
         safetensors.torch.load_model(model, folder / WEIGHTS)
     except RuntimeError:
-        model.load_state_dict(_under_own_names(model, folder))
+        model.load_state_dict(_renamed_state(model, folder))
 
 
-def _under_own_names(model: Any, folder: Path) -> dict[str, torch.Tensor]:
-    # Some architectures, as mixtures of experts, are saved under the names of their published checkpoints.
+def _renamed_state(model: Any, folder: Path) -> dict[str, torch.Tensor]:
+    # Some architectures, such as mixtures of experts, are saved under the names of their published checkpoints.
     options = {"config": model.config, "dtype": model.dtype, "output_loading_info": True}
-    # The class that was sharded: FSDP makes one of its own for each.
-    own_class = next(each for each in type(model).__mro__ if not issubclass(each, FSDPModule))
-    saved, info = own_class.from_pretrained(folder, **options)
+    # FSDP replaces the class of a sharded model with a subclass; this is the original class.
+    model_class = next(each for each in type(model).__mro__ if not issubclass(each, FSDPModule))
+    saved, info = model_class.from_pretrained(folder, **options)
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
         raise RuntimeError("other names or shapes")
     return saved.state_dict()

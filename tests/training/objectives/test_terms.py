@@ -31,7 +31,7 @@ def test_the_squared_error_of_a_number_head() -> None:
     terms = _terms("model=xval_tiny")
     assert number_term(terms)(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 5.0]), reduction="sum") == 5
     assert (terms.base.function, terms.weight) == (losses.cross_entropy, 1.0)
-    with pytest.raises(UserError, match="name a function such as squared_error"):
+    with pytest.raises(UserError, match="needs a function such as squared_error"):
         number_term(_terms("loss=ce"))
 
 

@@ -1,1 +1,1 @@
-"""What is predicted from what: modules that wrap a model and compute the loss inside their forward."""
+"""Training objectives: modules that wrap a model and compute the loss in their forward."""

@@ -1,6 +1,6 @@
-"""The paper's objective: every label is the next token.
+"""The objective of the paper: next-token prediction.
 
-Shapes: B batch, T target length, V vocabulary.
+Shapes: B batch, S source length, T target length, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,10 @@ from ntl.training.ranks import is_sharded
 
 
 class NextToken(nn.Module):
-    """Wraps a model so that DDP and FSDP see the loss inside the forward they wrap."""
+    """Next-token prediction with CE and a number loss.
+
+    The loss is computed in the forward, so that DDP and FSDP wrap model and loss together.
+    """
 
     def __init__(
         self, config: NextTokenConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: NumberVocabulary
@@ -36,14 +39,14 @@ class NextToken(nn.Module):
         self.model = model
         self.terms = terms
         self.number_vocab = number_vocab
-        # A mixture of experts balances their load by a loss of its own.
+        # A mixture of experts has a router loss, which balances the load of the experts.
         self.router_weight = getattr(model.config, "router_aux_loss_coef", 0.0)
         self._automatic: str | None = None
         chosen = terms.implementation
         if chosen in ("fused", "linear", "triton") and not terms.knows:
-            raise UserError(f"loss.implementation={chosen}: knows the losses of ntl.losses alone; take auto.")
+            raise UserError(f"loss.implementation={chosen}: supports only the losses of ntl.losses; use auto.")
         if chosen == "linear" and self.router_weight:
-            raise UserError("loss.implementation=linear: a mixture of experts needs its logits' forward; take fused.")
+            raise UserError("loss.implementation=linear: does not support a mixture of experts; use fused.")
         if chosen == "triton":
             self._check_triton(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
@@ -55,34 +58,34 @@ class NextToken(nn.Module):
         decoder_input_ids: torch.Tensor | None = None,
         counts: torch.Tensor | None = None,
     ) -> JointLoss:
-        """Sums and counts of both terms, and their total.
+        """Compute sums and counts of both terms, and their total.
 
-        Where the loss has no number term, and so the weight 0, ``number`` is a diagnostic without a graph: that of
-        ``loss=ntl_was``.
+        If the loss has no number term (its weight is then 0), ``number`` is the term of ``loss=ntl_was``, as a
+        diagnostic without a graph.
 
         Args:
-            input_ids: (B, S) or, for a decoder, (B, T).
+            input_ids: (B, S); for a decoder, (B, T).
             attention_mask: Like ``input_ids``.
-            labels: (B, T), -100 where nothing is to be predicted; position t is what the logits at t predict, so
-                that nothing is shifted here (``ntl.data.collate`` did it).
-            decoder_input_ids: (B, T) for an encoder-decoder.
-            counts: (2,), the denominators of the total in training. Without them they are those of this batch, and the
-                implementation is ``reference``, as it is in evaluation.
+            labels: (B, T), -100 at positions without a label. The logits at position t predict the label at t:
+                ``ntl.data.collate`` has shifted the labels already.
+            decoder_input_ids: (B, T), for an encoder-decoder.
+            counts: (2,), the denominators of the total in training. If not given, they are the counts of this batch,
+                and the implementation is ``reference``, as in evaluation.
         """
         how = self._implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
             head = lm_head(self.model)
-            joint = self._at_once(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, how)
+            joint = self._joint_loss(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, how)
             return self._with_diagnostic(joint, partial(linear_was, hidden_BTD, head), labels)
         decoder = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         output = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._of_experts()
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._router_arguments()
         )
         logits_BTV = output.logits
         if how != "reference":
             assert counts is not None
-            joint = self._at_once(joint_loss, logits_BTV, labels, counts, how)
+            joint = self._joint_loss(joint_loss, logits_BTV, labels, counts, how)
             joint = self._with_diagnostic(joint, partial(ntl_was, logits_BTV, reduction="sum"), labels)
             aux_sum = self._router_loss(output, joint.base.sum) * joint.base.count
             return joint._replace(total=joint.total + mean(aux_sum, counts[0]), aux_sum=aux_sum.detach())
@@ -94,7 +97,7 @@ class NextToken(nn.Module):
             labelled, numbers = self.count(labels)
             aux_sum, over = self._router_loss(output, ce_sum) * labelled, counts
         else:
-            labelled, numbers = (counted.sum(-1) for counted in self._counted(labels))
+            labelled, numbers = (mask.sum(-1) for mask in self._label_masks(labels))
             aux_sum, over = torch.zeros_like(ce_sum), None
         over = None if over is None else (over[0], over[1])
         return JointLoss.of(SumCount(ce_sum, labelled), SumCount(ntl_sum, numbers), aux_sum, terms.weight, over)
@@ -122,24 +125,24 @@ class NextToken(nn.Module):
             return False
         try:
             checked_lm_head(self.model)
-        except UserError:  # its logits are made in another way
+        except UserError:  # the model does not compute its logits by a plain linear head
             return False
         return True
 
-    def _at_once(
-        self, loss: Any, of: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str
+    def _joint_loss(
+        self, loss: Any, inputs: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str
     ) -> JointLoss:
         assert counts is not None
         joint = loss(
             self.terms,
-            of,
+            inputs,
             labels=labels,
-            number_vocab=self._number_vocab_on(of.device),
+            number_vocab=self._number_vocab_on(inputs.device),
             ignore_index=IGNORE_INDEX,
             counts=tuple(counts),
             implementation=how,
         )
-        # The total is over the counts that were given; what is logged are those of this batch.
+        # The total is divided by the given counts; the log needs the counts of this batch.
         labelled, numbers = self.count(labels)
         return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
 
@@ -150,17 +153,17 @@ class NextToken(nn.Module):
             ntl_sum = was(labels=labels, number_vocab=self._number_vocab_on(labels.device), ignore_index=IGNORE_INDEX)
         return joint._replace(number=SumCount(ntl_sum, joint.number.count))
 
-    def _of_experts(self) -> dict[str, bool]:
+    def _router_arguments(self) -> dict[str, bool]:
         return {"output_router_logits": self.training} if self.router_weight else {}
 
     def _router_loss(self, output: Any, ce_sum: torch.Tensor) -> torch.Tensor:
         return self.router_weight * output.aux_loss if self.router_weight else torch.zeros_like(ce_sum)
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """(2,): how many labels CE and NTL count."""
-        return torch.stack([counted.sum() for counted in self._counted(labels)])
+        """Return how many labels CE and NTL count, (2,)."""
+        return torch.stack([mask.sum() for mask in self._label_masks(labels)])
 
-    def _counted(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _label_masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         numbers = self.terms.counted(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
         return labels != IGNORE_INDEX, numbers
 

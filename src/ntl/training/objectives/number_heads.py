@@ -1,6 +1,6 @@
-"""Objectives of models with a head for numbers: a value is predicted, alone or beside a token.
+"""Objectives of models with a number head, which predict a value, with or without a token.
 
-Shapes: B batch, S sequence length, V vocabulary.
+Shapes: B batch, S sequence length.
 """
 
 import torch
@@ -17,7 +17,7 @@ from ntl.training.objectives.terms import number_term
 
 
 class _NumberHead(nn.Module):
-    """The number term of the loss is a function of predictions and targets (B,), as ``squared_error``."""
+    """Base class; the number term is a function of predictions and targets (B,), such as ``squared_error``."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class _NumberHead(nn.Module):
 
 
 class Regression(_NumberHead):
-    """The squared error of a sequence-classification model with one label (paper, Table 4): no token is predicted."""
+    """Squared error of a sequence-classification model with one label (paper, Table 4); it predicts no token."""
 
     def forward(
         self,
@@ -57,7 +57,7 @@ class Regression(_NumberHead):
         labels: torch.Tensor,
         counts: torch.Tensor | None = None,
     ) -> JointLoss:
-        """Sums and counts, of which CE has none, and their total.
+        """Compute sums and counts of both terms, and their total; CE is 0 with a count of 0.
 
         Args:
             input_ids: (B, S).
@@ -71,13 +71,14 @@ class Regression(_NumberHead):
         return self._joint(none_B, none_B.long(), errors_B, one_B, counts)
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """(2,): how many labels CE and the squared error count."""
+        """Return how many labels CE and the squared error count, (2,)."""
         return torch.tensor([0, labels.numel()], device=labels.device)
 
 
 class MaskedNumber(_NumberHead):
-    """The answer's last number is masked: CE of the token head plus the squared error of the number head, both at the
-    mask alone (Golkar et al., 2023).
+    """Prediction of the answer's last number, which is masked (Golkar et al., 2023).
+
+    The loss is the CE of the token head plus the squared error of the number head, both at the mask alone.
     """
 
     def forward(
@@ -87,13 +88,13 @@ class MaskedNumber(_NumberHead):
         counts: torch.Tensor | None = None,
         **inputs: torch.Tensor,
     ) -> JointLoss:
-        """Sums and counts of both terms, and their total.
+        """Compute sums and counts of both terms, and their total.
 
         Args:
             labels: (B,), the token that was masked.
             number_labels: (B,) float, its value on the scale of the inputs, sign(x) ln(1 + |x|).
             counts: (2,), the denominators of the total; by default those of this batch.
-            inputs: What ``XValForMaskedNumber`` reads.
+            inputs: The inputs of ``XValForMaskedNumber``.
         """
         output = self.model(**inputs)
         ce_B = self.terms.base(output.logits, labels, reduction="none")
@@ -102,5 +103,5 @@ class MaskedNumber(_NumberHead):
         return self._joint(ce_B, one_B, errors_B, one_B, counts)
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """(2,): how many labels CE and the squared error count."""
+        """Return how many labels CE and the squared error count, (2,)."""
         return torch.full((2,), labels.numel(), device=labels.device)

@@ -1,4 +1,4 @@
-"""From the loss config to what is minimised."""
+"""Construction of the loss terms from the loss config."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,9 +12,13 @@ from ntl.system.errors import UserError
 
 
 def terms_of(config: LossConfig, number_vocab: NumberVocabulary | None) -> Terms:
-    """Its functions with their options; the cost matrix, where there is one, is built from the number tokens' values.
+    """Build the loss terms: the functions that the config names, with their options.
 
-    Without a number term the weight is 0. UserError for a function that is not there.
+    A cost matrix, if the config has one, is built from the values of the number tokens. Without a number term the
+    weight is 0.
+
+    Raises:
+        UserError: A function does not exist.
     """
     terms = Terms(_loss(config.base), weight=0.0, implementation=config.implementation.name)
     if config.number is None:
@@ -26,9 +30,13 @@ def terms_of(config: LossConfig, number_vocab: NumberVocabulary | None) -> Terms
 
 
 def number_term(terms: Terms) -> Loss:
-    """The number term, for an objective that is nothing without it. UserError where the loss has none."""
+    """Return the number term, for an objective that requires one.
+
+    Raises:
+        UserError: The loss has no number term.
+    """
     if not terms.numbers:
-        raise UserError("loss.number: this objective trains a number head; name a function such as squared_error.")
+        raise UserError("loss.number: this objective trains a number head and needs a function such as squared_error.")
     return terms.numbers[0]
 
 
