@@ -275,10 +275,11 @@ def test_processes_give_the_same_ids(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(alone) == 4000
 
 
-def test_a_worker_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "worker.py"
-    program.write_text("import sys; sys.stdin.buffer.read(100); sys.exit(9)")
-    monkeypatch.setattr(encode.encode_worker, "__file__", str(program))
+@pytest.mark.parametrize(
+    "before", ["", "import os; os.read(int(sys.argv[1]), 100); "], ids=["at once", "while it works"]
+)
+def test_a_worker_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    monkeypatch.setattr(encode, "PROGRAM", f"import sys; {before}sys.exit(9)")
     with pytest.raises(UserError, match=r"ended with status 9 .*; run again: what is done is kept"):
         _encode(tmp_path / "cache", workers=2)
     assert _finished(tmp_path / "cache") == []

@@ -1,10 +1,10 @@
 """One block of lines to ids, by hand and against the tokenizer that a user would call."""
 
-import io
 import json
 import os
 import subprocess
 import sys
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 from ntl.config import UserError
 from ntl.data import encode_worker
-from ntl.data.encode import settings_for
+from ntl.data.encode import PROGRAM, settings_for
 from ntl.data.encode_worker import (
     BlockEncoder,
+    Failure,
     Settings,
     combine,
     locate_reader,
-    receive,
-    send,
-    settings_bytes,
     splits_into_words,
 )
 from ntl.data.files import Pairs, read_members
@@ -134,38 +132,30 @@ def test_counters_of_two_parts() -> None:
     assert combine((1, 2, 30, 4, 50), (10, 20, 3, 40, 5)) == (11, 22, 30, 40, 50)
 
 
-def test_parts_and_broken_streams() -> None:
-    stream = io.BytesIO()
-    send(stream, b"", b"abc", bytes(70_000))
-    stream.seek(0)
-    assert [receive(stream), receive(stream), receive(stream), receive(stream)] == [b"", b"abc", bytes(70_000), None]
-    assert receive(io.BytesIO(stream.getvalue()[:12])) == b""
-    assert receive(io.BytesIO(stream.getvalue()[8:18])) is None
-
-
-def test_the_program_imports_nothing_slow_and_ends_with_its_input() -> None:
-    """A closed input is what a worker sees of a parent that was killed."""
-    code = (
-        f"import runpy, sys; runpy.run_path({encode_worker.__file__!r}, run_name='__main__'); "
-        "sys.exit(bool({'torch', 'transformers', 'hydra'} & set(sys.modules)))"
-    )
-    reading = settings(**READS)
-    blocks = [block(("1", "2")), b'{"question":"1"}\n', block(("1", "+"))]
-    request = io.BytesIO()
-    send(request, settings_bytes(reading), *blocks)
-    environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], input=request.getvalue(), capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    answer = io.BytesIO(done.stdout)
-    parts = [receive(answer) for _ in range(8)]
-    assert parts[0] == b""
-    assert np.frombuffer(parts[1] or b"", "<u2").tolist() == [NUMBER, 99, NUMBER, 99]
-    assert np.frombuffer(parts[2] or b"", np.int64).tolist() == [2, 2]
-    assert json.loads(parts[3] or b"") == [0, 0, 2, 2, 4]
-    assert np.frombuffer(parts[4] or b"", np.float64).tolist() == [1, 1, 2, 1]
-    assert parts[5] == b"KeyError: 'answer'"
-    assert (parts[6] or b"").startswith(b"UserError: the answer '+' of '1' has no number")
-    assert parts[7] is None
+def test_a_worker_imports_nothing_slow_and_ends_with_its_parent() -> None:
+    """A closed connection is what a worker sees of a parent that was killed."""
+    ours, theirs = Pipe()
+    slow = "sys.exit(bool({'torch', 'transformers', 'hydra', 'omegaconf'} & set(sys.modules)))"
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{PROGRAM}; {slow}", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+    with ours:
+        ours.send(settings(**READS))
+        answers = []
+        for lines in (block(("1", "2")), b'{"question":"1"}\n', block(("1", "+"))):
+            ours.send_bytes(lines)
+            answers.append(ours.recv())
+    assert process.wait(60) == 0
+    encoded, crashed, refused = answers
+    assert (encoded.tokens.tolist(), encoded.tokens.dtype) == ([NUMBER, 99, NUMBER, 99], np.uint16)
+    assert (encoded.sizes.tolist(), encoded.counters) == ([2, 2], (0, 0, 2, 2, 4))
+    assert encoded.values.tolist() == [1, 1, 2, 1]
+    assert crashed == Failure("KeyError: 'answer'", by_user=False)
+    assert refused.by_user
+    assert refused.text.startswith("the answer '+' of '1' has no number")
 
 
 def test_a_reader_and_its_highest_place() -> None:

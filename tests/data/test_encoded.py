@@ -18,16 +18,16 @@ from torch.utils.data import DataLoader
 from ntl.config import UserError
 from ntl.config.cli import explain
 from ntl.data import encoded
-from ntl.data.encode_worker import Encoded
+from ntl.data.encode_worker import EncodedBlock
 from ntl.data.encoded import Damaged, EncodedDataset, EncodedWriter
 
 EXAMPLES = st.lists(st.tuples(st.lists(st.integers(0, 65535), min_size=1), st.lists(st.integers(0, 65535), min_size=1)))
 
 
-def part(examples: list[tuple[list[int], list[int]]]) -> Encoded:
+def part(examples: list[tuple[list[int], list[int]]]) -> EncodedBlock:
     flat = [token for question, answer in examples for token in question + answer]
     sizes = np.array([len(ids) for pair in examples for ids in pair], dtype=np.int64)
-    return Encoded(np.array(flat, dtype=np.uint16), sizes, (len(examples), 0, 1, 2, 3))
+    return EncodedBlock(np.array(flat, dtype=np.uint16), sizes, (len(examples), 0, 1, 2, 3))
 
 
 def read(dataset: EncodedDataset) -> list[tuple[list[int], list[int]]]:
@@ -124,11 +124,11 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return tmp_path / "whole"
 
 
-def block(number: int) -> Encoded:
+def block(number: int) -> EncodedBlock:
     """The pair of this number: a question and an answer of 1 to 5 tokens that depend on it."""
     sizes = np.array([number % 5 + 1, number % 3 + 1])
     tokens = np.arange(sizes.sum()) * 31 + number
-    return Encoded(tokens.astype("<u2"), sizes, (0, 0, 5, 3, 8), tokens / 7)
+    return EncodedBlock(tokens.astype("<u2"), sizes, (0, 0, 5, 3, 8), tokens / 7)
 
 
 def write(folder: Path, numbers: range) -> None:

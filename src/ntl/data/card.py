@@ -1,4 +1,4 @@
-"""What a data set holds, in figures: rows, numbers, lengths, repetitions, and what its splits share."""
+"""A data set in figures: rows, numbers, lengths, repetitions, and overlaps of its splits."""
 
 import json
 from array import array
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SAMPLES = 3
 SAMPLE_CHARACTERS = 160
-# Tokens are counted in at most so many rows of a split, evenly spaced; everything else in all of them.
+# Tokens are counted in at most this many rows of a split, evenly spaced; everything else in all rows.
 TOKEN_ROWS = 100_000
 DIGITS = "0123456789"
 PARTS = ("question", "answer")
@@ -44,10 +44,10 @@ class Lengths:
 class SplitCard:
     """Figures of one split. ``numeric``: share of answers whose scored part is one number.
 
-    ``digits``: digits per answer, mean. ``lengths``: "question characters" and the like -> Lengths.
-    ``truncated``: share of questions above ``max_length`` tokens, None without a tokenizer. ``repeated``: rows whose
-    question, and whose question and answer, stood in an earlier row. ``shared``: other split -> rows whose question
-    stands in it too.
+    ``digits``: mean number of digits per answer. ``lengths``: "question characters" and the like -> Lengths.
+    ``truncated``: share of questions above ``max_length`` tokens, None without a tokenizer. ``repeated_...``: rows
+    whose question, or whose question and answer, occur in an earlier row. ``shared``: other split -> rows whose
+    question occurs in it, too.
     """
 
     rows: int
@@ -62,7 +62,7 @@ class SplitCard:
 
 @dataclass(frozen=True)
 class Card:
-    """A data set in figures; ``samples`` are (question, answer), escaped and cut, of the first split."""
+    """A data set in figures; ``samples`` are (question, answer) of the first split, escaped and shortened."""
 
     name: str
     origin: dict[str, Any]
@@ -96,12 +96,12 @@ def describe(prepared: "Prepared", *, tokenizer: Any = None, tokenizer_name: str
 
 
 class _Counts:
-    """One pass over the rows of a split, with a few bytes kept of each."""
+    """One pass over the rows of a split, which keeps a few bytes of each."""
 
     def __init__(self, dataset: "TextDataset", rows: "Rows") -> None:
         self.rows, self.numeric, self.digits = len(rows), 0, 0
         lengths = {f"{part} {unit}": array("i") for part in PARTS for unit in ("characters", "words")}
-        # Eight bytes a text instead of the text: millions of questions fit into memory.
+        # Hashes, eight bytes each: millions of questions fit into memory.
         questions, examples = array("q"), array("q")
         for row in rows:
             question, answer = row["question"], row["answer"]
@@ -152,7 +152,7 @@ def _tokens(rows: "Rows", tokenizer: Any) -> dict[str, np.ndarray] | None:
 
 
 def escaped(text: str) -> str:
-    """A text in one line of printable ASCII, cut."""
+    """A text as one line of printable ASCII, shortened."""
     whole = json.dumps(text)[1:-1]
     return whole if len(whole) <= SAMPLE_CHARACTERS else f"{whole[: SAMPLE_CHARACTERS - 3]}..."
 
@@ -183,7 +183,7 @@ def table(card: Card) -> list[list[str]]:
 
 
 def markdown(card: Card) -> str:
-    """The card as Markdown; without samples where the licence does not let them be passed on."""
+    """The card as Markdown; without samples where the licence forbids redistribution."""
     head, *body = table(card)
     lines = [f"## {card.name}", ""]
     lines += [f"- {key}: {value}" for key, value in card.origin.items()]

@@ -1,6 +1,6 @@
-"""The only place that pads, masks and shifts.
+"""Examples to padded batches. Nothing else in the package pads, masks or shifts.
 
-Shapes: B batch, S question length, T answer length with its end token.
+Shapes: B batch, S sequence length (the question's unless stated), T answer length with its end token.
 """
 
 import math
@@ -14,12 +14,12 @@ import torch
 from ntl.numbers.scale import signed_log
 
 IGNORE_INDEX = -100
-Encoded = dict[str, np.ndarray]
+EncodedExample = dict[str, np.ndarray]
 Batch = dict[str, torch.Tensor]
 
 
 def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: Any = np.int64) -> torch.Tensor:
-    """Rows of any lengths as one tensor (B, longest), filled up with ``value``."""
+    """Rows of any lengths as one tensor (B, longest), padded with ``value``."""
     width = max(len(row) for row in rows)
     padded = np.full((len(rows), width), value, dtype=dtype)
     for line, row in zip(padded, rows, strict=True):
@@ -31,7 +31,7 @@ def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: An
 
 
 def mask(lengths: Sequence[int], *, left: bool = False) -> torch.Tensor:
-    """(B, longest) int64: 1 where a row of that length has a token, 0 on padding."""
+    """The attention mask (B, longest), int64, of rows with these lengths."""
     lengths_B1 = torch.tensor(lengths)[:, None]
     width = int(lengths_B1.max())
     positions = torch.arange(width)
@@ -57,7 +57,7 @@ class Seq2SeqCollator:
     pad_token_id: int
     start_token_id: int
 
-    def __call__(self, examples: Sequence[Encoded]) -> Batch:
+    def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
         answers = [example["answer_ids"] for example in examples]
         decoder_inputs = [np.concatenate([[self.start_token_id], answer[:-1]]) for answer in answers]
         return self.prompts(examples) | {
@@ -65,24 +65,24 @@ class Seq2SeqCollator:
             "labels": pad(answers, IGNORE_INDEX),
         }
 
-    def prompts(self, examples: Sequence[Encoded]) -> Batch:
-        """What generation starts from: input_ids and attention_mask (B, S)."""
+    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
+        """The inputs of generation: input_ids and attention_mask (B, S)."""
         return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
 
 
 @dataclass(frozen=True)
 class CausalCollator:
-    """Question and answer in one sequence, labels on the answer alone.
+    """Question and answer in one sequence, labels on the answer only.
 
-    Returns input_ids, attention_mask and labels (B, S + T - 1). This is where a decoder's labels are shifted, and
-    nowhere else: labels[t] is the token after input_ids[t], -100 while that is still the question, so that the logits
-    at t predict labels[t]. The end token is a label and never an input.
+    Returns input_ids, attention_mask and labels (B, S + T - 1). The labels are shifted here: labels[t] is the token
+    after input_ids[t], or -100 where that is part of the question, so that the logits at t predict labels[t]. The end
+    token is a label and never an input.
     """
 
     pad_token_id: int
     pad_left: bool = False
 
-    def __call__(self, examples: Sequence[Encoded]) -> Batch:
+    def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
         inputs, labels = [], []
         for example in examples:
             question, answer = example["question_ids"], example["answer_ids"]
@@ -92,12 +92,12 @@ class CausalCollator:
             "labels": pad(labels, IGNORE_INDEX, left=self.pad_left),
         }
 
-    def prompts(self, examples: Sequence[Encoded]) -> Batch:
-        """What generation starts from: input_ids and attention_mask (B, S), padded on the left."""
+    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
+        """The inputs of generation: input_ids and attention_mask (B, S), padded on the left."""
         return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id, left=True)
 
     def longest_input(self, about: Mapping[str, int]) -> int:
-        """Tokens of the longest input of a split, of which ``about`` is ``EncodedDataset.about``."""
+        """Tokens in the longest input of a split; ``about`` is that of its ``EncodedDataset``."""
         return about["longest_example"] - 1
 
 
@@ -110,23 +110,23 @@ def token_collator(model_config: Any, tokenizer: Any) -> Seq2SeqCollator | Causa
 
 @dataclass(frozen=True)
 class RegressionCollator:
-    """The question alone, and the number that its answer is.
+    """The question as input, the value of its answer as target.
 
-    Returns input_ids and attention_mask (B, S), padded on the right, and labels (B,) float32, in the answer's unit.
+    Returns input_ids and attention_mask (B, S), padded on the right, and labels (B,) float32.
     """
 
     pad_token_id: int
 
-    def __call__(self, examples: Sequence[Encoded]) -> Batch:
+    def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
         targets = [example["answer_values"][-1] for example in examples]
         return self.prompts(examples) | {"labels": torch.tensor(np.array(targets), dtype=torch.float32)}
 
-    def prompts(self, examples: Sequence[Encoded]) -> Batch:
-        """What a prediction is made from: input_ids and attention_mask (B, S)."""
+    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
+        """The inputs of a prediction: input_ids and attention_mask (B, S)."""
         return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
 
     def longest_input(self, about: Mapping[str, int]) -> int:
-        """Tokens of the longest input of a split, of which ``about`` is ``EncodedDataset.about``."""
+        """Tokens in the longest input of a split; ``about`` is that of its ``EncodedDataset``."""
         return about["longest_question"]
 
 
@@ -136,14 +136,14 @@ class MaskedNumberCollator:
 
     Returns input_ids and attention_mask (B, S); number_values (B, S) float32, by which embeddings are multiplied: the
     number at a number token, 1 elsewhere and at the mask; number_positions (B,), the masked position; labels (B,), the
-    token that was there; number_labels (B,) float32, its value. Values are on the scale sign(x) ln(1 + |x|).
+    token that it replaces; number_labels (B,) float32, its value. Values are on the scale sign(x) ln(1 + |x|).
     """
 
     pad_token_id: int
     mask_token_id: int
     number_token_id: int
 
-    def __call__(self, examples: Sequence[Encoded]) -> Batch:
+    def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
         places = [self._last_number(example["answer_ids"]) for example in examples]
         targets = [example["answer_values"][place] for example, place in zip(examples, places, strict=True)]
         return self.prompts(examples) | {
@@ -151,8 +151,8 @@ class MaskedNumberCollator:
             "number_labels": torch.tensor(signed_ln(np.array(targets)), dtype=torch.float32),
         }
 
-    def prompts(self, examples: Sequence[Encoded]) -> Batch:
-        """What a prediction is made from: everything but the labels."""
+    def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
+        """The inputs of a prediction: everything but the labels."""
         sequences, values, positions = [], [], []
         for example in examples:
             ids = np.concatenate([example["question_ids"], example["answer_ids"]])
@@ -169,7 +169,7 @@ class MaskedNumberCollator:
         }
 
     def longest_input(self, about: Mapping[str, int]) -> int:
-        """Tokens of the longest input of a split, the answer's end token included."""
+        """Tokens in the longest input of a split, the answer's end token included."""
         return about["longest_example"]
 
     def _last_number(self, ids: np.ndarray) -> int:

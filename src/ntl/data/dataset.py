@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,18 +15,19 @@ from ntl.config import build
 from ntl.config.composition import SCHEMAS
 from ntl.config.legality import nearest
 from ntl.data import raw
+from ntl.data.raw import Log as Log
 from ntl.data.store import Example
 from ntl.system.errors import UserError
 
 GROUP = "dataset/"
-Log = Callable[[str], None]
 
 
 @dataclass
 class Material:
-    """What a data set is prepared from: its rows per split, and where they came from, for the manifest.
+    """The rows of each split, and where they came from, for the manifest.
 
-    ``missing``: splits whose file could not be had -> where it is to be had. ``remarks`` go with every record of a run.
+    ``missing`` maps a split whose file could not be found to where to get it. ``remarks`` go into the record of every
+    run.
     """
 
     splits: dict[str, Iterable[Example]]
@@ -36,7 +37,9 @@ class Material:
 
 
 class TextDataset(ABC):
-    """Questions and answers as text, prepared once under a data folder and read from there.
+    """Questions and answers as text: how the rows are made, and what is known about them.
+
+    Where they are written and read is ``ntl.data.Prepared``.
 
     ``splits`` names all splits, ``test_splits`` those that are scored at the end. ``metrics`` is ``"number"`` or
     ``"text"``. ``version`` counts changes of the rows that the same config gives; it is part of the folder's name.
@@ -58,15 +61,15 @@ class TextDataset(ABC):
         """Rows for every split. Deterministic given the config and the source; called under a lock."""
 
     def fault(self, question: str, answer: str) -> str | None:
-        """What is wrong with a row, where the data set can tell. Used to name the line of a damaged file."""
+        """What is wrong with a row, or None. Used to name the line of a damaged file."""
         return None
 
     def scored(self, answer: str) -> str:
-        """The part of an answer that is scored as a number."""
+        """The part of an answer that is scored as a number; by default all of it."""
         return answer
 
     def obtainable(self, missing: Iterable[str], data_dir: Path, log: Log, *, download: bool) -> bool:
-        """Whether a file can now be had of splits that an earlier preparation had to leave out."""
+        """Whether the file of a split that an earlier preparation had to leave out can be had now."""
         files = self.origin.files if self.origin else {}
         return any(raw.obtain(files[split], data_dir, log, download=download) for split in missing)
 
@@ -76,11 +79,11 @@ class TextDataset(ABC):
         return parts[1] if len(parts) == 3 else None
 
     def truth(self, question: str) -> str | None:
-        """The noise-free target as a decimal string, where it is known."""
+        """The noise-free target as a decimal string, or None where it is not known."""
         return None
 
     def shortcut(self, question: str) -> str | None:
-        """The answer of a rule that gets the question wrong in a known way, where the data set has one."""
+        """The answer of a known wrong rule, such as ignoring parentheses, or None."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""Examples to token ids, once per data and tokenizer: block by block, in parallel, and not again after a kill."""
+"""Examples to token ids, once per data set and tokenizer: block by block, in parallel, resumed after a kill."""
 
 import hashlib
 import json
@@ -12,15 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-import numpy as np
-
-from ntl.data import encode_worker
-from ntl.data.encode_worker import USER_ERROR, BlockEncoder, Encoded, Settings, receive, send, settings_bytes
+from ntl.data.encode_worker import BlockEncoder, EncodedBlock, Failure, Settings
 from ntl.data.encoded import ABOUT, Damaged, EncodedDataset, EncodedWriter
 from ntl.data.store import Rows
 from ntl.system.errors import UserError, one_line_errors
@@ -29,14 +27,14 @@ from ntl.system.locks import wait_for_lock
 from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
 
 FORMAT = 4
+PROGRAM = "import sys; from ntl.data.encode_worker import serve; serve(int(sys.argv[1]))"
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 # Rows of a block where the source is not a prepared file.
 CHUNK = 5_000
-# Below this many blocks of a prepared file, worker processes cost more than they save.
+# With fewer blocks of a prepared file, worker processes cost more time than they save.
 FEW_BLOCKS = 8
 SAY_SECONDS = 15.0
 Source = Callable[[], Iterable[Mapping[str, Any]]]
-Encode = Callable[[bytes], Encoded]
 
 
 def encode_dataset(
@@ -53,17 +51,17 @@ def encode_dataset(
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
 
-    Safe against a second process that does the same, which waits; after a kill the next call goes on where it was.
-    The result does not depend on ``workers``.
+    A second process that does the same waits; after a kill the next call resumes. The result does not depend on
+    ``workers``.
 
     Args:
-        rows: Gives the rows; called only when they have to be tokenized.
+        rows: Returns the rows; called only if they have to be tokenized.
         key: The content of the rows, for example the sha256 of their file. Never a path.
         decoder_only: The answer continues the question's text; else each is a text of its own.
-        max_length: Longest question in tokens; a longer one loses its beginning, since the question proper stands
-            at the end. ``about["truncated"]`` counts them.
-        keep_target: The answers are numbers, and their values are kept beside their end tokens.
-        workers: Processes to tokenize in; None takes one a core where there are enough rows for it.
+        max_length: Longest question in tokens; of a longer one the beginning is cut off, since the question proper
+            stands at the end. ``about["truncated"]`` counts them.
+        keep_target: The answers are numbers, and the end token of each gets its value.
+        workers: Processes to tokenize in; None takes one per core if there are enough rows.
     """
     reader = _reader_of(tokenizer)
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
@@ -76,16 +74,16 @@ def encode_dataset(
         with wait_for_lock(cache_dir / f".{folder.name}.lock", log) as held:
             found = _open(folder, lambda line: None)  # another process may have made it meanwhile
             if found is None:
-                # What is there is damaged, or of an older version.
+                # What is there is damaged, or written by an older version.
                 shutil.rmtree(folder, ignore_errors=True)
-                # Made without a lock, so that nobody goes on with them; those without the hyphen can be gone on with.
+                # Folders made without a lock, which nobody resumes; those without the hyphen can be resumed.
                 sweep(cache_dir, ".*.part-*")
                 _make(folder, rows(), settings, workers, log, keep=held)
     return EncodedDataset(folder) if found is None else found
 
 
 def _open(folder: Path, log: Callable[[str], None]) -> EncodedDataset | None:
-    """What an earlier run tokenized, if it is whole."""
+    """What an earlier run tokenized, if it is complete."""
     if not (folder / ABOUT).is_file():
         return None
     try:
@@ -96,7 +94,7 @@ def _open(folder: Path, log: Callable[[str], None]) -> EncodedDataset | None:
 
 
 def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int, keep_target: bool = False) -> Settings:
-    """Everything that decides the ids, free of the tokenizer object."""
+    """Everything that decides the ids, without the tokenizer object."""
     unknown = tokenizer.unk_token_id
     return Settings(
         tokenizer=json.dumps(backend_state(tokenizer)),
@@ -117,9 +115,9 @@ def _reader_of(tokenizer: Any) -> str:
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
-    """The answer as it follows the question: with a space where that alone makes a word-start mark.
+    """The answer as it follows the question: after a space if the tokenizer marks a word start only there.
 
-    A byte-level tokenizer and Gemma's need it; T5's and Llama 2's begin every text with a mark.
+    Byte-level tokenizers and Gemma's do; T5's and Llama 2's mark the start of every text.
     """
     return f" {answer}" if decoder_only and _is_marked(" 0", tokenizer) and not _is_marked("0", tokenizer) else answer
 
@@ -166,9 +164,9 @@ def _make(
 
 
 def blocks(rows: Iterable[Mapping[str, Any]], start: int) -> Iterator[tuple[int, bytes]]:
-    """Lines of JSON from position ``start`` on, each block with the position behind it.
+    """Blocks of JSON lines from position ``start`` on: (position of its end, block).
 
-    Positions are bytes of a prepared file, and rows of anything else.
+    Positions count bytes in a prepared file, and rows in anything else.
     """
     if isinstance(rows, Rows):
         yield from rows.blocks(start)
@@ -191,63 +189,52 @@ class _Worker:
     """One process that encodes; used by one thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        # A session of its own: Ctrl-C is for the process that waits for the result.
-        command = [sys.executable, "-P", encode_worker.__file__]
-        # The package that this process imported, wherever a new one would find another.
+        self.connection, theirs = Pipe()
+        # Under -P the first entry of PYTHONPATH counts: the package that this process imported.
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
-        )
-        self.stdin, self.stdout = cast("tuple[IO[bytes], IO[bytes]]", (self.process.stdin, self.process.stdout))
-        self.settings = settings
-        self.dtype = np.dtype(settings.dtype)
-        send(self.stdin, settings_bytes(settings))
+        with theirs:
+            # A session of its own: Ctrl-C is for the process that waits for the result.
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=environment,
+            )
+        with suppress(OSError):  # of a process that has ended already, which the first block reports
+            self.connection.send(settings)
 
-    def __call__(self, block: bytes) -> Encoded:
+    def __call__(self, block: bytes) -> EncodedBlock:
         try:
-            send(self.stdin, block)
-            error = receive(self.stdout)
-            tokens, sizes, counters, values = [receive(self.stdout) if error == b"" else None for _ in range(4)]
-        except BrokenPipeError:
-            error = tokens = sizes = counters = values = None
-        if error and error.startswith(USER_ERROR):
-            raise UserError(error.removeprefix(USER_ERROR).decode())
-        if error:
-            raise RuntimeError(f"tokenizing failed: {error.decode()}")
-        if tokens is None or sizes is None or counters is None or values is None:
+            self.connection.send_bytes(block)
+            answer: EncodedBlock | Failure = self.connection.recv()
+        except (EOFError, OSError):
             raise UserError(
                 f"a process that tokenizes ended with status {self.process.wait()} (out of memory?); "
                 "run again: what is done is kept."
-            )
-        return Encoded(
-            np.frombuffer(tokens, self.dtype),
-            np.frombuffer(sizes, np.int64),
-            tuple(json.loads(counters)),
-            np.frombuffer(values, np.float64) if self.settings.has_values else None,
-        )
+            ) from None
+        if isinstance(answer, EncodedBlock):
+            return answer
+        raise UserError(answer.text) if answer.by_user else RuntimeError(f"tokenizing failed: {answer.text}")
 
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
-        for stream in (self.stdin, self.stdout):
-            try:
-                stream.close()
-            except BrokenPipeError:
-                continue
+        self.connection.close()
 
 
-Submit = Callable[[bytes], "Future[Encoded]"]
+Submit = Callable[[bytes], "Future[EncodedBlock]"]
 
 
 @contextmanager
 def _encoders(settings: Settings, workers: int) -> Iterator[tuple[Submit, int]]:
-    """Something to submit blocks to, and how many it takes at a time."""
+    """A function to submit blocks to, and how many to submit ahead."""
     if workers < 1:
         encode = BlockEncoder(settings)
 
-        def at_once(block: bytes) -> "Future[Encoded]":
-            future: Future[Encoded] = Future()
+        def at_once(block: bytes) -> "Future[EncodedBlock]":
+            future: Future[EncodedBlock] = Future()
             future.set_result(encode(block))
             return future
 
@@ -257,7 +244,7 @@ def _encoders(settings: Settings, workers: int) -> Iterator[tuple[Submit, int]]:
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="tokenizing")
 
-    def in_worker(block: bytes) -> Encoded:
+    def in_worker(block: bytes) -> EncodedBlock:
         worker = idle.get()
         try:
             return worker(block)
@@ -276,12 +263,12 @@ def _encoders(settings: Settings, workers: int) -> Iterator[tuple[Submit, int]]:
         pool.shutdown()
 
 
-def _in_order(encoders: tuple[Submit, int], source: Iterator[tuple[int, bytes]]) -> Iterator[tuple[Encoded, int]]:
-    submit, room = encoders
-    waiting: deque[tuple[Future[Encoded], int]] = deque()
+def _in_order(encoders: tuple[Submit, int], source: Iterator[tuple[int, bytes]]) -> Iterator[tuple[EncodedBlock, int]]:
+    submit, ahead = encoders
+    waiting: deque[tuple[Future[EncodedBlock], int]] = deque()
     for position, block in source:
         waiting.append((submit(block), position))
-        if len(waiting) >= room:
+        if len(waiting) >= ahead:
             future, done = waiting.popleft()
             yield future.result(), done
     for future, done in waiting:

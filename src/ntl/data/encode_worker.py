@@ -1,23 +1,22 @@
-"""Blocks of JSON lines to token ids. Run as a program, it does so for the process that started it:
+"""Blocks of JSON lines to token ids, also in processes of their own (``serve``).
 
-    python encode_worker.py         settings, then blocks on standard input; token ids on standard output
-
-It imports nothing slow, so that it starts in a fraction of a second, and it is started afresh instead of forked, so
-that no thread or lock of a training process comes along.
+A worker process imports nothing slow, so that it starts in a fraction of a second. It is started afresh instead of
+forked, so that it inherits no thread or lock of a training process; and not by multiprocessing's own ``spawn``, which
+imports the user's script again and outlives a parent that is killed.
 """
 
 import json
 import math
 import os
-import struct
-import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import chain
-from typing import IO, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
@@ -25,24 +24,19 @@ from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError
 
 COUNTERS = ("truncated", "unknown", "longest_question", "longest_answer", "longest_example")
-SIZE = struct.Struct("<Q")
-# How the text of an error begins that is the user's.
-USER_ERROR = b"UserError: "
-# Some 40 MB; numbers make ever new words.
+# About 40 MB. Numbers make ever new words.
 REMEMBERED_WORDS = 1 << 17
-
-
 Values = list[float]
-# Text in which numbers are written in tokens of their own, and the values of its ``number_token`` tokens in order.
+# Text -> the text with numbers replaced by number tokens, and the values of these tokens in order.
 Reader = Callable[[str], tuple[str, Values]]
 
 
 @dataclass
 class Settings:
-    """How text becomes ids. ``tokenizer`` is the content of tokenizer.json, ``unknown`` -1 where no id is unknown.
+    """How text becomes ids. ``tokenizer`` is the content of tokenizer.json, ``unknown`` -1 if there is no such token.
 
-    ``reader`` is the dotted name of a ``Reader``, empty for text that is encoded as it is; ``number_token`` the id
-    whose values it gives, -1 for none. With ``keep_target`` the end token of an answer has the answer's value.
+    ``reader`` is the dotted name of a ``Reader``, empty for text that is encoded as it is; ``number_token`` the id of
+    the tokens whose values it gives, or -1. With ``keep_target`` the end token of an answer has the answer's value.
     """
 
     tokenizer: str
@@ -58,15 +52,15 @@ class Settings:
 
     @property
     def has_values(self) -> bool:
-        """Whether there is a value beside every token."""
+        """Whether every token has a value."""
         return self.number_token >= 0 or self.keep_target
 
 
 @dataclass
-class Encoded:
-    """Ids of questions and answers in turn, how many each has, and ``COUNTERS``: sums for two, then maxima.
+class EncodedBlock:
+    """The token ids of questions and answers in turn, the length of each, and ``COUNTERS``: two sums, three maxima.
 
-    ``values`` (float64), where the settings ask for them, are as many as the tokens: 1 but for number tokens.
+    ``values`` (float64), if the settings ask for them, has one for each token: 1 unless it is a number token.
     """
 
     tokens: np.ndarray
@@ -89,7 +83,7 @@ class BlockEncoder:
         self.words: dict[str, list[int]] = {}
         self.read = locate_reader(settings.reader) if settings.reader else None
 
-    def __call__(self, block: bytes) -> Encoded:
+    def __call__(self, block: bytes) -> EncodedBlock:
         settings, limit = self.settings, self.settings.max_length
         # The lines are ASCII JSON, so a line feed stands between objects and nowhere else.
         try:
@@ -126,7 +120,7 @@ class BlockEncoder:
         longest = (counted[:, 0], counted[:, 1], counted.sum(axis=1))
         counters = (truncated, unknown, *(int(column.max(initial=0)) for column in longest))
         numbers = np.array(values, dtype=np.float64) if settings.has_values else None
-        return Encoded(np.array(flat, dtype=settings.dtype), counted.ravel(), counters, numbers)
+        return EncodedBlock(np.array(flat, dtype=settings.dtype), counted.ravel(), counters, numbers)
 
     def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[Values]]:
         if self.read is None:
@@ -164,7 +158,7 @@ class BlockEncoder:
 
 
 def locate_reader(name: str) -> Reader:
-    """The function at a dotted name, without the config room's slower way to it; ``name:N`` sets its ``max_place``."""
+    """The function at a dotted name; ``name:N`` sets its ``max_place``. ``ntl.config`` would be slow to import here."""
     path, _, number = name.partition(":")
     module, _, function = path.rpartition(".")
     found = getattr(import_module(module), function)
@@ -172,7 +166,7 @@ def locate_reader(name: str) -> Reader:
 
 
 def target_of(row: dict[str, Any]) -> float:
-    """The number that an answer is. UserError for an answer that is none, or is beyond float64."""
+    """The value of an answer. UserError for an answer that is no number, or beyond float64."""
     number = parse_number(row["answer"])
     value = math.inf if number is None else float(number)
     if not math.isfinite(value):
@@ -207,50 +201,30 @@ def combine(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     return (*sums, *(max(a, b) for a, b in zip(first[2:], second[2:], strict=True)))
 
 
-def send(stream: IO[bytes], *parts: bytes) -> None:
-    """Write parts that ``receive`` reads one by one."""
-    for part in parts:
-        stream.write(SIZE.pack(len(part)))
-        stream.write(part)
-    stream.flush()
+@dataclass
+class Failure:
+    """An error in a worker as text; ``by_user`` if it is a UserError."""
+
+    text: str
+    by_user: bool
 
 
-def receive(stream: IO[bytes]) -> bytes | None:
-    """The next part, or None where the other side is gone."""
-    head = stream.read(SIZE.size)
-    if len(head) < SIZE.size:
-        return None
-    (size,) = SIZE.unpack(head)
-    part = stream.read(size)
-    return part if len(part) == size else None
+def serve(handle: int) -> None:
+    """Receive the settings, then a block at a time, over a file descriptor; send back what it is encoded to.
 
-
-def settings_bytes(settings: Settings) -> bytes:
-    """What a worker reads first."""
-    return json.dumps(asdict(settings)).encode()
-
-
-def main() -> None:
-    """Answer blocks until standard input ends: an empty part and four parts of results, or the text of an error."""
-    source, target = sys.stdin.buffer, sys.stdout.buffer
-    settings = receive(source)
-    if settings is None:
-        return
-    encode = BlockEncoder(Settings(**json.loads(settings)))
-    while (block := receive(source)) is not None:
-        try:
-            encoded = encode(block)
-        except UserError as error:
-            send(target, USER_ERROR + str(error).encode())
-            continue
-        except Exception:
-            send(target, traceback.format_exc().strip().splitlines()[-1].encode())
-            continue
-        counters = json.dumps(encoded.counters).encode()
-        values = b"" if encoded.values is None else encoded.values.tobytes()
-        send(target, b"", encoded.tokens.tobytes(), encoded.sizes.tobytes(), counters, values)
-
-
-if __name__ == "__main__":
+    Ends when the other side is closed, as it is when that process ends, however it ends.
+    """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    main()
+    with suppress(EOFError, ConnectionError), Connection(handle) as connection:
+        encode = BlockEncoder(connection.recv())
+        while True:
+            connection.send(_encoded_or_failure(encode, connection.recv_bytes()))
+
+
+def _encoded_or_failure(encode: BlockEncoder, block: bytes) -> EncodedBlock | Failure:
+    try:
+        return encode(block)
+    except UserError as error:
+        return Failure(str(error), by_user=True)
+    except Exception:
+        return Failure(traceback.format_exc().strip().splitlines()[-1], by_user=False)

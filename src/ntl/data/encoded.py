@@ -1,12 +1,12 @@
-"""Token ids as they lie on disk, and the writer that can be stopped and go on.
+"""Token ids on disk, and a writer that can be stopped and resumed.
 
 A folder holds ``tokens.npy`` (all ids, one after the other), ``offsets.npy`` (2 N + 1 int64: where each question and
 each answer begins), ``about.json`` and, where tokens have values, ``values.npy`` with one float64 for each. Measured on
-mathematics: as large as Arrow columns of lists of the same ids (104 bytes a pair to 96), and a batch is read at random
-in a third of the time, in a twelfth when arrays are wanted.
+mathematics, against Arrow columns of lists of the same ids: 104 bytes a pair instead of 96, and a random batch is read
+in a third of the time, as arrays in a twelfth.
 
-``about.json`` has the CRC-32 of every 64 KiB of the arrays. A block is compared with it before it is first read, so
-that a run on millions of pairs begins at once; small arrays are compared whole when they are opened.
+``about.json`` has the CRC-32 of every 64 KiB of the arrays. A block is compared with it when it is first read, so
+that a run on millions of pairs starts at once; small arrays are compared whole when they are opened.
 """
 
 import json
@@ -19,26 +19,24 @@ from typing import IO, Any
 
 import numpy as np
 
-from ntl.data.encode_worker import COUNTERS, Encoded, combine
+from ntl.data.encode_worker import COUNTERS, EncodedBlock, combine
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 
 ABOUT = "about.json"
 JOURNAL = "journal.json"
-# What a kill loses at most: the blocks encoded since the last entry in the journal.
+# A kill loses the blocks encoded since the journal was last written.
 JOURNAL_SECONDS = 2.0
-
-
-# Bytes of a block that has a checksum: a random batch touches one for each example, and 26 million pairs have 40,000.
+# Bytes per checksum: a random batch reads one block for each example, and 26 million pairs have 40,000 blocks.
 BLOCK = 1 << 16
-# Up to here, in bytes, everything is compared at once: a damage is then known before a run begins.
+# Up to this size, in bytes, everything is compared at once, so that damage shows before a run starts.
 AT_ONCE = 1 << 22
-# Plain numbers: an array of Python objects would be pickles.
+# Numbers only: numpy stores an array of Python objects as pickles, which can run code.
 DTYPES = ("<u2", "<i4", "<i8", "<f8")
 
 
 class Damaged(UserError):
-    """Token ids that are not those that were written."""
+    """Token ids on disk that are not those that were written."""
 
 
 class _Array:
@@ -50,8 +48,7 @@ class _Array:
         with open(path, "rb") as stream:
             if zlib.crc32(stream.read(size)) != header or entry["dtype"] not in DTYPES:
                 raise ValueError(f"{path.name} is not the array that was written")
-        # The header is known: numpy need not parse it. A view as a plain array: the subclass for memory maps makes each
-        # slice slow.
+        # A plain array: slices of numpy's memmap class are slow. The header is known and need not be parsed.
         mapped = np.memmap(path, entry["dtype"], mode="r", offset=size, shape=(entry["length"],))
         self.values = mapped.view(np.ndarray)
         self.sums = np.frombuffer(bytes.fromhex(entry["sums"]), "<u4").tolist()
@@ -63,12 +60,12 @@ class _Array:
             raise ValueError(f"{path.name} is not the array that was written")
 
     def check(self, start: int, stop: int) -> None:
-        """Raise ``Damaged`` unless what is at ``start`` to ``stop`` is what was written."""
+        """Raise ``Damaged`` unless elements ``start`` to ``stop`` are those that were written."""
         if self.left and start < stop:
             self.check_blocks(range(start // self.each, (stop - 1) // self.each + 1))
 
     def check_blocks(self, blocks: Iterable[int]) -> None:
-        """The same of whole blocks."""
+        """The same for whole blocks."""
         for block in blocks:
             if self.unread[block]:
                 if zlib.crc32(self.bytes[block * BLOCK : (block + 1) * BLOCK]) != self.sums[block]:
@@ -79,7 +76,7 @@ class _Array:
     def _damaged(self, block: int) -> Damaged:
         folder, remedy = self.path.parent, "the same command makes it again"
         try:
-            # The folder is taken for unfinished then.
+            # Without this file the folder counts as unfinished.
             (folder / ABOUT).unlink(missing_ok=True)
         except OSError:
             remedy = "remove this folder, and it is made again"
@@ -92,7 +89,7 @@ class EncodedDataset:
     """Token ids of questions and answers, read from disk on demand.
 
     ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both uint16 where the vocabulary allows and int32
-    otherwise, the answer with its end token; where tokens have values (``ntl.data.encode_worker.Encoded``), also
+    otherwise, the answer with its end token; where tokens have values (``ntl.data.encode_worker.EncodedBlock``), also
     ``question_values`` (S,) and ``answer_values`` (T,) float64. ``about`` counts truncated questions and examples with
     unknown tokens, and has the longest question, answer and example in tokens. ``Damaged`` for what is not as written,
     when it is opened or when it is read.
@@ -101,7 +98,7 @@ class EncodedDataset:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            about = _unsealed((folder / ABOUT).read_text(encoding="utf-8"))
+            about = _without_checksum((folder / ABOUT).read_text(encoding="utf-8"))
             arrays = {name: _Array(folder / name, entry) for name, entry in about.pop("arrays").items()}
             self._tokens, self._offsets = arrays["tokens.npy"], arrays["offsets.npy"]
             self._values = arrays.get("values.npy")
@@ -144,26 +141,26 @@ class EncodedDataset:
             self._offsets.check_blocks(np.unique(ends // self._offsets.each).tolist())
         return self.offsets[2 * indices + 2] - self.offsets[2 * indices]
 
-    def first(self, rows: int) -> "Head":
+    def first(self, rows: int) -> "FirstExamples":
         """The first ``rows`` examples, or all when ``rows`` is 0."""
-        return Head(self, min(rows, len(self)) if rows else len(self))
+        return FirstExamples(self, min(rows, len(self)) if rows else len(self))
 
 
-def _sealed(content: dict[str, Any]) -> str:
-    """JSON that says itself whether it is whole."""
+def _with_checksum(content: dict[str, Any]) -> str:
+    """JSON with a checksum of its own."""
     return json.dumps({**content, "sum": zlib.crc32(json.dumps(content).encode())})
 
 
-def _unsealed(text: str) -> dict[str, Any]:
-    """What ``_sealed`` was given. ValueError for anything else, as for what an older version wrote."""
+def _without_checksum(text: str) -> dict[str, Any]:
+    """The content given to ``_with_checksum``; ValueError for anything else, such as a file of an older version."""
     content = json.loads(text)
     if not isinstance(content, dict) or content.pop("sum", None) != zlib.crc32(json.dumps(content).encode()):
         raise ValueError("its description has no checksum, or another")
     return content
 
 
-class Head:
-    """The first rows of an encoded data set."""
+class FirstExamples:
+    """The first examples of an encoded data set."""
 
     def __init__(self, dataset: EncodedDataset, rows: int) -> None:
         self.dataset = dataset
@@ -179,7 +176,7 @@ class Head:
 
 
 class _GrowingArray:
-    """A ``.npy`` file that is appended to; numpy leaves room in the header for the length to grow."""
+    """A ``.npy`` file that is appended to; numpy pads the header, so that it can be rewritten with another length."""
 
     def __init__(self, path: Path, dtype: str, length: int) -> None:
         self.dtype = np.dtype(dtype)
@@ -189,7 +186,7 @@ class _GrowingArray:
         self.header: list[int] = []  # its size and its CRC-32, once it is final
         self.stream: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 - closed by close()
         self._write_header()
-        # What was written after the journal's last entry is not known to be whole.
+        # What was written after the journal is not known to be whole.
         self.stream.truncate(self.stream.tell() + length * self.dtype.itemsize)
         while block := self.stream.read(BLOCK):
             self._add(block)
@@ -217,7 +214,7 @@ class _GrowingArray:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What vouches for the array as it is now."""
+        """What identifies the array as it is now: length and checksums."""
         sums = np.array(self.sums, "<u4").tobytes().hex()
         return {"dtype": self.dtype.str, "length": self.length, "header": self.header, "sums": sums}
 
@@ -245,36 +242,38 @@ class EncodedWriter:
         self.folder = folder
         self.dtype = dtype
         self.with_values = with_values
-        # Whether there was a journal that the files do not agree with.
+        # Whether there was a journal that does not agree with the files.
         self.damaged = False
-        if not self._go_on():
+        if not self._resume():
             self.damaged = (folder / JOURNAL).exists()
-            self._start({"position": 0, "rows": 0, "counters": [0] * len(COUNTERS)}, {})
+            self._open_arrays({"position": 0, "rows": 0, "counters": [0] * len(COUNTERS)}, {})
             self.offsets.append(np.zeros(1, dtype=np.int64))
         self.journaled = time.monotonic()
 
-    def _go_on(self) -> bool:
+    def _resume(self) -> bool:
         try:
-            entry = _unsealed((self.folder / JOURNAL).read_text(encoding="utf-8"))
+            entry = _without_checksum((self.folder / JOURNAL).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
-        self._start(entry, {name: array["length"] for name, array in entry["arrays"].items()})
+        self._open_arrays(entry, {name: array["length"] for name, array in entry["arrays"].items()})
         whole = {name: array.entry for name, array in self._arrays().items()} == entry["arrays"]
         if not whole:
             for array in self._arrays().values():
                 array.close()
         return whole
 
-    def _start(self, entry: dict[str, Any], lengths: dict[str, int]) -> None:
+    def _open_arrays(self, entry: dict[str, Any], lengths: dict[str, int]) -> None:
         self.position: int = entry["position"]
         self.rows: int = entry["rows"]
         self.counters: tuple[int, ...] = tuple(entry["counters"])
-        kinds = {"tokens.npy": self.dtype, "offsets.npy": "<i8", **({"values.npy": "<f8"} if self.with_values else {})}
-        arrays = {name: _GrowingArray(self.folder / name, kind, lengths.get(name, 0)) for name, kind in kinds.items()}
+        dtypes = {"tokens.npy": self.dtype, "offsets.npy": "<i8", **({"values.npy": "<f8"} if self.with_values else {})}
+        arrays = {
+            name: _GrowingArray(self.folder / name, dtype, lengths.get(name, 0)) for name, dtype in dtypes.items()
+        }
         self.tokens, self.offsets = arrays["tokens.npy"], arrays["offsets.npy"]
         self.values = arrays.get("values.npy")
 
-    def append(self, encoded: Encoded, position: int) -> None:
+    def append(self, encoded: EncodedBlock, position: int) -> None:
         """Store a block that ends at ``position`` of the source."""
         self.offsets.append(self.tokens.length + np.cumsum(encoded.sizes))
         self.tokens.append(encoded.tokens)
@@ -287,15 +286,15 @@ class EncodedWriter:
             self.journal()
 
     def journal(self) -> None:
-        """Vouch for everything appended so far."""
-        # The arrays first: the journal must never promise what a power cut could still take away.
+        """Make everything appended so far safe from a kill."""
+        # The arrays first: the journal must never list what is not on disk yet.
         for array in self._arrays().values():
             array.sync()
         self._replace(JOURNAL, {"position": self.position, "rows": self.rows, "counters": list(self.counters)})
         self.journaled = time.monotonic()
 
     def finish(self) -> None:
-        """Complete the folder: headers, then ``about.json``, whose presence says that it is whole."""
+        """Complete the folder: the arrays' headers, then ``about.json``, which marks it as whole."""
         for array in self._arrays().values():
             array.close()
         self._replace(ABOUT, dict(zip(COUNTERS, self.counters, strict=True)))
@@ -307,4 +306,4 @@ class EncodedWriter:
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
         arrays = {name: array.entry for name, array in self._arrays().items()}
-        write_atomically(self.folder / name, _sealed({**content, "arrays": arrays}))
+        write_atomically(self.folder / name, _with_checksum({**content, "arrays": arrays}))

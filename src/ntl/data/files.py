@@ -1,4 +1,4 @@
-"""Readers that give examples or one clear error with file and line, and writers that leave a whole file or none."""
+"""Readers of text files, plain and packed, whose errors name the file and the line."""
 
 import gzip
 import json
@@ -18,16 +18,17 @@ from ntl.system.errors import UserError, one_line_errors
 Pair = tuple[str, str]
 Buffer = bytes | mmap.mmap
 BLOCK = 1 << 20
-# Bytes that a packed file may hold: this, or so many times its own. gzip makes a tenth of text, of a bomb a thousandth.
+# The most bytes that a packed file may unpack to: this, or RATIO times its size. Text packs to a tenth, a gzip bomb to
+# a thousandth.
 UNPACKED = 1 << 28
 RATIO = 100
 DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, IndexError)
 
 
 class Unpacked:
-    """The content of a ``.gz`` as a stream; a UserError ends it where it is far more than text can be.
+    """The content of a ``.gz`` as a stream; UserError where it unpacks to far more than text can.
 
-    At its end the gzip's own checksum has been compared.
+    The gzip's checksum has been compared when the end is reached.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +59,7 @@ class Unpacked:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a file, decompressed where its name ends in ``.gz``. UserError names the line it breaks at."""
+    """The bytes of a file, unpacked if its name ends in ``.gz``. UserError names the line that is damaged."""
     try:
         with Unpacked(path) if path.suffix == ".gz" else open(path, "rb") as stream:
             return b"".join(_blocks(stream, str(path)))
@@ -67,15 +68,15 @@ def read_file(path: Path) -> bytes:
 
 
 def map_file(path: Path) -> Buffer:
-    """The bytes of a file, mapped instead of read: however many, they take no memory of their own."""
+    """The bytes of a file, memory-mapped."""
     with one_line_errors("read", path), open(path, "rb") as stream:
         return _map(stream)
 
 
 def map_unpacked(path: Path, scratch: Path) -> Buffer:
-    """The bytes of a ``.gz``, unpacked block by block and mapped from a nameless file in ``scratch``.
+    """The bytes of a ``.gz``, unpacked block by block and memory-mapped from a nameless file in ``scratch``.
 
-    The room on disk is free again when the buffer is gone, or the process. UserError names the line it breaks at.
+    The file's disk space is freed with the buffer. UserError names the line that is damaged.
     """
     with one_line_errors(f"unpack {path} into", scratch), tempfile.TemporaryFile(dir=scratch) as unpacked:
         with Unpacked(path) as stream:
@@ -91,18 +92,18 @@ def _map(stream: IO[bytes]) -> Buffer:
 
 
 def read_members(archive: Path, wanted: Collection[str]) -> dict[str, bytes]:
-    """Members of a ``.tar.gz`` by their path below its top folder; those it lacks are left out of the result."""
+    """Members of a ``.tar.gz`` by their path below its top folder; those that are not in it are left out."""
     return dict(iterate_members(archive, wanted))
 
 
 def iterate_members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """The same one by one, in the archive's order.
 
-    Only when the last has been asked for is the archive's checksum compared: until then nothing is known to be whole.
+    The archive's checksum is compared after the last one: until then no member is known to be whole.
     """
     last = "the start"
     try:
-        # As a stream: tarfile then reads the archive once, and every byte of it through the limit.
+        # As a stream, tarfile reads the archive once, and no more of it than Unpacked lets through.
         with Unpacked(archive) as stream, tarfile.open(fileobj=cast(Any, stream), mode="r|", bufsize=BLOCK) as tar:
             for member in tar:
                 last = member.name
@@ -120,7 +121,7 @@ def _blocks(stream: Any, label: str) -> Iterator[bytes]:
     line = 1
     while True:
         try:
-            # read1 hands over what was decompressed before the damage, so that the line can be named.
+            # Unlike read, read1 returns what was unpacked before the damage, so that the line can be named.
             block = stream.read1(1 << 16)
         except DAMAGE as error:
             raise UserError(f"{label}:{line}: truncated or damaged here ({error}); fetch the file again.") from error
@@ -140,10 +141,10 @@ def decode(data: bytes, label: str) -> str:
 
 
 class Pairs(Sequence[Pair]):
-    r"""Pairs of a question line and an answer line over raw bytes, in memory or mapped; each is decoded when asked for.
+    r"""Pairs of a question line and an answer line, over the bytes of a file; each is decoded when it is read.
 
-    Only ``\n`` ends a line, and the last one may lack it. Question ``i`` stands in line ``2 i + 1``. UserError for an
-    empty file or line, an odd count, or bytes that are not UTF-8.
+    Only ``\n`` ends a line; at the end of the file it is optional. Question ``i`` stands in line ``2 i + 1``. UserError
+    for an empty file or line, an odd count, or bytes that are not UTF-8.
     """
 
     def __init__(self, data: Buffer, label: str) -> None:
@@ -183,10 +184,10 @@ class Pairs(Sequence[Pair]):
 
 
 def _line_bounds(data: Buffer, label: str) -> np.ndarray:
-    # Where each line begins, and where one more would. Block by block: a mask of all bytes would be as large as a file.
+    # Where each line begins, and the end. Block by block: a mask of all bytes would be as large as the file.
     size, start, bounds = len(data), 0, [np.zeros(1, dtype=np.int64)]
     while start < size:
-        # Blocks end with lines, so that no character is cut in two.
+        # A block ends with a line, so that no character is cut in two.
         stop = data.find(b"\n", start + BLOCK) + 1 or size
         block = data[start:stop]
         if not block.isascii():

@@ -255,7 +255,7 @@ class Prepared:
         """Write the splits, then the manifest, which is returned. ``opened`` grows while the rows are read."""
         dataset, roots = self.dataset, data_roots(self.data_dir)
         entries = {split: store.write_split(part, split, rows) for split, rows in material.splits.items()}
-        files = Files(roots).sealed(opened, named_files(dataset.values, roots), part)
+        files = Files(roots).digests_by_name(opened, named_files(dataset.values, roots), part)
         manifest = {
             "schema": store.SCHEMA,
             "dataset": dataset.name,

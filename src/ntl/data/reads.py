@@ -1,8 +1,7 @@
-"""Which files a data set was made from, whatever read them, and whether they are still the same.
+"""Which files a data set was made from, and whether they have changed since.
 
-Files are seen through Python's audit hooks (PEP 578): what a data set opens needs no declaration, and cannot be
-forgotten. What another process or a C library opens by itself is not seen, so that a file that a setting names counts
-as read, too.
+Python's audit hooks (PEP 578) report every file that is opened, so that a data set declares nothing. Files opened by
+another process or by a C library are not reported; therefore files that a setting names count as read, too.
 """
 
 import ast
@@ -24,15 +23,24 @@ from ntl.system.files import atomic_writer, sha256_of
 
 DIGESTS = ".digests.json"
 PACKAGE = Path(__file__).resolve().parents[1]
-# A file that was written so recently may be written again without another time of change.
+# A file written this recently may be written again within the resolution of its time stamp.
 SETTLED_SECONDS = 2.0
-# What an interpreter and a system read for themselves.
+# Where the interpreter and the system read files of their own.
 _ELSEWHERE = {sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 ELSEWHERE = (*sorted(_ELSEWHERE), "/proc", "/sys", "/dev", "/etc", "/usr/share/zoneinfo", "/usr/share/locale")
 CODE = (".py", ".pyc", ".so")
 Stamp = tuple[int, ...]
-# Digest of a data set's code -> that of earlier code that makes the same rows: what it prepared need not be made again.
-SAME_ROWS: dict[str, str] = {}
+# Beginning of the digest of a data set's code -> digest of earlier code that makes the same rows: what that prepared is
+# found, and need not be made again. A change of the code that changes no row replaces the left side.
+SAME_ROWS = {
+    "413ad5bcbf922ab4": "e4e967dbf55d45e3a6ad15202566eed697232770f7f4055137f6bc3e544b6caa",  # arithmetic
+    "737417c6fd3c6533": "f2903c3361bf48b44e42e91256e59e87f154e31eb41ab48e14375663da2f1d4d",  # gsm8k
+    "1005575b14c72d02": "0113419c10a26363fa022fe17bad722075c8b4ed29c130262a9ada8321b143da",  # mathematics
+    "8a0d994c878369e0": "dc14d3f8442de92c1ccdfb44918c98e889186d61cb0997c7ba027dc6d30445db",  # multiplication
+    "bdd013828b61f30d": "c390689cf344a16ae60aa05a9008e19c5315f544bc882c05c478b4f229a43120",  # multirc
+    "b334ff0436e7a6d5": "60070f01b5be6a36826fe83d299dbdc097faa0d65bab9a4b92ed8fa14b723c52",  # noisy_numbers
+    "823a9939d0ad7cbc": "6a0468f891968f5acf41dfec64a8140c50d5e17d7cc5a348881eb1de5fff3626",  # rjokes
+}
 
 _watched: list[dict[str, Stamp]] = []
 _hooked: list[bool] = []
@@ -53,7 +61,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         return
     flags: int = arguments[2]
     for opened in _watched:
-        # What was written meanwhile is the data set's own; what is read again is what it is now.
+        # A file that the data set writes is no source; one that it reads again is what it is now.
         opened.pop(name, None)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             with suppress(OSError, ValueError):
@@ -62,9 +70,9 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def watching() -> Iterator[dict[str, Stamp]]:
-    """Collects the files, code apart, that are opened for reading: path as it was given -> its stamp at that time.
+    """Collects the files other than code that are opened for reading: path as given -> its stamp at that time.
 
-    A folder whose entries are listed ends in a slash and has no stamp.
+    A folder whose entries are listed ends in a slash and has an empty stamp.
     """
     if not _hooked:
         _hooked.append(True)
@@ -74,18 +82,18 @@ def watching() -> Iterator[dict[str, Stamp]]:
     try:
         yield opened
     finally:
-        # By identity: two of them may be equal.
+        # By identity: two dicts may be equal.
         _watched[:] = [other for other in _watched if other is not opened]
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What changes with a file's content: size, times and place on the disk. OSError where there is none."""
+    """Size, times and inode of a file, which change with its content. OSError if it does not exist."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def named_files(values: Any, roots: Iterable[Path]) -> Iterator[Path]:
-    """The files that settings name, as they are or below a data folder."""
+    """The files that settings name, by a path of their own or one relative to a data folder."""
     if isinstance(values, str):
         with suppress(OSError, ValueError):
             yield from (path for path in (Path(values), *(root / values for root in roots)) if path.is_file())
@@ -99,7 +107,7 @@ def named_files(values: Any, roots: Iterable[Path]) -> Iterator[Path]:
 
 @cache
 def code_of(kind: type) -> str:
-    """A digest of the source file of a class, less comments and docstrings; empty where there is none."""
+    """A digest of the source file of a class without comments and docstrings; empty if there is no such file."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
     except (KeyError, OSError, TypeError, SyntaxError):
@@ -108,13 +116,13 @@ def code_of(kind: type) -> str:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
     digest = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
-    return SAME_ROWS.get(digest, digest)
+    return SAME_ROWS.get(digest[:16], digest)
 
 
 class Files:
-    """Files by names that mean the same on another machine: ``{data}/x`` below a data folder, ``{ntl}/x`` ours.
+    """Source files, by names that are valid on another machine: ``{data}/x`` in a data folder, ``{ntl}/x`` in ntl.
 
-    ``roots`` are the data folders, the first of which keeps the digests that were computed before.
+    ``roots`` are the data folders; the first one has the cache of digests.
     """
 
     def __init__(self, roots: list[Path]) -> None:
@@ -122,7 +130,7 @@ class Files:
         self.cache = roots[0] / DIGESTS
 
     def name(self, path: Path) -> str | None:
-        """None for what is no source: hidden folders of a data folder, what a system reads for itself."""
+        """The name of a file; None if it is no source: in a hidden folder of a data folder, or the system's own."""
         place = Path(os.path.abspath(path))
         for mark, root in [*(("{data}", root) for root in self.roots), ("{ntl}", PACKAGE)]:
             if place.is_relative_to(root):
@@ -133,20 +141,17 @@ class Files:
         return str(path)
 
     def path(self, name: str) -> Path | None:
-        """The file of this name, or the folder where it ends in a slash; None where there is none."""
+        """The file of this name, or the folder if it ends in a slash; None if it does not exist."""
         mark, _, below = name.partition("/")
         places = {"{data}": self.roots, "{ntl}": [PACKAGE]}.get(mark)
         found = [Path(name)] if places is None else [root / below for root in places]
         with suppress(OSError):
-            # A folder without entries has lost its files, as one that is gone.
+            # A folder without entries counts as gone: it has lost its files.
             return next((at for at in found if (name.endswith("/") and any(at.iterdir())) or at.is_file()), None)
         return None
 
     def digests(self, paths: Iterable[Path]) -> dict[Path, str]:
-        """The sha256 of each file; of one that did not change since it was asked for, without reading it.
-
-        That of a folder is of the names in it.
-        """
+        """The sha256 of each file, from the cache if its stamp has not changed; of a folder that of its names."""
         known = self._known()
         new, digests = {}, {}
         for path in paths:
@@ -164,7 +169,7 @@ class Files:
             if time.time_ns() - max(stamp[1:3]) > SETTLED_SECONDS * 1e9 and [*stamp_of(path)] == stamp:
                 new[place] = [*stamp, digests[path]]
         if new:
-            # Where nothing can be written, it is computed again.
+            # Without a cache, in a folder that cannot be written, it is computed again each time.
             with suppress(OSError), atomic_writer(self.cache) as stream:
                 stream.write(json.dumps({**known, **new}, indent=0).encode())
         return digests
@@ -176,11 +181,11 @@ class Files:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def sealed(self, opened: Mapping[str, Stamp], named: Iterable[Path], without: Path) -> dict[str, str]:
-        """Name -> sha256 of the files that were read, but for those below ``without``, and of folders of theirs.
+    def digests_by_name(self, opened: Mapping[str, Stamp], named: Iterable[Path], without: Path) -> dict[str, str]:
+        """Name -> sha256 of the files that were read, except those in ``without``, and of the folders listed.
 
-        A folder counts where its entries were listed: another file in it would have been read, too. UserError for a
-        file that was changed since: nobody knows what of it was read.
+        A folder counts if its entries were listed and a file in it was read: another file would have been read, too.
+        UserError for a file that has changed since it was opened.
         """
         paths: dict[str, Path] = {}
         for text, stamp in opened.items():
@@ -205,7 +210,7 @@ class Files:
         return {name: digests[path] for name, path in sorted(paths.items())}
 
     def changes(self, files: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """Of files that were read, by name: those that have other content now, and those that are gone."""
+        """Of files by name: those that have other content now, and those that no longer exist."""
         paths = {name: self.path(name) for name in files}
         digests = self.digests([path for path in paths.values() if path])
         changed = [str(path) for name, path in paths.items() if path and digests[path] != files[name]]

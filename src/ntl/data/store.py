@@ -1,4 +1,4 @@
-"""The prepared form of a data set: a folder with one JSON-lines file a split and a manifest that vouches for them."""
+"""The prepared form of a data set: a folder with one JSON Lines file per split, and a manifest with their digests."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from ntl.system.files import sha256_of, sync
 MANIFEST = "manifest.json"
 SCHEMA = 1
 FIELDS = ("id", "question", "answer")
-# Rows written together, and bytes read together.
+# Rows written at a time, and bytes read at a time.
 CHUNK = 20_000
 BLOCK = 1 << 20
 Fault = Callable[[str, str], str | None]
@@ -34,7 +34,7 @@ class Example(TypedDict):
 
 
 class Rows(Sequence[Example]):
-    """The rows of a prepared split over its raw bytes, in memory or mapped: a row is parsed when it is asked for."""
+    """The rows of a prepared split, over the bytes of its file; a row is parsed each time it is read."""
 
     def __init__(self, data: Buffer, label: str = "prepared data") -> None:
         self._data = data
@@ -76,7 +76,7 @@ class Rows(Sequence[Example]):
         return Rows, (bytes(self._data), self._label)
 
     def blocks(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Whole lines, a megabyte or more at a time, from the byte ``start``; each block with the byte after it."""
+        """Blocks of whole lines, of a megabyte or more, from the byte ``start`` on: (position of its end, block)."""
         while start < len(self._data):
             stop = self._data.find(b"\n", start + BLOCK) + 1 or len(self._data)
             yield stop, self._data[start:stop]
@@ -84,12 +84,12 @@ class Rows(Sequence[Example]):
 
 
 def write_split(folder: Path, split: str, examples: Iterable[Example]) -> dict[str, Any]:
-    """Write ``<split>.jsonl``, and ``<split>.arrow`` where pyarrow is there. Returns the manifest's entry.
+    """Write ``<split>.jsonl``, and ``<split>.arrow`` if pyarrow is installed; returns the manifest's entry.
 
-    Memory does not grow with the rows.
+    Memory does not grow with the number of rows.
     """
     path = folder / f"{split}.jsonl"
-    # ASCII with everything else escaped: a line of bytes and a line of text are then the same thing.
+    # Everything but ASCII is escaped, so that lines of bytes and lines of text are the same.
     quote = json.encoder.encode_basestring_ascii
     rows, remaining = 0, iter(examples)
     with open(path, "w", encoding="ascii", newline="\n") as stream, _arrow_writer(path) as write_arrow:
@@ -97,24 +97,23 @@ def write_split(folder: Path, split: str, examples: Iterable[Example]) -> dict[s
             stream.writelines(f'{{"id":{quote(i)},"question":{quote(q)},"answer":{quote(a)}}}\n' for i, q, a in chunk)
             write_arrow(chunk)
             rows += len(chunk)
-    entry = {"rows": rows, **_seal(path)}
+    entry = {"rows": rows, **_file_entry(path)}
     arrow = path.with_suffix(".arrow")
     if rows and arrow.is_file():
-        entry["arrow"] = _seal(arrow)
+        entry["arrow"] = _file_entry(arrow)
     else:
         arrow.unlink(missing_ok=True)
     return entry
 
 
-def _seal(path: Path) -> dict[str, Any]:
+def _file_entry(path: Path) -> dict[str, Any]:
     sync(path)
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 @contextmanager
 def _arrow_writer(path: Path) -> Iterator[Callable[[list[tuple[str, str, str]]], None]]:
-    # The Arrow copy lets `datasets` map millions of rows into memory instead of holding them; without pyarrow there is
-    # no `datasets` either.
+    # `datasets` maps an Arrow file into memory instead of reading it. Without pyarrow there is no `datasets` either.
     try:
         import pyarrow
     except ImportError:
@@ -166,7 +165,7 @@ def read_split(folder: Path, split: str, entry: dict[str, Any], fault: Fault) ->
 
 
 def intact_arrow(folder: Path, entry: dict[str, Any]) -> Path | None:
-    """The Arrow copy of a split, or None where there is none that agrees with the manifest."""
+    """The Arrow copy of a split, or None if it is missing or differs from the manifest."""
     arrow = entry.get("arrow")
     if arrow is None:
         return None

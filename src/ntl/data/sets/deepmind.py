@@ -5,7 +5,7 @@
 2. the official release, when it can be downloaded;
 3. the original generator, in an environment of its own.
 
-A source is taken as a whole: it has every wanted file with enough pairs, or the next one is asked.
+A source must have every wanted file with enough pairs; otherwise the next one is tried.
 """
 
 import hashlib
@@ -20,15 +20,14 @@ import numpy as np
 
 from ntl.data import raw
 from ntl.data.files import Buffer, Pair, Pairs, iterate_members, map_file, map_unpacked, read_members
-from ntl.data.raw import Missing, Origin, data_roots
+from ntl.data.raw import Log, Missing, Origin, data_roots
 from ntl.data.sets import generator
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import atomic_writer, sweep
 from ntl.system.locks import wait_for_lock, without_locks
 
-Log = Callable[[str], None]
 # What is wrong with a pair: 1 for the question's line or 2 for the answer's, and the reason.
-Fault = Callable[[str, str], tuple[int, str] | None]
+LineFault = Callable[[str, str], tuple[int, str] | None]
 URL = "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz"
 BYTES = 2_333_082_954
 OFFICIAL_TREE = "mathematics_dataset-v1.0"
@@ -44,7 +43,7 @@ ORIGIN = Origin(
     publishable=True,
     files={},
 )
-# Generating for longer than this is nothing to begin without being asked, in hours of one core.
+# Hours of one core above which generation must be allowed by a setting.
 GENERATED_UNASKED = 1.0
 
 
@@ -62,7 +61,7 @@ class Texts:
         np.random.default_rng([seed, stream]).shuffle(order)
         return order[:count].astype(np.uint32)
 
-    def checked(self, name: str, order: np.ndarray, fault: Fault) -> Iterator[Pair]:
+    def checked(self, name: str, order: np.ndarray, fault: LineFault) -> Iterator[Pair]:
         """The pairs of a file in this order; UserError with file and line where ``fault`` names one."""
         for start in range(0, len(order), 4096):
             chunk = order[start : start + 4096].astype(np.int64)
@@ -78,8 +77,8 @@ def find_texts(
 ) -> Texts:
     """The pairs of each wanted ``<regime>/<module>.txt``, at least as many as asked for.
 
-    UserError for a damaged file and a generator that fails. Missing when the files are nowhere and cannot be generated
-    here, or only in hours, without ``allow_generation``.
+    UserError for a damaged file and a generator that fails. Missing if the files are nowhere and cannot be generated
+    here, or take hours to generate without ``allow_generation``.
     """
     found = _on_disk(wanted, data_dir, log)
     if found is not None:
@@ -173,7 +172,7 @@ def unpack(archive: Path, tree: Path, wanted: Mapping[str, int], log: Log) -> No
                 with one_line_errors("write", part / member), atomic_writer(part / member) as stream:
                     stream.write(content)
                 found[member] = None
-            # Here the archive's checksum has been compared.
+            # The archive's checksum has been compared now.
             for member in found:
                 (tree / member).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(part / member, tree / member)

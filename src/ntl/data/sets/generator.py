@@ -12,16 +12,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ntl.data.raw import Missing
+from ntl.data.raw import Log, Missing
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import sha256_of
 
-Log = Callable[[str], None]
 WORKER = Path(__file__).with_name("generator_worker.py")
 PACKAGE = "mathematics-dataset==1.0.1"
 # Lowest Python version -> pins. The first needs no patch; numpy 1.26 has no wheels from 3.13 on, and under numpy 2 the
@@ -31,32 +30,21 @@ PINS = {
     (3, 12): (PACKAGE, "sympy==1.13.3", "numpy==1.26.4"),
     (3, 11): (PACKAGE, "sympy==1.4", "numpy==1.23.5"),
 }
-# What a file of ``arithmetic`` is generated with at least, so that one generation serves every config: the paper's
-# counts. The files of ``mathematics`` take too long for more than what is asked.
+# Least pairs in a generated file of ``arithmetic``, so that one generation serves every config: the paper's counts. The
+# files of ``mathematics`` take too long for more than what is wanted.
 TRAIN_PAIRS, TEST_PAIRS = 34_333, 10_000
-# Pairs a second on one core, by what a module's name has in it, measured; the first that fits counts.
+# Measured pairs per second on one core, by a part of the module's name; the first match counts.
 RATES = {"_composed": 150, "_longer": 100, "algebra__": 300, "_big": 600, "": 1_000}
+ADD, ADD_LONGER = "arithmetic__add_sub_multiple.txt", "arithmetic__add_sub_multiple_longer.txt"
 KNOWN_TEXT = {
-    (
-        "train-easy/arithmetic__add_sub_multiple.txt",
-        TRAIN_PAIRS,
-    ): "3ba697b122237962daa6680865db0a0428c84dd0714d0e245c603d9e1a95de3c",
-    (
-        "train-medium/arithmetic__add_sub_multiple.txt",
-        TRAIN_PAIRS,
-    ): "ecebfef6d21984a0913661a3105c99dc89a24685bf58c3562bff5a9c79431927",
-    (
-        "train-hard/arithmetic__add_sub_multiple.txt",
-        TRAIN_PAIRS,
-    ): "38e768f6ba5fae1034960357a048c6af138d24178f382e9a9578ea4192e21747",
-    (
-        "interpolate/arithmetic__add_sub_multiple.txt",
-        TEST_PAIRS,
-    ): "bdaad1e00bc9250ad40afa52224d687b41dfb546db8f23938bf829006c09a28e",
-    (
-        "extrapolate/arithmetic__add_sub_multiple_longer.txt",
-        TEST_PAIRS,
-    ): "31afa28f75000899de5358e9a1961641336b9a2c881333443503555e477d48aa",
+    (f"{folder}/{name}", TRAIN_PAIRS if folder.startswith("train-") else TEST_PAIRS): digest
+    for folder, name, digest in (
+        ("train-easy", ADD, "3ba697b122237962daa6680865db0a0428c84dd0714d0e245c603d9e1a95de3c"),
+        ("train-medium", ADD, "ecebfef6d21984a0913661a3105c99dc89a24685bf58c3562bff5a9c79431927"),
+        ("train-hard", ADD, "38e768f6ba5fae1034960357a048c6af138d24178f382e9a9578ea4192e21747"),
+        ("interpolate", ADD, "bdaad1e00bc9250ad40afa52224d687b41dfb546db8f23938bf829006c09a28e"),
+        ("extrapolate", ADD_LONGER, "31afa28f75000899de5358e9a1961641336b9a2c881333443503555e477d48aa"),
+    )
 }
 
 
@@ -89,7 +77,7 @@ def generate(wanted: Mapping[str, int], tree: Path, environment: Path, log: Log)
 
 
 def core_hours(wanted: Mapping[str, int], tree: Path) -> float:
-    """How long one core would generate what is wanted and not under ``tree``."""
+    """Hours that one core needs to generate what is wanted and not under ``tree`` yet."""
     seconds = 0.0
     for name, count in _counts(wanted, tree)[1].items():
         seconds += count / next(rate for part, rate in RATES.items() if part in name)
@@ -97,7 +85,7 @@ def core_hours(wanted: Mapping[str, int], tree: Path) -> float:
 
 
 def _counts(wanted: Mapping[str, int], tree: Path) -> tuple[dict[str, int], dict[str, int]]:
-    # What each file should have, and the same for those that lack it: what an interrupted generation finished is kept.
+    # For each file the pairs it should have, and the same for those with fewer: an interrupted generation is continued.
     usual = {name: max(count, _usual_count(name)) for name, count in wanted.items()}
     return usual, {name: count for name, count in usual.items() if _pairs_in(tree / name) < count}
 
@@ -119,16 +107,9 @@ def ensure_environment(environment: Path, log: Log) -> tuple[str, ...]:
         if environment.exists():
             shutil.rmtree(environment)
         _command([sys.executable, "-m", "venv", str(environment)], "python -m venv")
-        pip = [
-            str(_python(environment)),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-input",
-            "--disable-pip-version-check",
-        ]
-        _command([*pip, "--retries", "1", "--timeout", "20", *pins], "pip install")
+        python = str(_python(environment))
+        options = ["--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
+        _command([python, "-m", "pip", "install", *options, *pins], "pip install")
         marker.write_text(json.dumps(pins))
     return pins
 

@@ -1,4 +1,4 @@
-"""``scripts/prepare_data.py``: make the prepared files of data sets, check them, or describe them."""
+"""``scripts/prepare_data.py``: prepare data sets, check what is prepared, or describe it."""
 
 import argparse
 import json

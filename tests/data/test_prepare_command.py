@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from ntl.config import UserError
-from ntl.data import command
-from ntl.data.command import main
+from ntl.config import UserError, build, compose
+from ntl.data import prepare_command
+from ntl.data.dataset import dataset_named
+from ntl.data.prepare_command import main
+from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
 from ntl.data.sets.multirc import MultiRC
 from ntl.data.sets.rjokes import RJokes
@@ -83,14 +85,17 @@ def test_mistakes_are_one_line_and_exit_code_2(data_dir: Path, words: list[str],
 
 def test_a_damaged_file_is_reported(data_dir: Path) -> None:
     main([*TINY, "--data-dir", str(data_dir)])
-    path = next(data_dir.glob("noisy_numbers-*")) / "train.jsonl"
+    config = compose(["dataset=noisy_numbers", "scale=paper", *TINY[1:]])
+    path = Prepared(build(config.dataset), data_dir).folder / "train.jsonl"
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(UserError, match=r"train\.jsonl:40: damaged"):
         main([*TINY, "--data-dir", str(data_dir)])
 
 
 def test_no_torch(data_dir: Path) -> None:
-    code = "import sys; from ntl.data.command import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from ntl.data.prepare_command import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     subprocess.run(
         [sys.executable, "-c", code, *TINY, "--data-dir", str(data_dir)],
@@ -106,7 +111,7 @@ def three(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     jokes = gzip.compress(b"".join(b"%d\tsecret %d\n" % (i % 12, i) for i in range(50)))
     release(RJokes, validation=jokes, test=jokes)
     release(MultiRC)
-    monkeypatch.setattr(command, "choices", lambda group: ["multirc", "noisy_numbers", "rjokes"])
+    monkeypatch.setattr(prepare_command, "choices", lambda group: ["multirc", "noisy_numbers", "rjokes"])
     return data_dir
 
 
@@ -130,7 +135,7 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: 
 def test_mathematics_without_the_release_is_missing(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "choices", lambda group: ["mathematics", "noisy_numbers"])
+    monkeypatch.setattr(prepare_command, "choices", lambda group: ["mathematics", "noisy_numbers"])
     assert main(["all", "--data-dir", str(data_dir), "--no-download"]) == 0
     said = "mathematics: 26,199,974 pairs of DeepMind mathematics are nowhere under "
     shown = capsys.readouterr()
@@ -150,7 +155,7 @@ def test_a_damaged_file_fails_all_after_the_others(three: Path, capsys: pytest.C
     (three / "rjokes/test.tsv.gz").write_bytes(b"no gzip")
     assert main(["all", "--data-dir", str(three), "--no-download"]) == 2
     assert "rjokes/test.tsv.gz:1: truncated or damaged here" in capsys.readouterr().out
-    assert len(list(three.glob("noisy_numbers-*"))) == 1
+    assert (three / dataset_named("noisy_numbers").folder_name).is_dir()
 
 
 def test_describe(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
