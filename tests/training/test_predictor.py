@@ -11,7 +11,7 @@ import pytest
 
 from ntl.config import compose, run_id
 from ntl.decoding.batches import Journal
-from ntl.evaluation import command as evaluation
+from ntl.evaluation import evaluate as evaluation
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy

@@ -51,8 +51,8 @@ class XValTokenizer(PreTrainedTokenizerFast):
     def write(self, ids: Sequence[int], numerals: Sequence[str]) -> str:
         """The text of ids with a numeral for each ``[NUM]``, without special tokens.
 
-        Numbers are separated from text by spaces, except for a sign that remained in the text (``paper_compat``). ValueError
-        where the numbers of numerals and of ``[NUM]`` differ.
+        Numbers are separated from text by spaces, except for a sign that remained in the text (``paper_compat``).
+        ValueError where the numbers of numerals and of ``[NUM]`` differ.
         """
         number = self.number_token_id
         if (count := list(ids).count(number)) != len(numerals):

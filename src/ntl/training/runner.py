@@ -80,7 +80,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     """From ``checkpoint``, the weights of ``base`` or the start to record.json."""
     # Imported here: a mistake in the config must show before torch is loaded.
     from ntl.training.callbacks import ProgressLines, StopOnSignal, probe
-    from ntl.training.decode import check_lengths, decode_beside, decode_splits, forget_answers, splits_of
+    from ntl.training.decode import check_lengths, decode_additional, decode_splits, forget_answers, splits_of
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
     from ntl.training.tracking import METRICS, MetricsFile, mirror
@@ -121,7 +121,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         parts.gather_model(trainer)
         splits = splits_of(parts, config.decoding)
         scores = decode_splits(parts, splits, folder / PREDICTIONS, weights=weights)
-        beside = decode_beside(parts, config.beside, folder, weights=weights)
+        beside = decode_additional(parts, config.beside, folder, weights=weights)
         if is_first:
             scores.metrics.update(beside)
             record = build_record(
