@@ -45,7 +45,7 @@ MISTAKES = {
     },
     f"output_dir={'b/' * 2500}": ("output_dir=b/b/", "File name too long; give another path."),
     f"-m seed=1,2 output_dir={'a' * 300}": ("aaa", "File name too long; give another path."),
-    f"-m seed=1,2 output_dir={__file__}/a": ("test_report.py/a/.sweep", "Not a directory; give another path."),
+    f"-m seed=1,2 output_dir={__file__}/a": ("test_cli.py/a/.sweep", "Not a directory; give another path."),
 }
 
 

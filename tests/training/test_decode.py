@@ -103,8 +103,7 @@ def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, fini
     assert (again, same) == (greedy, settings)
     changes = f"num_beams=2, suppress_tokens={others}"
     assert told[-2] == (
-        f"decoding=greedy: the model's own generation config has {changes}, and none of it acts; "
-        "decoding=model obeys it."
+        f"decoding=greedy: the model's own generation config has {changes}, which is not used; decoding=model uses it."
     )
     other, settings, told = decode("decoding=model")
     assert (set(other), set(greedy)) == ({"7" * max_new_tokens(_parts(compose(words)))}, {""})

@@ -11,7 +11,7 @@ import pytest
 
 from ntl.config import compose, run_id
 from ntl.decoding.batches import Journal
-from ntl.evaluation import command as evaluation
+from ntl.evaluation import evaluate as evaluation
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy
@@ -204,7 +204,7 @@ def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tm
     monkeypatch.setattr(Journal, "add", lambda *arguments: pytest.fail("decoded again"))
     again = run(config)
     assert decoded == [7, 7, 7, 7, 2, 16, 14]
-    assert "decoding test: 28 are answered already" in capsys.readouterr().out
+    assert "decoding test: 28 were decoded before" in capsys.readouterr().out
     assert without_times(again) == without_times(straight)
     for name in ("predictions.jsonl", "predictions-expectation-20.jsonl", "metrics.jsonl"):
         assert (again.parent / name).read_bytes() == (straight.parent / name).read_bytes()
@@ -227,7 +227,7 @@ def test_batches_that_two_processes_wrote_go_to_their_own_examples(finished: Pat
     assert len(lines) == 2
     journal.write_bytes(b"".join([key, lines[0], lines[0], lines[1], lines[1]]))
     assert predict(finished, settings).read_bytes() == expected
-    assert "14 are answered already" in capsys.readouterr().out
+    assert "14 were decoded before" in capsys.readouterr().out
 
 
 def test_a_decoding_of_another_kind_begins_anew(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ Side = Callable[[], list[str]]
 
 
 def ours(parts: RunParts, rows: int) -> Side:
-    """The run's own decoding: stored token ids, batches of similar length, our collator, answers in order."""
+    """The decoding of a run: stored token ids, batches of similar length, its collator, answers in order."""
     config = parts.config.decoding
     examples: Any = parts.encoded(parts.dataset.test_splits[0]).first(rows)
 
@@ -64,7 +64,7 @@ def _bare(parts: RunParts, questions: list[list[int]]) -> list[str]:
 
 
 def bare(parts: RunParts, rows: int) -> Side:
-    """What one would write by hand: pad token ids that are there, in the order of the examples, generate, decode."""
+    """A minimal loop: pad the token ids, in the order of the examples, generate, decode."""
     examples = parts.encoded(parts.dataset.test_splits[0]).first(rows)
     questions = [examples[index]["question_ids"].tolist() for index in range(len(examples))]
     return lambda: _bare(parts, questions)
@@ -80,9 +80,9 @@ def seconds(decode: Side) -> float:
 
 
 def compare(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, Any]:
-    """Alternate the two; the ratio is taken within a round, so that what slows the machine slows both.
+    """Time the two in turn. The ratio is taken within a round, so that other load on the machine affects both.
 
-    The model is an untrained one, so that nearly every answer is as long as can be, on both sides.
+    The model is untrained, so that nearly all answers have the maximal length, on both sides.
     """
     with tempfile.TemporaryDirectory() as folder:
         places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", "tracking=none"]

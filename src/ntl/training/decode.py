@@ -1,4 +1,4 @@
-"""From a trained model to predictions.jsonl and its scores, also of a run that was trained before."""
+"""From a trained model to predictions.jsonl and its scores, during a run or for a finished one."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,9 @@ from ntl.training.ranks import from_all, is_first, my_share, rank_and_size
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
 JOURNAL = ".answers"
-SECONDS_BETWEEN = 5.0  # two lines of progress
-# What a record keeps of a decoding that is not its own: a record is small.
-BESIDE_METRICS = (
+SECONDS_BETWEEN = 5.0  # lines of progress
+# The metrics that a record keeps of additional decodings (``config.beside``).
+ADDITIONAL_METRICS = (
     "accuracy",
     "mae",
     "rmse",
@@ -39,7 +39,7 @@ BESIDE_METRICS = (
 
 
 def max_new_tokens(parts: RunParts) -> int:
-    """How many tokens an answer may have: what ``decoding`` says, else by the longest answer of the training data."""
+    """How many tokens an answer may have: as in ``decoding``, else from the longest answer of the training data."""
     return parts.config.decoding.max_new_tokens or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
 
 
@@ -57,7 +57,7 @@ def check_lengths(parts: RunParts) -> None:
     for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
         question = about["longest_question"]
-        # The last token that is generated is never read.
+        # The last generated token is not an input.
         needed = max(parts.collator.longest_input(about), question + generated.get(split, 0) - 1)
         if needed > positions:
             raise UserError(
@@ -68,7 +68,7 @@ def check_lengths(parts: RunParts) -> None:
 
 
 def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
-    """The test splits that a decoding reads. UserError for one that the data set does not have."""
+    """The test splits of a decoding. UserError for one that the data set does not have."""
     known = parts.dataset.test_splits
     chosen = tuple(getattr(decoding, "splits", ())) or known
     if unknown := [split for split in chosen if split not in known]:
@@ -80,23 +80,23 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
 
 
 def predictions_name(decoding: DecodingConfig, *more: str) -> str:
-    """The file of a decoding that is not the run's own."""
+    """The predictions file of an additional decoding."""
     return f"{'-'.join(['predictions', decoding.name, str(decoding.num_beams), *more])}.jsonl"
 
 
-def decode_beside(
-    parts: RunParts, readings: Mapping[str, DecodingConfig], folder: Path, *, weights: str
+def decode_additional(
+    parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, *, weights: str
 ) -> dict[str, float]:
-    """Decode by each of ``readings``, too: "<split>/<metric>@<name>" for each of ``BESIDE_METRICS``."""
+    """Decode in each of these ways, too: returns "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``."""
     found = {}
-    for name, decoding in readings.items():
+    for name, decoding in decodings.items():
         parts.say(f"decoding by {name}:")
         path = folder / predictions_name(decoding)
         splits = splits_of(parts, decoding)
         scores = decode_splits(parts, splits, path, weights=weights, decoding=decoding)
         metrics = scores.metrics if scores else {}
         for split in splits:
-            known = [metric for metric in BESIDE_METRICS if f"{split}/{metric}" in metrics]
+            known = [metric for metric in ADDITIONAL_METRICS if f"{split}/{metric}" in metrics]
             found.update({f"{split}/{metric}@{name}": metrics[f"{split}/{metric}"] for metric in known})
     return found
 
@@ -104,14 +104,14 @@ def decode_beside(
 def decode_splits(
     parts: RunParts, splits: Sequence[str], path: Path, *, weights: str = "", decoding: DecodingConfig | None = None
 ) -> Any:
-    """Decode every example of the splits, write the predictions file, and score it from what was written.
+    """Decode all examples of the splits, write the predictions file, and score it from the file.
 
-    ``decoding`` is the run's own unless another is given. Of several processes each decodes its share; the first one
-    writes and scores, and the others get None. ``weights`` is the digest of the checkpoint that the model is: with it,
-    what was answered before a kill is not decoded again, until `forget_answers`.
+    ``decoding`` is by default the run's own. Of several processes, each decodes a share; the first one writes and
+    scores, and the others return None. ``weights`` is the digest of the model's checkpoint. If it is given, answers are
+    stored until `forget_answers`, so that an interrupted decoding continues.
     """
     config = decoding or parts.config.decoding
-    _tell_of_own_settings(parts, config)
+    _report_own_settings(parts, config)
     rows: list[dict[str, Any]] = []
     count_malformed: Any = getattr(parts.tokenizer, "count_malformed", None)
     for split in splits:
@@ -158,19 +158,19 @@ def decode_splits(
 
 
 def described(model: Any, decoding: DecodingConfig) -> dict[str, Any]:
-    """A decoding's settings, and where the model's own generation config acts, what that says: "own"."""
+    """The settings of a decoding, with the model's own generation config as "own" if that is used."""
     return plain(decoding) | ({"own": plain(own_settings(model))} if decoding.obeys_model else {})
 
 
-def _tell_of_own_settings(parts: RunParts, decoding: DecodingConfig) -> None:
+def _report_own_settings(parts: RunParts, decoding: DecodingConfig) -> None:
     own = own_settings(parts.model, decoding.num_beams)
     words = ", ".join(f"{name}={value}" for name, value in own.items())
     if decoding.obeys_model:
         parts.say(f"decoding={decoding.name}: the model's own generation config says {words or 'nothing: greedy'}.")
     elif words:
         parts.say(
-            f"decoding={decoding.name}: the model's own generation config has {words}, and none of it acts; "
-            "decoding=model obeys it."
+            f"decoding={decoding.name}: the model's own generation config has {words}, which is not used; "
+            "decoding=model uses it."
         )
 
 
@@ -186,12 +186,12 @@ def _journal(
     }
     journal = Journal(path.with_name(f".{path.stem}.{split}.{rank}-of-{size}{JOURNAL}"), key, ids)
     if journal.answers:
-        parts.say(f"decoding {split}: {journal.examples:,} are answered already")
+        parts.say(f"decoding {split}: {journal.examples:,} were decoded before")
     return journal
 
 
 def forget_answers(folder: Path, predictions: str = "*") -> None:
-    """What was kept for the predictions file of this stem, or for all: they are whole."""
+    """Delete the stored answers of the predictions file with this stem, or of all, once these are complete."""
     for path in folder.glob(f".{predictions}.*{JOURNAL}"):
         path.unlink(missing_ok=True)
 
@@ -214,7 +214,7 @@ def _line(dataset: TextDataset, split: str, row: Any, prediction: str) -> dict[s
 class DecodingLines:
     """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done.
 
-    ``known`` of them were when it began.
+    ``known`` is that number at the start.
     """
 
     def __init__(self, say: Callable[[str], None], split: str, total: int, known: int = 0) -> None:
@@ -225,7 +225,7 @@ class DecodingLines:
         self.started = self.last_line = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """Nothing for the last example: the caller says how many were decoded."""
+        """Print a line; none for the last example, as the caller prints the total."""
         now = time.monotonic()
         if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
             return
@@ -237,8 +237,7 @@ class DecodingLines:
 def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tuple[RunParts, Path]:
     """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
 
-    Raises:
-        UserError: The folder is no run, or has no whole checkpoint, or the data is not what it was trained on.
+    UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
     config = read_config(folder, overrides)
     checkpoint, damaged = newest_whole(folder / CHECKPOINTS)
@@ -250,7 +249,7 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
     config.model.pretrained = True
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     parts = RunParts(config, say)
-    # Other questions would be decoded under the run's name.
+    # Otherwise other questions would be decoded under the id of this run.
     check_data(checkpoint, parts.fingerprint["files"])
     model: Any = parts.model
     model.to(parts.device)
@@ -258,16 +257,15 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
 
 
 def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say: Say = print) -> None:
-    """Decode a finished run's newest checkpoint by ``readings`` and add their scores to its record.
+    """Decode the newest checkpoint of a finished run in these ways, too, and add the scores to its record.
 
-    The caller holds the run's lock: between reading and writing no other process may change the record.
-
-    UserError: no whole checkpoint is left.
+    The caller holds the run's lock, so that no other process changes the record meanwhile. UserError: no whole
+    checkpoint is left.
     """
     folder = record_path.parent
     parts, checkpoint = restore(folder, say=say)
     record = read_record(record_path)
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
-    metrics = {**record.metrics, **decode_beside(parts, readings, folder, weights=digest(checkpoint))}
+    metrics = {**record.metrics, **decode_additional(parts, readings, folder, weights=digest(checkpoint))}
     forget_answers(folder)
     write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)

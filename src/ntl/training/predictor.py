@@ -1,4 +1,4 @@
-"""`scripts/predict.py`: decode the newest whole checkpoint of a run again, and score what it says."""
+"""`scripts/predict.py`: decode the newest whole checkpoint of a run again, and score its answers."""
 
 import argparse
 import json
@@ -26,9 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the metrics as scripts/evaluate.py does; progress goes to standard error. UserError for bad input."""
     parser = argparse.ArgumentParser(
         prog="predict.py",
-        description="Decode the newest whole checkpoint of a run again, and score what it says.",
-        epilog=f"The file is {PREDICTIONS} when the decoding is the run's own, else predictions-NAME-BEAMS.jsonl "
-        "beside it; a checkpoint from before the last step adds its own name.",
+        description="Decode the newest whole checkpoint of a run again, and score its answers.",
+        epilog=f"The file is {PREDICTIONS} if the decoding is the run's own, else predictions-NAME-BEAMS.jsonl in the "
+        "same folder. The name of a checkpoint before the last step is appended.",
     )
     parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
     settings = f"as decoding.num_beams=1; of {', '.join(CHANGEABLE)}"
@@ -49,13 +49,13 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     """Decode the newest whole checkpoint of a run again, with other ``decoding`` settings.
 
     Returns:
-        The predictions file: ``predictions.jsonl`` when the decoding is the run's own and the training is complete,
-        so that a finished run's record keeps describing it; else a file of another name beside it.
+        The predictions file: ``predictions.jsonl`` if the decoding is the run's own and training is complete, so that
+        the record of a finished run still describes it; else a file of another name in the same folder.
 
     Raises:
-        Busy: Another process is at this run, in training or decoding.
+        Busy: Another process is training or decoding this run.
     """
-    # Mistakes show before torch is imported.
+    # Report mistakes before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
     with only_one(folder.resolve()):
         return _predict(folder, overrides, config, own, say)

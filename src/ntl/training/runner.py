@@ -85,7 +85,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.training.callbacks import ProgressLines, StopOnSignal, probe
-    from ntl.training.decode import check_lengths, decode_beside, decode_splits, forget_answers, splits_of
+    from ntl.training.decode import check_lengths, decode_additional, decode_splits, forget_answers, splits_of
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
     from ntl.training.tracking import METRICS, MetricsFile, mirror
@@ -126,7 +126,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         parts.gather_model(trainer)
         splits = splits_of(parts, config.decoding)
         scores = decode_splits(parts, splits, folder / PREDICTIONS, weights=weights)
-        beside = decode_beside(parts, config.beside, folder, weights=weights)
+        beside = decode_additional(parts, config.beside, folder, weights=weights)
         if is_first:
             scores.metrics.update(beside)
             record = build_record(
