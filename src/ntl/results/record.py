@@ -81,7 +81,7 @@ class RunRecord:
             if self.metrics.get(f"validation/{name}") == 0:
                 self.metrics = {key: value for key, value in self.metrics.items() if key != f"validation/{name}"}
             for series in (name, f"eval_{name}"):
-                kept = [point for point in (self.curves.get(series) or ()) if point[1] != 0]
+                kept = [point for point in self.curves.get(series) or () if point[1] != 0]
                 curves = {key: kept if key == series else points for key, points in self.curves.items()}
                 self.curves = {key: points for key, points in curves.items() if key != series or kept}
 

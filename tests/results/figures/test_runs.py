@@ -1,5 +1,3 @@
-"""Which records stand beside each other in a figure."""
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +5,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.results.figures.make_figures import RESULTS
-from ntl.results.figures.runs import Source, constants, models, panel_plans, runs_by_loss
+from ntl.results.figures.runs import Source, constants, models, panel_plans, read_rows, runs_by_loss
 from ntl.results.figures.spec import load_figure_spec
 
 SPEC = load_figure_spec("tiny_losses")
@@ -85,3 +83,20 @@ def test_files_are_those_of_the_spec() -> None:
     assert Source([], Path("here")).file(spec, "paper") == Path("here/paper/figure3.yaml")
     with pytest.raises(UserError, match=r"figure3\.yaml: files\.curves is missing"):
         Source([], Path("here")).file(spec, "curves")
+
+
+def test_rows_by_name_without_remarks(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("# versions, with a comma\nloss,ratio\nce,1.0\nntl_was,1.1\n")
+    assert read_rows(tmp_path / "a.csv") == [{"loss": "ce", "ratio": "1.0"}, {"loss": "ntl_was", "ratio": "1.1"}]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing else\n", "a,b\n1\n", "a,b\n1,2,3\n"])
+def test_a_broken_file_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UserError, match=r"a\.csv: not a table"):
+        read_rows(tmp_path / "a.csv")
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a\.csv: cannot be read"):
+        read_rows(tmp_path / "a.csv")
