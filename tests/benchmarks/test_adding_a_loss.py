@@ -59,7 +59,7 @@ def test_a_function_and_a_yaml_are_enough(tmp_path: Path) -> None:
     assert float(module.parts(logits, labels).number.sum) == pytest.approx(expected)
     for implementation in ("fused", "triton"):
         with pytest.raises(
-            ValueError, match=f"implementation='{implementation}' knows the losses of this package alone"
+            ValueError, match=f"implementation='{implementation}' supports only the losses of this package"
         ):
             ce_ntl(logits, labels, DIGITS, kind="relative", implementation=implementation)
 

@@ -1,4 +1,4 @@
-"""Vocabularies and the list of losses that the tests in this folder share."""
+"""The vocabularies and the list of losses that the tests in this folder share."""
 
 import functools
 import math
@@ -45,6 +45,6 @@ LOSSES = NUMBER_LOSSES | TOKEN_LOSSES
 
 
 def point_logits(distribution: Tensor, number_vocab: NumberVocabulary) -> Tensor:
-    """(V,) logits whose softmax over the number tokens is `distribution` (K,)."""
+    """Return logits (V,) whose softmax over the number tokens is `distribution` (K,)."""
     logits = torch.zeros(number_vocab.values.numel(), dtype=distribution.dtype)
     return logits.index_put((number_vocab.token_ids,), distribution.log())

@@ -90,7 +90,7 @@ def test_crps_by_hand():
 
 
 def test_equal_values_are_one_outcome():
-    # All mass on one of the two tokens of value 5 is a perfect prediction of the other.
+    # All mass on one of the two tokens of value 5 is a perfect prediction of the other one.
     distribution = torch.tensor([1.0, 0, 0, 0, 0, 0], dtype=torch.float64)
     logits = point_logits(distribution, IRREGULAR)
     for loss in (ntl_was_cdf, ntl_crps, ntl_was):
@@ -98,7 +98,7 @@ def test_equal_values_are_one_outcome():
 
 
 def expected_loss(loss: Loss, prediction: Tensor, truth: Tensor) -> float:
-    """The mean loss of one prediction over labels drawn from the truth."""
+    """Return the mean loss of one prediction over labels drawn from the true distribution."""
     logits = point_logits(prediction, DIGITS).expand(10, -1)
     return float((truth * loss(logits, DIGITS.token_ids, DIGITS, reduction="none")).sum())
 
@@ -107,12 +107,12 @@ SKEWED = torch.tensor([0.40, 0.02, 0.13, 0.15, 0.05, 0.05, 0.05, 0.05, 0.05, 0.0
 MEDIAN = torch.zeros(10, dtype=torch.float64).index_fill(0, torch.tensor(2), 1.0)  # .40 + .02 + .13 > .5 at 2
 
 
-# From digits to tokens of eight of them, as a published vocabulary has.
+# Tokens of one to eight digits, as in a published vocabulary.
 WIDE = NumberVocabulary.from_values([math.nan, *range(10), 1e3, 1e6, 6.6e7])
 
 
 def on_wide_values() -> tuple[Tensor, Tensor]:
-    """Every number as the label, twice: a sure prediction with the far ones unlikely, and all about as likely."""
+    """Return each number as a label twice: with a confident prediction, and with an almost uniform one."""
     logits = torch.randn(2, 13, 14, generator=torch.Generator().manual_seed(0))
     logits[0, :, 11:] -= torch.tensor([6.0, 14.0, 20.0])
     labels = torch.arange(1, 14).expand(2, -1)
@@ -121,11 +121,11 @@ def on_wide_values() -> tuple[Tensor, Tensor]:
 
 
 def row_by_row(logits: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-    """The number losses (N,) and their gradients (N, V), each row alone; from hidden states, if those are logits."""
+    """Return the number losses (N,) and their gradients (N, V), each row computed alone."""
     values, gradients = [], []
     for row, label in zip(logits.flatten(0, 1), labels.flatten(), strict=True):
         leaf = row.clone().requires_grad_()
-        # Beside this weight nothing is left of cross entropy.
+        # With this weight, cross-entropy vanishes in rounding.
         how = {"weight": 1e12, **options}
         if how.pop("linear", False):
             joint = linear_ce_ntl(leaf, torch.eye(14, dtype=row.dtype), label, WIDE, **how)
@@ -156,7 +156,8 @@ def test_float32_on_values_that_span_a_wide_range(kind: str, exact: str, how: di
 
 
 def test_a_wide_range_by_hand():
-    # From 4, one in e^20 on 66,000,000 is 0.136; the other digits share nearly all of the rest, 2.5 apart on average.
+    # For the label 4, a mass of e^-20 on 66,000,000 costs 0.136. The digits share nearly all other mass, at an average
+    # distance of 2.5.
     logits = torch.zeros(14)
     logits[11:] = torch.tensor([-200.0, -200.0, -20.0])
     far = math.exp(-20)

@@ -1,4 +1,4 @@
-"""Where the rows are cut makes no difference."""
+"""The results do not depend on how the rows are split into chunks."""
 
 from itertools import product
 
@@ -19,8 +19,8 @@ def test_the_size_of_a_chunk_changes_nothing(
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(23, 13, generator=generator, dtype=torch.float64).to(dtype)
     labels = torch.randint(0, 13, (23,), generator=generator)
-    labels[4:11] = -100  # whole chunks that hold nothing
-    itemsize = max(dtype.itemsize, 4)  # a half type is computed in float32
+    labels[4:11] = -100  # some chunks have no row that counts
+    itemsize = max(dtype.itemsize, 4)  # half precision is computed in float32
     gradients = []
     for rows in (1, 2, 5, 23, 100):
         monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", rows * 13 * itemsize // torch.get_num_threads())
@@ -39,7 +39,7 @@ def test_the_size_of_a_chunk_changes_nothing(
 def test_a_label_as_unlikely_as_can_be(
     lower: float, kind: str, dtype: torch.dtype, inplace: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its neighbours in the chunk, and whether the first row is the unlikely one, make no difference."""
+    """The loss is exact whatever the other rows of the chunk are, and wherever the unlikely label is."""
     monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 3 * 13 * 8 // torch.get_num_threads())
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(7, 13, generator=generator, dtype=torch.float64).to(dtype)
@@ -63,7 +63,7 @@ def test_a_label_as_unlikely_as_can_be(
 def test_logits_so_low_that_exponentials_underflow(
     depth: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the first row that counts has such, softmax is taken: there a library's exp can take ten times as long."""
+    """If they underflow in the first row that counts, softmax is used, since exp can then take ten times as long."""
     softmaxes: list[int] = []
     original = torch.softmax
     monkeypatch.setattr(torch, "softmax", lambda *args, **options: softmaxes.append(1) or original(*args, **options))
@@ -88,11 +88,11 @@ def test_logits_so_low_that_exponentials_underflow(
     ("kind", "lower"),
     [
         *product(["ce", "gce", "was", "gce+was_cdf", "was_vocab"], [0.0, 50.0]),
-        *product(["ce", "was", "was_vocab"], [torch.inf]),  # beside gce the loss would be infinite
+        *product(["ce", "was", "was_vocab"], [torch.inf]),  # the loss of gce would be infinite
     ],
 )
 def test_large_logits_lose_no_digits_of_the_loss(lower: float, kind: str, at: float) -> None:
-    """float32 holds three decimals of 30,000, and of a log-sum-exp near it no more; also where a label is unlikely."""
+    """float32 has only three decimals near 30,000, so log-sum-exps there are kept in two parts, for all labels."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 13, generator=generator) + at
     labels = torch.tensor([7, 1])
@@ -103,7 +103,7 @@ def test_large_logits_lose_no_digits_of_the_loss(lower: float, kind: str, at: fl
         for one, other in ((found.total, expected.total), (found.base.sum, expected.base.sum)):
             torch.testing.assert_close(one.double(), other, rtol=1e-6, atol=0)
         torch.testing.assert_close(found.number.sum.double(), expected.number.sum, rtol=1e-6, atol=1e-9)
-        if lower < torch.inf:  # times a 0 of the head
+        if lower < torch.inf:  # multiplied by a 0 of the head
             head = {"bias": torch.full((13,), at), "kind": kind, "implementation": "fused"}
             hidden = linear_ce_ntl(given - at, torch.eye(13), labels, DIGITS, **head)
             torch.testing.assert_close(hidden.total, found.total, rtol=1e-6, atol=0)

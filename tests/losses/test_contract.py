@@ -20,7 +20,7 @@ WIDTH = 9
 
 
 def example(shape: tuple[int, ...], dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits with gradient, and labels of all kinds: numbers, text, ignored."""
+    """Return logits that require a gradient, and labels of all kinds: numbers, text, ignored."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(*shape, WIDTH, generator=generator, dtype=torch.float64).mul(2).to(dtype).requires_grad_()
     labels = torch.randint(0, WIDTH, shape, generator=generator)
@@ -137,7 +137,7 @@ def test_cross_entropy_needs_no_number_vocabulary():
 
 
 def test_nothing_is_copied_at_full_width_for_a_number_loss():
-    # The gradient of a number loss is the one tensor of the size of the logits.
+    # The gradient of a number loss is the only tensor of the size of the logits.
     logits = torch.zeros(64, 4096, requires_grad=True)
     saved: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):

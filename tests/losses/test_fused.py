@@ -1,4 +1,4 @@
-"""What is particular to the one pass over logits: its buffer, in place, and how often it can be gone through."""
+"""The fused pass over logits: its buffer, in-place gradients, repeated backward passes."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_without_gradients(reduction) -> None:
 
 
 def test_float16_keeps_its_gradient_until_the_loss_scale_arrives() -> None:
-    """Of 4,096 rows a probability of 1e-4 has a gradient of 2e-8, which float16 does not have; times 65,536 it has."""
+    """In a mean over 4,096 rows a probability of 1e-4 has the gradient 2e-8, which float16 cannot represent."""
     wide, labels = torch.zeros(4096, 13).half(), torch.full((4096,), 7)
     wide[:, 1] = -6.0
     leaf = wide.clone().requires_grad_()
@@ -94,7 +94,7 @@ def test_float16_keeps_its_gradient_until_the_loss_scale_arrives() -> None:
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_a_gradient_scaler_takes_its_factor_back(linear: bool) -> None:
-    """One scaled step of SGD is the step of the reference, unscaled."""
+    """A step of SGD with a gradient scaler equals the step of the reference without one."""
     weights = []
     for implementation, enabled in (("fused", True), ("reference", False)):
         torch.manual_seed(0)

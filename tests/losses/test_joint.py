@@ -1,4 +1,4 @@
-"""One test body over every implementation, kind, type, shape and reduction: all give the reference's numbers."""
+"""One test body over every implementation, kind, type, shape and reduction: all give the values of the reference."""
 
 import math
 from typing import Any
@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "gce+was_cdf": {"sigma": 1.3},
     "was+crps": {},
 }
-# Rounding of what is stored: the gradient in its own type, the loss in float32 or better.
+# The rounding of stored values: the gradient in its own type, the loss in float32 or better.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 WIDTH = 16
 
@@ -126,7 +126,7 @@ def test_the_parts_are_those_of_the_functions(kind: str) -> None:
 
 
 def test_denominators_of_a_whole_step() -> None:
-    """Two halves over the counts of both are the whole: batch 8 is 8 × 1 accumulated."""
+    """Two halves, divided by the counts of both, add up to the whole: batch 8 equals 8 accumulated batches of 1."""
     logits, labels = example((4, 9), torch.float64)
     whole, gradient = computed("fused", logits, labels)
     counts = {"base_count": whole.base.count, "number_count": whole.number.count}
@@ -154,7 +154,7 @@ def test_masked_digits(kind: str, number_row: bool) -> None:
     if number_row:
         logits[2, 7] = 1.0
         if "gce" in kind:
-            return  # a target that is not the label alone has mass on what cannot be: an infinite loss
+            return  # a soft target has mass on a masked token, which is an infinite loss
     expected = computed("reference", logits, labels, kind=kind, **KINDS[kind])
     fused = computed("fused", logits, labels, kind=kind, **KINDS[kind])
     assert fused[1].isfinite().all()
@@ -179,7 +179,7 @@ def test_a_million_number_tokens_in_float16() -> None:
 
 
 def test_very_unlikely_labels_are_exact() -> None:
-    """The log-sum-exp never comes from a probability that has underflown."""
+    """The log-sum-exp is never computed from a probability that has underflowed."""
     logits = torch.zeros(2, WIDTH)
     logits[0, 5], logits[1, 1] = -300.0, 1e4
     joint, gradient = computed("fused", logits, torch.tensor([5, 7]))

@@ -1,4 +1,4 @@
-"""label_smoothing: torch's cross entropy in every implementation, with every number loss beside it."""
+"""label_smoothing agrees with torch's cross-entropy in every implementation and together with every number loss."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""loss_weights: one for each label, which multiplies both losses there and counts in place of 1."""
+"""loss_weights: one per label, which multiplies both losses of its position and replaces 1 in the denominators."""
 
 import math
 from typing import Any
@@ -79,7 +79,7 @@ def test_by_hand(implementation: Any) -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @every_implementation
 def test_it_is_each_positions_loss_times_its_weight(implementation: Any, reduction: str, kind: str) -> None:
-    """By the unweighted losses of each position, over the sums of weights."""
+    """The expected value is computed from the unweighted loss of each position and the sums of weights."""
     logits, labels, weights = example()
     how = {"kind": kind, "weight": 0.7, "implementation": "reference", **KINDS[kind]}
     own = how | {"implementation": implementation, "reduction": reduction, "loss_weights": weights}
@@ -166,7 +166,7 @@ def test_zero_weights_and_what_ignored_positions_hold(implementation: Any) -> No
     strange = weights.masked_fill(labels == -100, torch.nan)
     assert ce_ntl(logits, labels, DIGITS, loss_weights=strange, **how).total == expected
     impossible = logits.clone()
-    impossible[0, 0, labels[0, 0]] = -torch.inf  # an infinite loss, which a weight of 0 takes away
+    impossible[0, 0, labels[0, 0]] = -torch.inf  # an infinite loss, which a weight of 0 removes
     without = weights.clone()
     without[0, 0] = 0.0
     assert labels[0, 0] != -100
@@ -224,7 +224,7 @@ def test_a_weight_is_shifted_with_its_label() -> None:
 
 
 def test_over_the_sum_of_the_steps_weights() -> None:
-    """CE adds up to the step's weighted mean; the number loss counts with each micro-batch's share of weight."""
+    """CE adds up to the step's weighted mean; the number loss is weighted by each micro-batch's share of the weight."""
     logits, labels, weights = example()
     loss = NumberTokenLoss(DIGITS, shift=False)
     whole = weights[labels != -100].sum()

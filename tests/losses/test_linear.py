@@ -1,4 +1,4 @@
-"""The loss from hidden states is the loss of their logits, without the logits."""
+"""The loss from hidden states equals the loss of their logits, without computing all of these at once."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Hidden states, weight, bias and labels."""
+    """Return hidden states, weight, bias and labels."""
     generator = torch.Generator().manual_seed(2)
     tensors = [torch.randn(*size, generator=generator).to(dtype) for size in ((*shape, SIZE), (WIDTH, SIZE), (WIDTH,))]
     labels = torch.randint(0, 14, shape, generator=generator)
@@ -173,7 +173,7 @@ def test_autocast_is_that_of_the_product() -> None:
 
 
 def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peak memory beyond the inputs: the two gradients and one chunk of logits, 64 of 1,024 rows."""
+    """Peak memory beyond the inputs is that of the two gradients and of one chunk of logits, 64 of 1,024 rows."""
     monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", CPU_CHUNK_BYTES)
     rows, width, size = 1024, 4 * FASTER_FROM, 32
     hidden = torch.randn(rows, size, requires_grad=True)
@@ -188,7 +188,7 @@ def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "message"),
     [
         ({"implementation": "triton"}, "implementation='triton' needs logits: give them to ce_ntl, or take 'fused'"),
-        ({"implementation": "fused", "reduction": "none"}, "needs a reduction to one number"),
+        ({"implementation": "fused", "reduction": "none"}, "needs the reduction 'mean' or 'sum'"),
         ({"implementation": "fused", "reduction": "avg"}, "reduction must be"),
         ({"kind": "wass"}, "kind 'wass' is none of"),
     ],

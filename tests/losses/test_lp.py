@@ -4,7 +4,7 @@ from loss_cases import IRREGULAR, point_logits
 
 from ntl.losses import ntl_huber, ntl_mae, ntl_mse
 
-# In the order of the token ids 0, 2, 3, 5, 6, 7: the values 5, 0, 100, 7, 5, -2.5; the expectation is 24.
+# In the order of the token ids 0, 2, 3, 5, 6, 7, the values are 5, 0, 100, 7, 5, -2.5; the expectation is 24.
 LOGITS = point_logits(torch.tensor([0.2, 0.2, 0.2, 0.2, 0.1, 0.1], dtype=torch.float64), IRREGULAR)
 EXPECTATION = 0.2 * (5 + 0 + 100 + 7) + 0.1 * (5 - 2.5)
 

@@ -40,7 +40,7 @@ class Tokenizer:
 
 @pytest.mark.filterwarnings("ignore:the tokenizer has no token")
 def test_by_hand() -> None:
-    # Even odds on 5 and 7, and on text: CE is log 4 at each label, the expected distance from 5 is 1, from 7, too.
+    # Uniform over 5, 7 and two text tokens: CE is log 4 at each label, the expected distance is 1 from 5 and from 7.
     loss = NumberTokenLoss.from_tokenizer(Tokenizer(), shift=False, weight=2.0)
     labels = torch.tensor([[1, 2, 0, -100]])
     assert loss(torch.zeros(1, 4, 4), labels).item() == pytest.approx(math.log(4) + 2.0 * 1)
@@ -85,7 +85,7 @@ def test_what_is_logged() -> None:
 @pytest.mark.parametrize("kind", ["was", "gce", "number_level"])
 @pytest.mark.parametrize("as_tensor", [True, False])
 def test_the_denominators_of_a_step(kind: str, as_tensor: bool) -> None:
-    """Over a step: CE is its mean, and each batch's mean over number labels weighs as much as its labels."""
+    """Over a step, CE adds up to its mean, and each batch's mean over number labels is weighted by its labels."""
     given, loss = logits(), NumberTokenLoss(DIGITS, kind=kind, shift=False)
     count = count_labels(LABELS)
     items = count if as_tensor else int(count)
@@ -192,7 +192,7 @@ def test_it_compiles_with_inductor(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_device_nothing_waits_for_the_host(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On "meta" whatever reads a value, or has a shape that depends on one, is an error."""
+    """On the meta device, reading a value or a shape that depends on one raises an error."""
 
     def of_a_gpu(labels: Tensor, vocab: object, ignore_index: int) -> tuple[None, Tensor]:
         return None, is_number(labels, vocab, ignore_index).flatten()

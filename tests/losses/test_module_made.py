@@ -1,4 +1,4 @@
-"""What is told when a loss is made, in place of a training that does something else."""
+"""Creating a loss with wrong arguments raises an error or warns, before any training."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from ntl.numbers import NumberVocabulary
 
 
 class Wide:
-    """As GPT-2's: one token is worth 66,666,666."""
+    """A vocabulary like GPT-2's, with a token of value 66,666,666."""
 
     def get_vocab(self) -> dict[str, int]:
         return {"a": 10, **{str(digit): digit for digit in range(10)}, "Ġ2024": 11, "66666666": 12}
@@ -34,7 +34,7 @@ def test_squash_bounds_the_number_loss() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loss = made(squash=3.0)
-    # Even odds on 12 number tokens. From 0, the cost of 66,666,666 is 3 and that of all others 1 but for rounding.
+    # Uniform over 12 number tokens. For the label 0, 66,666,666 costs 3 and all others cost 1, up to rounding.
     parts = loss.parts(torch.zeros(1, 13), torch.tensor([0]))
     assert parts.number.sum.item() == pytest.approx((9 * 1 + 1 * (1 + 2 * 2023 / 66666665) + 3) / 12)
     assert loss.cost is not None
@@ -48,9 +48,9 @@ def test_squash_bounds_the_number_loss() -> None:
     ("arguments", "message"),
     [
         ({"squash": 1.0}, "squash factor must be above 1"),
-        ({"squash": 3.0, "kind": "mse"}, "squash is of the costs of was and was_vocab: kind 'mse' has others"),
-        ({"squash": 3.0, "kind": "was+crps"}, "squash is of the costs of was and was_vocab"),
-        ({"squash": 3.0, "kind": "ce"}, "squash is of the costs"),
+        ({"squash": 3.0, "kind": "mse"}, r"squash needs kinds that take a cost \(was and was_vocab\), not kind 'mse'"),
+        ({"squash": 3.0, "kind": "was+crps"}, r"squash needs kinds that take a cost \(was and was_vocab\)"),
+        ({"squash": 3.0, "kind": "ce"}, "squash needs kinds that take a cost"),
         ({"squash": 3.0, "cost": torch.zeros(12, 12)}, "a squash or a cost, not both"),
     ],
 )
@@ -159,7 +159,7 @@ def test_flattened_rows_cannot_be_shifted() -> None:
 
 
 def test_the_regression_transformers_tokens() -> None:
-    """Bare digits are in its vocabulary, and it never writes them."""
+    """Its vocabulary has bare digits, but it never writes numbers with them."""
 
     class Places:
         def get_vocab(self) -> dict[str, int]:
@@ -168,7 +168,7 @@ def test_the_regression_transformers_tokens() -> None:
     loss = NumberTokenLoss.from_tokenizer(Places(), shift=False, weight=1.0)
     labels = torch.tensor([[10, 11, 5, 13]])
     parts = loss.parts(torch.zeros(1, 4, 14), labels)
-    # Even odds on 1, 5 and 9. From 1: (0 + 4 + 8) / 3; from 5: (4 + 0 + 4) / 3; a bare 5 is text.
+    # Uniform over 1, 5 and 9. For the label 1: (0 + 4 + 8) / 3; for 5: (4 + 0 + 4) / 3; a bare 5 is text.
     assert parts.number.sum.item() == pytest.approx(4 + 8 / 3)
     assert parts.number.count == 2
 

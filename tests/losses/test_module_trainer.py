@@ -1,4 +1,4 @@
-"""The loss as a transformers trainer calls it, and what a trainer drops."""
+"""The loss called by a transformers trainer, and the trainer's label smoothing, which transformers ignores."""
 
 import inspect
 import warnings
@@ -42,7 +42,7 @@ def test_the_module_itself_is_a_compute_loss_func(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, loss)
     ids = LABELS.clamp(min=0)
     with torch.no_grad():
-        # transformers counts the first labels of the rows, too, for this model: 14 labels, of which 12 are predicted.
+        # For this model transformers also counts the first label of each row: 14 labels, of which 12 are predicted.
         model: Any = trainer.model
         expected = loss(model(ids).logits, ids, num_items_in_batch=14)
     found = losses_of(trainer)
@@ -81,7 +81,7 @@ def test_a_trainers_label_smoothing_is_dropped_and_told_once(as_module: bool, ow
     loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=own)
     function = loss if as_module else loss.compute_loss_func
     with pytest.warns(
-        UserWarning, match=rf"drops label_smoothing_factor=0\.1 .*label_smoothing={own}: make it"
+        UserWarning, match=rf"ignores label_smoothing_factor=0\.1 .*label_smoothing={own}: create it"
     ) as told:
         found = losses_of(trainer_of(tmp_path, function, smoothing=0.1))
     assert len([line for line in told if "label_smoothing" in str(line.message)]) == 1
@@ -108,7 +108,7 @@ def test_smoothing_is_that_of_transformers_label_smoother() -> None:
 
 
 def test_the_trainers_smoothing_is_seen_from_where_transformers_calls() -> None:
-    """It hands nothing of itself over; whoever calls with other names than these is not seen."""
+    """The trainer is found in the call stack, by the names of its attributes."""
     source = inspect.getsource(Trainer.compute_loss)
     assert "self.compute_loss_func(" in source
     assert hasattr(TrainingArguments, "label_smoothing_factor")

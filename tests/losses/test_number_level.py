@@ -1,4 +1,4 @@
-"""Whole numbers by place value, on values computed by hand. Where all logits are 0 each digit is expected as 4.5."""
+"""Whole numbers by place value, with values computed by hand. If all logits are 0, the expected digit is 4.5."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def losses(text: str, point_id: int | None = POINT) -> list[float]:
         ("0", [4.5]),
         ("0a7", [4.5, 0, 2.5 / 7]),
         ("1.5", [0, 0, (4.95 - 1.5) / 1.5]),
-        ("0.05", [0, 0, 0, 4.995 - 0.05]),  # over one unit of the first digit's place
+        ("0.05", [0, 0, 0, 4.995 - 0.05]),  # divided by one unit of the first digit's place
         ("7_7", [2.5 / 7, 0, 2.5 / 7]),
         (".5a5.", [0, 0.5 / 5, 0, 0.5 / 5, 0]),  # no digit before, none after: not a decimal point
         ("1..2", [3.5, 0, 0, 2.5 / 2]),

@@ -1,4 +1,4 @@
-"""What the original implementation returns for hand-made inputs, to 1e-5."""
+"""The values that the original implementation returns for hand-made inputs, to 1e-5."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def test_ignoring_text_labels_changes_no_number_loss(name: str):
 
 
 def test_ignored_positions_of_an_rt_vocabulary_are_no_labels():
-    # The original's NTL-MSE reads -100 as an index from the end, where this vocabulary has a number: 8.25.
+    # The original's NTL-MSE uses -100 as an index from the end, where this vocabulary has a number, and returns 8.25.
     vocab = NumberVocabulary.from_values([TEXT] * 3 + list(range(10)) + [8.0] * 100)
     vocab_width_of_logits = torch.full((1, 3, 113), -1e4)
     vocab_width_of_logits[..., 3:13] = 0.0
@@ -87,7 +87,7 @@ def test_ignored_positions_of_an_rt_vocabulary_are_no_labels():
 
 
 def test_values_that_are_not_equidistant():
-    # The original's CDF variant leaves the gaps out (1.0 here); weighted by them it equals NTL-WAS.
+    # The original's CDF variant leaves the gaps out (1.0 here). With the gaps as weights it equals NTL-WAS.
     vocab = NumberVocabulary.from_values([TEXT, TEXT, TEXT, 5.0, 0.0, 100.0, 7.0])
     logits, labels = torch.zeros(1, 1, 7), torch.tensor([[3]])
     assert losses.ntl_was(logits, labels, vocab).item() == pytest.approx(25.5, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Inputs that made earlier implementations return NaN or inf: loss and gradient stay finite and right."""
+"""Inputs for which earlier implementations returned NaN or inf: loss and gradient are finite and correct."""
 
 import pytest
 import torch
@@ -168,7 +168,7 @@ def test_extreme_logits(name: str, scale: float):
     assert loss.isfinite()
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name != "ntl_was_squashed"])  # a cost is K × K
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "ntl_was_squashed"])  # a cost matrix is K × K
 @pytest.mark.parametrize("label", [1, 50_000, 200_000])
 def test_two_hundred_thousand_number_tokens_in_float16(name: str, label: int):
     vocab = NumberVocabulary.from_values([TEXT, *range(200_000)])

@@ -1,4 +1,4 @@
-"""Kinds by name, and what the fast implementations read from them."""
+"""Losses by name, and their properties that the fused implementations use."""
 
 import pytest
 from loss_cases import DIGITS

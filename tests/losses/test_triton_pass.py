@@ -1,7 +1,7 @@
-"""The Triton kernel: its numbers in Triton's interpreter, its compilation for two GPUs, and both on a GPU itself.
+"""The Triton kernel: its values in Triton's interpreter, its compilation for two GPUs, and both on a real GPU.
 
-Triton reads TRITON_INTERPRET when it is imported, so that the tests of its numbers run in a process that was started
-with it: `test_the_kernel_in_the_interpreter` starts one.
+Triton reads TRITON_INTERPRET when it is imported, so the tests in the interpreter need a process with this variable.
+`test_the_kernel_in_the_interpreter` starts one.
 """
 
 import importlib.util
@@ -37,9 +37,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "gce+was_vocab+crps": {},
     "number_level": {},
 }
-# Half a unit in the last place for each rounding that the two gradients differ in. The expected one is computed in
-# float32 and rounded once; the kernel's is rounded where it is stored and where it is multiplied by 3, but for float16,
-# which is stored as float32.
+# Half a unit in the last place for each rounding in which the two gradients differ. The expected one is computed in
+# float32 and rounded once. The kernel's is rounded when it is stored and when it is multiplied by 3, except for
+# float16, whose gradient is stored in float32.
 TOLERANCE = {
     torch.float32: {"rtol": 1e-5, "atol": 1e-6},
     torch.bfloat16: {"rtol": 3 * 2**-8, "atol": 1e-6},
@@ -51,9 +51,9 @@ TOLERANCE = {
 @needs_triton
 @compiled
 def test_the_kernel_in_the_interpreter() -> None:
-    """The tests below that need TRITON_INTERPRET=1, none of which may be skipped."""
+    """Run the tests below that need TRITON_INTERPRET=1; none of them may be skipped."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "interpreter_", __file__]
-    # Without what pytest-xdist tells its workers, for which the new process would take itself.
+    # Without pytest-xdist's variables, with which the new process would take itself for a worker.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(command, env=kept | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def test_the_kernel_in_the_interpreter() -> None:
 
 @pytest.fixture
 def small_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks a row, the last of which is not full."""
+    """Use several blocks per row, the last of which is not full."""
     from ntl.losses.fused import triton_pass
 
     monkeypatch.setattr(triton_pass, "BLOCK", 4)
@@ -71,7 +71,7 @@ def small_block(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows as number rows with a mask, as where the host must not wait for which they are."""
+    """Treat all rows as number rows with a mask, as on a GPU, where selecting them would synchronise with the host."""
 
     def number_index(labels: Tensor, vocab: NumberVocabulary, ignore_index: int) -> tuple[None, Tensor]:
         return None, rows.is_number(labels, vocab, ignore_index).flatten()
@@ -80,7 +80,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(vocab: NumberVocabulary, shape: tuple[int, ...], extra: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits (..., V + extra) with -inf at a number token, and labels (...) with ignored rows that hold NaN."""
+    """Return logits (..., V + extra) with -inf at a number token, and labels (...) with ignored rows of NaN."""
     generator = torch.Generator().manual_seed(0)
     width = vocab.values.numel() + extra
     logits = torch.randn(*shape, width, generator=generator) * 3
@@ -98,9 +98,9 @@ def batch(vocab: NumberVocabulary, shape: tuple[int, ...], extra: int = 0) -> tu
 def results(
     implementation: str, logits: Tensor, labels: Tensor, vocab: NumberVocabulary, kind: str, **options: Any
 ) -> tuple[JointLoss, Tensor]:
-    """The losses and the gradient of 3 · Σ total."""
+    """Return the losses and the gradient of 3 · Σ total."""
     leaf = logits.clone().requires_grad_()
-    given = leaf * 1 if options.get("inplace") else leaf  # what is overwritten is no leaf
+    given = leaf * 1 if options.get("inplace") else leaf  # a leaf must not be overwritten
     loss = ce_ntl(given, labels, vocab, kind=kind, implementation=implementation, **options)  # type: ignore[arg-type]
     (3 * loss.total.sum()).backward()
     assert leaf.grad is not None
@@ -113,7 +113,7 @@ def check_against_reference(
     dtype, tolerance = logits.dtype, dict(TOLERANCE[logits.dtype])
     found, gradient = results("triton", logits, labels, vocab, kind, inplace=inplace, **options)
     assert gradient.dtype == dtype
-    if options.get("reduction") == "none":  # a gradient a position is the reference's own, to the bit
+    if options.get("reduction") == "none":  # with "none", the gradient is computed by the reference and bit-identical
         expected, exact = results("reference", logits, labels, vocab, kind, **options)
         tolerance = {"rtol": 0, "atol": 0}
     else:
@@ -274,7 +274,7 @@ def test_the_kernel_compiles_without_a_gpu(element: str, stored: str, capability
 
 @pytest.fixture
 def without_waiting() -> Iterator[Callable[[], None]]:
-    """Call it, and every wait of the host for the GPU is an error until the test ends."""
+    """Return a function that makes every synchronisation with the GPU an error until the test ends."""
     yield lambda: torch.cuda.set_sync_debug_mode("error")
     torch.cuda.set_sync_debug_mode("default")
 
@@ -291,8 +291,8 @@ def test_cuda_agrees_with_the_reference(kind: str, inplace: bool, without_waitin
     labels[::2] = labels[::2] % 10 + 3
     labels[::7], logits[::7] = -100, torch.nan
     vocab = DIGITS.to("cuda")
-    # The sum: the mean's gradient would lie below what is allowed as absolute difference. Options that are numbers are
-    # left out, as those are sent to the GPU, for which the host waits.
+    # The sum, because the gradient of the mean would be below the absolute tolerance. Without options that are Python
+    # numbers, because copying them to the GPU synchronises with the host.
     check_against_reference(logits, labels, vocab, kind, inplace=inplace, reduction="sum")
     leaf = logits.requires_grad_()
     without_waiting()

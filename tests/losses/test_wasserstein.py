@@ -9,7 +9,7 @@ LOGITS = point_logits(DISTRIBUTION, IRREGULAR)
 
 
 def test_value_by_hand():
-    # Label 7 (id 5): the values 5, 0, 100, 7, 5, -2.5 are 2, 7, 93, 0, 2, 9.5 away.
+    # For the label 7 (id 5), the distances of the values 5, 0, 100, 7, 5, -2.5 are 2, 7, 93, 0, 2, 9.5.
     expected = 0.3 * 2 + 0.2 * 7 + 0.1 * 93 + 0.1 * 2 + 0.1 * 9.5
     assert ntl_was(LOGITS, torch.tensor(5), IRREGULAR).item() == pytest.approx(expected)
 

@@ -1,4 +1,4 @@
-"""Tokens of a digit at a decimal place."""
+"""Tokens that stand for a digit at a decimal place."""
 
 import pytest
 

@@ -10,7 +10,7 @@ from ntl.numbers import NumberVocabulary
 
 
 class Tokenizer:
-    """As much of a tokenizer as a number vocabulary needs."""
+    """The part of a tokenizer's interface that a number vocabulary needs."""
 
     def __init__(self, *tokens: str):
         self.vocab = {token: token_id for token_id, token in enumerate(tokens)}

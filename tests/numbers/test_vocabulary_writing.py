@@ -1,4 +1,4 @@
-"""A tokenizer is asked how it writes numbers: digits that the number loss would not see are told."""
+"""Checks of how a tokenizer writes numbers, which find digits that the number loss would miss."""
 
 import json
 import warnings
@@ -16,7 +16,7 @@ REMEDY = r"ntl\.tokenizers\.load_tokenizer.*digits_only=False"
 
 
 def of_split(pattern: str) -> Tokenizer:
-    """Byte-level BPE, trained, that takes numbers apart as ``pattern`` says."""
+    """Return a trained byte-level BPE tokenizer that splits numbers by ``pattern``."""
     backend = Tokenizer(models.BPE())
     cut = pre_tokenizers.Split(Regex(pattern), "isolated")
     backend.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False)])
@@ -31,7 +31,7 @@ def wrapped(backend: Tokenizer) -> PreTrainedTokenizerFast:
 
 @pytest.mark.parametrize("made", [wrapped, lambda backend: backend], ids=["transformers", "tokenizers"])
 def test_up_to_three_digits_in_a_token(made: Callable[[Tokenizer], object]) -> None:
-    """As Llama 3 writes numbers; its vocabulary has the ten digits, too."""
+    """Llama 3 writes numbers like this, although its vocabulary has the ten digits, too."""
     tokenizer = made(of_split("[0-9]{1,3}"))
     with pytest.raises(ValueError, match=rf"writes '12' as '12': .*{REMEDY}"):
         NumberVocabulary.from_tokenizer(tokenizer)
@@ -47,7 +47,7 @@ def test_a_digit_a_token_is_taken_in_silence() -> None:
 
 
 def test_bytes_are_no_numbers() -> None:
-    """As Llama 2 writes a letter that has no token; a digit that has none is left out of the count."""
+    """Llama 2 writes letters without a token as bytes, which are no numbers, unless the byte is a digit."""
     letters = {f"<0x{byte:02X}>": byte for byte in range(256)}
     backend = Tokenizer(models.BPE(letters | {str(digit): 256 + digit for digit in range(10)}, [], byte_fallback=True))
     with warnings.catch_warnings():
@@ -65,9 +65,7 @@ def words(*tokens: str) -> PreTrainedTokenizerFast:
 
 
 def test_some_of_the_ten_digits() -> None:
-    with pytest.warns(
-        UserWarning, match=r"no token 0, 3, 9, so that the number loss leaves these digits out; take one"
-    ):
+    with pytest.warns(UserWarning, match=r"no token 0, 3, 9, so that the number loss ignores these digits; use a"):
         NumberVocabulary.from_tokenizer(words(*"1245678"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -82,15 +80,13 @@ def test_numbers_that_are_written_without_a_number_token() -> None:
 
 
 def test_pieces_of_numbers_that_are_no_number_tokens() -> None:
-    """As WordPiece continues a word."""
+    """WordPiece continues a word like this."""
     pieces = {"[UNK]": 0} | {
         f"{mark}{digit}": 10 * k + digit + 1 for k, mark in enumerate(("", "##")) for digit in range(10)
     }
     backend = Tokenizer(models.WordPiece(pieces, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    with pytest.warns(
-        UserWarning, match=r"writes '12' as '1 ##2': .*##2 .*the number loss leaves them out; .*load_token"
-    ):
+    with pytest.warns(UserWarning, match=r"writes '12' as '1 ##2': .*##2 .*the number loss ignores them; .*load_token"):
         NumberVocabulary.from_tokenizer(backend, digits_only=False)
     with pytest.raises(ValueError, match=REMEDY):
         NumberVocabulary.from_tokenizer(backend)

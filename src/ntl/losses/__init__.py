@@ -1,16 +1,17 @@
-"""Losses on tokens and number tokens: tensors in, tensor out, pure functions.
+"""Losses on tokens and number tokens, as pure functions of tensors.
 
-Every loss is `f(logits, labels, number_vocab, *, ignore_index=-100, reduction="mean", ...)` and nothing in it shifts:
-for a decoder, `logits[..., t, :]` must already be the prediction of `labels[..., t]`. Half types are computed, and
-returned, in float32; float32 and float64 in their own type. Positions that do not count are dropped before anything is
-computed on them, so that whatever their logits hold reaches neither the loss nor the gradient.
+Every loss is `f(logits, labels, number_vocab, *, ignore_index=-100, reduction="mean", ...)`. No loss shifts the labels:
+for a decoder, `logits[..., t, :]` must already be the prediction of `labels[..., t]`. Half-precision inputs are
+computed and returned in float32; float32 and float64 inputs keep their type. Positions that do not count are dropped
+before anything is computed on them, so that NaN or inf in their logits reaches neither the loss nor the gradient.
 
-Reductions: "sum" over the positions that count; "mean" divides it by their number, or by 1 where there is none;
-"none" has the shape of `labels`, 0 at positions that do not count. `count_labels` and `count_number_labels` are the
-denominators, for means over more than one batch.
+Reductions: "sum" adds the losses of the positions that count. "mean" divides this sum by the number of these positions,
+or by 1 if there are none. "none" returns a tensor of the shape of `labels`, with 0 at positions that do not count.
+`count_labels` and `count_number_labels` return the denominators, for means over several batches.
 
-`ce_ntl` is both terms at once, from logits, and `linear_ce_ntl` from hidden states: the same numbers in less time and
-memory, the gradient being computed with the loss. `NumberTokenLoss` is both as a module, for any trainer.
+`ce_ntl` computes cross-entropy and number loss together from logits, `linear_ce_ntl` from hidden states. They return
+the same values in less time and memory, because the gradient is computed together with the loss. `NumberTokenLoss`
+wraps both as a module for use with any trainer.
 """
 
 from typing import TYPE_CHECKING

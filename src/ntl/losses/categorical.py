@@ -1,4 +1,4 @@
-"""Losses that know no distance: cross-entropy, and the control for the number losses.
+"""Losses that ignore the distance between numbers: cross-entropy, and the control for the number losses.
 
 Shape suffixes: V vocabulary, K number tokens, N the positions that count.
 """
@@ -22,23 +22,23 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """−log p_y with p = softmax over the whole vocabulary: the CE term of the paper's total loss, CE + λ·NTL.
+    """Return −log p_y with p the softmax over the whole vocabulary: the CE term of the paper's total loss, CE + λ·NTL.
 
     With label_smoothing ε it is −(1 − ε) log p_y − ε/V Σ_k log p_k over all V logits, as in torch's cross_entropy and
-    transformers' LabelSmoother. Not in the paper.
+    transformers' LabelSmoother. Label smoothing is not in the paper.
 
-    logits (..., V), labels (...); number_vocab is not used. The mean is over all labelled tokens, numbers and text;
-    without any it is an exact 0 with a graph. A label whose logit is -inf has the loss inf, with label_smoothing any
-    label where a logit is -inf. ValueError for label_smoothing outside [0, 1).
+    logits are (..., V), labels (...); number_vocab is not used. The mean is over all labelled tokens, numbers and text;
+    without any it is an exact 0 that still has a graph. The loss of a label is inf if its logit is -inf, or with
+    label_smoothing if any logit of its row is. Raises ValueError for label_smoothing outside [0, 1).
     """
     check_smoothing(label_smoothing)
     rows = label_rows(logits, labels, ignore_index)
-    how: dict[str, Any] = {"ignore_index": ignore_index, "reduction": "none", "label_smoothing": label_smoothing}
-    return reduce(F.cross_entropy(rows.logits_NV, rows.labels_N, **how), rows, labels, reduction)
+    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": "none", "label_smoothing": label_smoothing}
+    return reduce(F.cross_entropy(rows.logits_NV, rows.labels_N, **options), rows, labels, reduction)
 
 
 def check_smoothing(label_smoothing: float) -> None:
-    """ValueError for a label_smoothing outside [0, 1)."""
+    """Raise ValueError for a label_smoothing outside [0, 1)."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing}")
 
@@ -51,23 +51,26 @@ def digit_cross_entropy(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """−log q_y with q = softmax over the K number tokens alone. Not in the paper: the control for every number loss,
-    the same extra weight on number tokens without any distance between them.
+    """Return −log q_y with q the softmax over the K number tokens alone.
 
-    logits (..., V), labels (...). The mean is over number labels; without any it is an exact 0 with a graph. A label
-    whose logit is -inf has the loss inf; a row of -inf number logits has log K and no gradient.
+    Not in the paper. It is the control for every number loss: the same extra weight on number tokens, but without any
+    distance between them.
+
+    logits are (..., V), labels (...). The mean is over number labels; without any it is an exact 0 that still has a
+    graph. The loss of a label is inf if its logit is -inf. A row whose number logits are all -inf has the loss log K
+    and no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(digit_cross_entropy_rows(rows), rows, labels, reduction)
 
 
 def digit_cross_entropy_rows(rows: NumberRows) -> Tensor:
-    """(N,), see `digit_cross_entropy`."""
+    """Return the loss of each row, (N,); see `digit_cross_entropy`."""
     return F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none")
 
 
 def label_alone(rows: NumberRows, *, label_smoothing: float = 0.0) -> None:
-    """`cross_entropy` has no soft target: what its label_smoothing spreads is the same at every label."""
+    """Return None: `cross_entropy` has no soft target of its own, as label smoothing is the same at every label."""
 
 
 register("ce", cross_entropy, is_base=True, distance=False, target=label_alone)

@@ -1,8 +1,8 @@
-"""Losses between two distributions over number values, by way of their cumulative distribution functions.
+"""Losses between two distributions over number values, computed from their cumulative distribution functions.
 
 With the number tokens in ascending order of value, F_j and G_j are the predicted and the target mass on the first j
-tokens, and w_j = v_(j+1) − v_(j) is the gap that follows. Tokens of equal value have the gap 0 between them, so that
-only the mass of the group counts.
+tokens, and w_j = v_(j+1) − v_(j) is the gap that follows. The gap between tokens of equal value is 0, so that only
+their joint mass counts.
 
 Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
@@ -28,16 +28,16 @@ def ntl_was_cdf(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Σ_j |F_j − G_j| · w_j, the Wasserstein-1 distance of the paper's Eq. 5, in value units.
+    """Return Σ_j |F_j − G_j| · w_j, the Wasserstein-1 distance of the paper's Eq. 5, in value units.
 
-    q = softmax over the K number tokens alone against the target: the label's point mass, where the loss equals
-    `ntl_was` on any vocabulary; or a Gaussian of width sigma around the label (`gaussian_target`), as the paper
-    combines it with `gaussian_cross_entropy`; or any `target`. The original leaves out w_j, which is the same where
-    sorted values are 1 apart, as digits are.
+    The prediction is the softmax over the K number tokens alone. The target is one of three: by default the label's
+    point mass, for which the loss equals `ntl_was` on any vocabulary; with sigma, a Gaussian of this width around the
+    label (`gaussian_target`), which the paper combines with `gaussian_cross_entropy`; or the given target. The original
+    leaves out w_j, which makes no difference if sorted values are 1 apart, as digits are.
 
-    logits (..., V), labels (...), target (..., K): rows that sum to 1, in the order of number_vocab.token_ids, read at
-    number labels only. The mean is over number labels; without any it is an exact 0 with a graph. A row of -inf number
-    logits counts as uniform and has no gradient.
+    logits are (..., V), labels (...), target (..., K): rows that sum to 1, in the order of number_vocab.token_ids, read
+    at number labels only. The mean is over number labels; without any it is an exact 0 that still has a graph. A row
+    whose number logits are all -inf counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(was_cdf_rows(rows, target=target, sigma=sigma), rows, labels, reduction)
@@ -51,21 +51,21 @@ def ntl_crps(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Σ_j (F_j − G_j)² · w_j, the continuous ranked probability score (Cramér distance), in value units.
+    """Return Σ_j (F_j − G_j)² · w_j, the continuous ranked probability score (Cramér distance), in value units.
 
-    q = softmax over the K number tokens alone against the label's point mass. Not in the paper: it equals NTL-WAS less
-    half the expected distance between two draws of q, which makes it a proper scoring rule, minimal in expectation at
-    the true distribution.
+    The prediction q is the softmax over the K number tokens alone, the target the label's point mass. Not in the paper.
+    The loss equals NTL-WAS less half the expected distance between two draws of q. It is a proper scoring rule: its
+    expectation is minimal at the true distribution.
 
-    logits (..., V), labels (...). The mean is over number labels; without any it is an exact 0 with a graph. A row of
-    -inf number logits counts as uniform and has no gradient.
+    logits are (..., V), labels (...). The mean is over number labels; without any it is an exact 0 that still has a
+    graph. A row whose number logits are all -inf counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(crps_rows(rows), rows, labels, reduction)
 
 
 def was_cdf_rows(rows: NumberRows, *, target: Tensor | None = None, sigma: float | None = None) -> Tensor:
-    """(N,), see `ntl_was_cdf`."""
+    """Return the loss of each row, (N,); see `ntl_was_cdf`."""
     if target is not None and sigma is not None:
         raise ValueError("give a target or a sigma, not both")
     if target is not None:
@@ -79,24 +79,24 @@ def was_cdf_rows(rows: NumberRows, *, target: Tensor | None = None, sigma: float
 
 
 def crps_rows(rows: NumberRows) -> Tensor:
-    """(N,), see `ntl_crps`."""
+    """Return the loss of each row, (N,); see `ntl_crps`."""
     difference_NJ, gaps_J = _cdf_difference(rows, _one_hot(rows))
     return (difference_NJ.square() * gaps_J).sum(dim=-1)
 
 
 def _cdf_difference(rows: NumberRows, target_NK: Tensor) -> tuple[Tensor, Tensor]:
-    """F − G before each of the J = K − 1 gaps, and the gaps.
+    """Return F − G (N, J) at each of the J = K − 1 gaps, and the gaps (J,).
 
-    F − G is what q − g sum to below a gap, and less what they sum to above it. The two differ by rounding alone, which
-    a gap of a million makes a loss of its own: the sum is taken on the side that has less of both masses.
+    F − G is the sum of q − g below a gap, and minus its sum above the gap. The two differ by rounding, but a gap of a
+    million turns this rounding into a loss of its own. The sum is therefore taken on the side with less total mass.
     """
     sorted_K, order_K = rows.values_K.sort()
     q_NK = rows.logits_NK.softmax(dim=-1)
-    moved_NK = (q_NK - target_NK)[:, order_K]
-    below_NJ = moved_NK.cumsum(dim=-1)[:, :-1]
-    above_NJ = moved_NK.flip(-1).cumsum(dim=-1).flip(-1)[:, 1:]
+    difference_NK = (q_NK - target_NK)[:, order_K]
+    below_NJ = difference_NK.cumsum(dim=-1)[:, :-1]
+    above_NJ = difference_NK.flip(-1).cumsum(dim=-1).flip(-1)[:, 1:]
     mass_NJ = (q_NK + target_NK)[:, order_K].detach().cumsum(dim=-1)[:, :-1]
-    # Of digits the rounding is below 1e-6: what was trained on them keeps its last bits.
+    # For digits the rounding error is below 1e-6, and the sum from below keeps earlier results bit-identical.
     is_above_NJ = (mass_NJ > 1) & (sorted_K[-1] - sorted_K[0] > _DIGIT_SPAN)
     return torch.where(is_above_NJ, -above_NJ, below_NJ), sorted_K.diff()
 
@@ -108,11 +108,11 @@ def _one_hot(rows: NumberRows) -> Tensor:
 
 def _target_rows(target: Tensor, rows: NumberRows) -> Tensor:
     shape = (*rows.labels.shape, len(rows.values_K))
-    if target.dim() == 1 and rows.labels.shape == (1,):  # of a single position
+    if target.dim() == 1 and rows.labels.shape == (1,):  # scalar labels, to which a dimension was added
         target = target.unsqueeze(0)
     if target.shape != shape:
         raise ValueError(f"target must be labels' shape + (K,), {shape}, not {tuple(target.shape)}")
-    return rows.at(target).to(rows.logits_NK.dtype)
+    return rows.select(target).to(rows.logits_NK.dtype)
 
 
 register("was_cdf", ntl_was_cdf, rows=was_cdf_rows)

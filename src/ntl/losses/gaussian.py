@@ -21,14 +21,14 @@ def gaussian_cross_entropy(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """−Σ_k g_k log p_k at a number label, g = `gaussian_target`, and −log p_y at a text label: the paper's GCE.
+    """Return −Σ_k g_k log p_k at a number label, g = `gaussian_target`, and −log p_y at a text label: the paper's GCE.
 
-    p = softmax over the whole vocabulary, unlike in the number losses. sigma is in value units; the paper's runs used
-    1 and 2.
+    p is the softmax over the whole vocabulary, unlike in the number losses. sigma is in value units; the paper's runs
+    used 1 and 2.
 
-    logits (..., V), labels (...). The mean is over all labelled tokens, numbers and text; without any it is an exact 0
-    with a graph, without numbers it is cross-entropy. A number token of positive target mass and logit -inf makes the
-    loss inf.
+    logits are (..., V), labels (...). The mean is over all labelled tokens, numbers and text; without any it is an
+    exact 0 that still has a graph. Without number labels the loss is cross-entropy. It is inf if a number token with
+    positive target mass has the logit -inf.
     """
     check_width(logits, number_vocab)
     rows = label_rows(logits, labels, ignore_index)
@@ -36,8 +36,8 @@ def gaussian_cross_entropy(
     losses_N = F.nll_loss(log_p_NV, rows.labels_N, ignore_index=ignore_index, reduction="none")
 
     numbers_N = is_number(rows.labels_N, number_vocab, ignore_index)
-    every = torch.compiler.is_compiling()  # a graph has no tensor whose shape depends on the labels
-    index_M = torch.arange(len(losses_N), device=losses_N.device) if every else numbers_N.nonzero().squeeze(-1)
+    all_rows = torch.compiler.is_compiling()  # a shape that depends on the labels would break the graph
+    index_M = torch.arange(len(losses_N), device=losses_N.device) if all_rows else numbers_N.nonzero().squeeze(-1)
     log_p_MK = log_p_NV[index_M.unsqueeze(-1), number_vocab.token_ids]
     labels_M = rows.labels_N[index_M].where(numbers_N[index_M], number_vocab.token_ids[0])
     targets_M = number_vocab.values[labels_M].to(log_p_MK.dtype)
@@ -49,10 +49,11 @@ def gaussian_cross_entropy(
 
 
 def gaussian_target(targets: Tensor, values: Tensor, sigma: float) -> Tensor:
-    """g_k ∝ exp(−½ ((v_k − y)/σ)²), normalised over the number tokens: the soft target of GCE and of GCE + NTL-WAS-CDF.
+    """Return g_k ∝ exp(−½ ((v_k − y)/σ)²), normalised over the number tokens, (..., K).
 
-    targets (...) y and values (K,) v, both in value units; returns (..., K). The original adds 1e-8 to the normaliser,
-    which is at least 1 for the label's own term: a relative difference below 1e-8.
+    This is the soft target of GCE and of GCE + NTL-WAS-CDF. targets (...) are y and values (K,) are v, both in value
+    units. The original adds 1e-8 to the normaliser; this is a relative difference below 1e-8, as the label's own term
+    makes the normaliser at least 1.
     """
     if not sigma > 0:
         raise ValueError(f"sigma must be positive, not {sigma}: cross_entropy is the limit for sigma towards 0")
@@ -60,7 +61,7 @@ def gaussian_target(targets: Tensor, values: Tensor, sigma: float) -> Tensor:
 
 
 def gaussian_target_rows(rows: NumberRows, *, sigma: float = 1.0) -> Tensor:
-    """(N, K), the target of `gaussian_cross_entropy` at number labels."""
+    """Return the soft target (N, K) of `gaussian_cross_entropy` at number labels."""
     return gaussian_target(rows.targets_N, rows.values_K, sigma)
 
 

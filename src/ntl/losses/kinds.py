@@ -1,6 +1,6 @@
-"""The losses by name: what ``ce_ntl(kind=)``, the benchmarks and the fast implementations know of each.
+"""The registry of losses by name, for ``ce_ntl(kind=...)``, the benchmarks and the fused implementations.
 
-A loss is registered in one line beside its function. Every module of this package is looked through for such lines.
+Each loss is registered by one line below its function. All modules of this package are imported to run these lines.
 
 Shape suffixes: K number tokens, N the number-labelled positions.
 """
@@ -15,24 +15,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# What every loss takes; its other arguments are options.
+# The arguments that every loss takes. All others are its options.
 COMMON = {"logits", "labels", "number_vocab", "ignore_index", "reduction"}
 
 
 @dataclass(frozen=True)
 class LossKind:
-    """A loss function by its name; ``options`` are the keyword arguments that it has beside those of every loss.
+    """A named loss function and what the fused implementations need to know about it.
 
-    is_base: it is the base, over every labelled token, and not a term on number labels
-    distance: it grows with the distance of values, or with a cost
-    rows: the loss (N,) of `NumberRows`, for one that reads number-token logits alone
-    excess: (N, K) and (), for one that is linear in the probabilities over the whole vocabulary
-    target: of a base, (N, K) of `NumberRows`: its soft target at number labels, None for the label alone
-    counted: ``counted(labels, number_vocab, ignore_index, **options)`` bool, what its mean is over; None for all labels
-        of a base, all number labels of another
+    ``rows``, ``excess`` and ``target`` are called with `NumberRows` and the options. A loss with none of the three has
+    no fused form and is always computed by ``function``.
 
-    ``rows``, ``excess`` and ``target`` take the options, too. A loss with none of the three is computed by its function
-    alone.
+    Attributes:
+        is_base: Whether it is a base loss, over every labelled token, rather than a term on number labels.
+        distance: Whether it grows with the distance between values, or with a cost.
+        rows: Returns the loss (N,), for a loss that reads only the number-token logits.
+        excess: Returns the costs (N, K) beyond a text token's and a text token's cost (), for a loss that is linear in
+            the probabilities over the whole vocabulary.
+        target: For a base loss, returns its soft target (N, K) at number labels, or None if the target is the label.
+        counted: ``counted(labels, number_vocab, ignore_index, **options)`` returns the mask of the positions that the
+            mean is over. None stands for all labels of a base loss, and all number labels of any other.
+        options: The names of the keyword arguments that not every loss has.
     """
 
     name: str
@@ -46,17 +49,17 @@ class LossKind:
     options: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        named = inspect.signature(self.function).parameters
-        object.__setattr__(self, "options", tuple(name for name in named if name not in COMMON))
+        parameters = inspect.signature(self.function).parameters
+        object.__setattr__(self, "options", tuple(name for name in parameters if name not in COMMON))
 
     @property
     def fused(self) -> bool:
-        """Whether its gradient can be written in one pass."""
+        """Whether the fused implementations can compute its gradient in one pass."""
         return any(part is not None for part in (self.rows, self.excess, self.target))
 
     @property
     def takes_cost(self) -> bool:
-        """Whether a cost may take the place of the distance of values."""
+        """Whether it accepts a cost matrix in place of the distance between values."""
         return "cost" in self.options
 
 
@@ -64,27 +67,30 @@ _KINDS: dict[str, LossKind] = {}
 _BY_FUNCTION: dict[Callable[..., Tensor], LossKind] = {}
 
 
-def register(name: str, function: Callable[..., Tensor], **known: Any) -> None:
-    """Make a loss function known by a name; ``known`` are fields of `LossKind`. ValueError for a name that is taken."""
+def register(name: str, function: Callable[..., Tensor], **fields: Any) -> None:
+    """Register a loss function under a name; ``fields`` are those of `LossKind`.
+
+    Raises ValueError if another function has this name.
+    """
     if name in _KINDS and _KINDS[name].function is not function:
         raise ValueError(f"kind {name!r} is {_KINDS[name].function.__name__} already")
-    _KINDS[name] = _BY_FUNCTION[function] = LossKind(name, function, **known)
+    _KINDS[name] = _BY_FUNCTION[function] = LossKind(name, function, **fields)
 
 
 def kinds() -> dict[str, LossKind]:
-    """All that are registered, by name: cross entropy and the other bases first."""
-    if not torch.compiler.is_compiling():  # ``ce_ntl`` has done it, and a compiler need not look into it
+    """Return all registered losses by name, cross-entropy and the other base losses first."""
+    if not torch.compiler.is_compiling():  # importing ``ce_ntl`` has done it, and torch.compile cannot trace imports
         import_all()
     return dict(sorted(_KINDS.items(), key=lambda item: (not item[1].is_base, item[0])))
 
 
 def kind_of(function: Callable[..., Tensor]) -> LossKind | None:
-    """None for a function that was never registered."""
+    """Return the kind of a loss function, or None if it is not registered."""
     return _BY_FUNCTION.get(function)
 
 
 def import_all() -> None:
-    """Every module of ``ntl.losses``, so that the losses in it are registered."""
+    """Import every module of ``ntl.losses``, which registers the losses in it."""
     for module in iter_modules(import_module("ntl.losses").__path__):
         if not module.ispkg:
             import_module(f"ntl.losses.{module.name}")

@@ -1,4 +1,4 @@
-"""A language model's head as its weights: all that a loss from hidden states asks of a model.
+"""The output head of a language model: all that a loss computed from hidden states needs to know of the model.
 
 Shape suffixes: V vocabulary, D hidden size, K number tokens.
 """
@@ -13,10 +13,15 @@ from ntl.losses.rows import upcast
 
 
 class LMHead(NamedTuple):
-    """logits = cap · tanh(z / cap) with z = scale · (hidden · weightᵀ + bias); without a cap, z itself.
+    """The head logits = cap · tanh(z / cap) with z = scale · (hidden · weightᵀ + bias), or z itself without a cap.
 
-    weight (V, D), the embedding's own where the two are tied; bias (V,) or None; scale is T5's d_model^-0.5, Granite's
-    1 / logits_scaling, Cohere's logit_scale; cap is Gemma 2's final_logit_softcapping. ``ntl.models.lm_head`` finds it.
+    ``ntl.models.lm_head`` returns the head of a transformers model.
+
+    Attributes:
+        weight: (V, D); the embedding matrix itself if the two are tied.
+        bias: (V,) or None.
+        scale: T5's d_model^-0.5, Granite's 1 / logits_scaling or Cohere's logit_scale.
+        cap: Gemma 2's final_logit_softcapping.
     """
 
     weight: Tensor
@@ -25,7 +30,10 @@ class LMHead(NamedTuple):
     cap: float | None = None
 
     def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """hidden (..., D) -> (..., V), or (..., K) for the K token ids ``tokens`` alone; half types become float32."""
+        """Return the logits (..., V) of hidden (..., D), or only those of K token ids, (..., K).
+
+        Half-precision logits are converted to float32.
+        """
         weight, bias = self.weight, self.bias
         if tokens is not None:
             weight, bias = weight[tokens], None if bias is None else bias[tokens]

@@ -1,7 +1,7 @@
 """The paper's NTL-L_p family: a regression loss between the expected value and the value of the label.
 
-For a number label of value y, ŷ = Σ_k q_k v_k with q = softmax over the K number tokens alone. None of these losses has
-its only minimum at the label: half the mass on each of 0 and 8 is a perfect 4.
+For a number label of value y, ŷ = Σ_k q_k v_k with q the softmax over the K number tokens alone. The minimum of these
+losses is not unique: for the label 4, half the mass on each of 0 and 8 is a perfect prediction, too.
 
 Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
@@ -22,10 +22,10 @@ def ntl_mse(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """(ŷ − y)², the paper's NTL-MSE, in squared value units.
+    """Return (ŷ − y)², the paper's NTL-MSE, in squared value units.
 
-    logits (..., V), labels (...). The mean is over number labels; without any it is an exact 0 with a graph. A row of
-    -inf number logits counts as uniform and has no gradient.
+    logits are (..., V), labels (...). The mean is over number labels; without any it is an exact 0 that still has a
+    graph. A row whose number logits are all -inf counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(mse_rows(rows), rows, labels, reduction)
@@ -39,7 +39,7 @@ def ntl_mae(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """|ŷ − y|, the paper's NTL-MAE, in value units. Shapes, mean and special rows as in `ntl_mse`."""
+    """Return |ŷ − y|, the paper's NTL-MAE, in value units. Shapes, mean and special rows are those of `ntl_mse`."""
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(mae_rows(rows), rows, labels, reduction)
 
@@ -53,32 +53,32 @@ def ntl_huber(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """½e² where |e| < δ, else δ(|e| − ½δ), with e = ŷ − y: the paper's NTL-Huber, where δ = 1.
+    """Return ½e² where |e| < δ, else δ(|e| − ½δ), with e = ŷ − y: the paper's NTL-Huber, which uses δ = 1.
 
-    Shapes, mean and special rows as in `ntl_mse`.
+    Shapes, mean and special rows are those of `ntl_mse`.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(huber_rows(rows, delta=delta), rows, labels, reduction)
 
 
 def mse_rows(rows: NumberRows) -> Tensor:
-    """(N,), see `ntl_mse`."""
+    """Return the loss of each row, (N,); see `ntl_mse`."""
     return (expectation(rows) - rows.targets_N).square()
 
 
 def mae_rows(rows: NumberRows) -> Tensor:
-    """(N,), see `ntl_mae`."""
+    """Return the loss of each row, (N,); see `ntl_mae`."""
     return (expectation(rows) - rows.targets_N).abs()
 
 
 def huber_rows(rows: NumberRows, *, delta: float = 1.0) -> Tensor:
-    """(N,), see `ntl_huber`."""
+    """Return the loss of each row, (N,); see `ntl_huber`."""
     return F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
 
 
 def expectation(rows: NumberRows) -> Tensor:
-    """(N,): ŷ, the mean of the values under softmax over the number tokens."""
-    # A product and a sum, not a matrix product, which autocast would take in half precision.
+    """Return ŷ (N,), the mean of the values under the softmax over the number tokens."""
+    # Not a matrix product, which autocast would compute in half precision.
     return (rows.logits_NK.softmax(dim=-1) * rows.values_K).sum(dim=-1)
 
 

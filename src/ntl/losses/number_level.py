@@ -1,4 +1,4 @@
-"""A loss on whole numbers: contiguous digits by place value.
+"""A loss on whole numbers: runs of digits, weighted by place value.
 
 Shape suffixes: V vocabulary, K number tokens, N the positions that count.
 """
@@ -21,19 +21,19 @@ def ntl_number_level(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """|x̂ − x| / max(|x|, u): the relative error of the expected number, x̂ = Σ_t 10^(−t) ŷ_t over its digits.
+    """Return |x̂ − x| / max(|x|, u), the relative error of the expected number x̂ = Σ_t 10^(−t) ŷ_t over its digits.
 
-    A number is a run of number labels along the last dimension, its first digit t = 0; x has the label's digits in
-    place of the expected ones. u, one unit of the place of the first digit, keeps the error of a label 0 (or 0.05) from
-    growing without bound and its gradient from vanishing. Counted from the first digit, places never overflow: thirty
-    digits are as good as three. With point_id, the token of the decimal point between two digits is a part of the
-    number, and has no place of its own. A sign is text that both sides share: |−x̂ + x| = |x̂ − x|.
+    A number is a run of number labels along the last dimension, t = 0 at its first digit; x has the digits of the label
+    in place of the expected ones. u is one unit of the first digit's place. It keeps the error of a label such as 0 or
+    0.05 bounded and its gradient from vanishing. Because places are counted from the first digit, they never overflow,
+    however many digits there are. With point_id, the decimal point between two digits belongs to the number but has no
+    place of its own. A sign is text that label and prediction share, and has no effect: |−x̂ + x| = |x̂ − x|.
 
-    For a vocabulary of single digits. Not in the paper, which names it as future work; the ntloss package's
-    NumberLevelLoss divides by |x̂| + |x|, which has no gradient at a label 0.
+    The vocabulary must be one of single digits. The loss is not in the paper, which names it as future work. The ntloss
+    package's NumberLevelLoss divides by |x̂| + |x|, which has no gradient at a label 0.
 
-    logits (..., T, V), labels (..., T). With "none" a number's loss stands at its last digit; the mean is over numbers
-    (`count_numbers`), without any it is an exact 0 with a graph.
+    logits are (..., T, V), labels (..., T). With the reduction "none" the loss of a number is at its last digit. The
+    mean is over numbers (`count_numbers`); without any it is an exact 0 that still has a graph.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     count = count_numbers(labels, number_vocab, point_id=point_id, ignore_index=ignore_index)
@@ -43,7 +43,7 @@ def ntl_number_level(
 def count_numbers(
     labels: Tensor, number_vocab: NumberVocabulary, *, point_id: int | None = None, ignore_index: int = -100
 ) -> Tensor:
-    """The number of runs of number labels in labels (..., T), () int64: the denominator of `ntl_number_level`."""
+    """Count the runs of number labels in labels (..., T), () int64: the denominator of `ntl_number_level`."""
     labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
     return last_digits(labels, number_vocab, ignore_index, point_id=point_id).sum()
 
@@ -51,31 +51,31 @@ def count_numbers(
 def last_digits(
     labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int, *, point_id: int | None = None
 ) -> Tensor:
-    """(..., T) bool: where a number ends in labels (..., T), which is where its loss stands."""
+    """Return the mask (..., T) of the last digits of numbers in labels (..., T), where their losses are placed."""
     digits = is_number(labels, number_vocab, ignore_index)
     return _last(digits, _parts(labels, digits, point_id)[0])
 
 
 def number_level_rows(rows: NumberRows, *, point_id: int | None = None) -> Tensor:
-    """(N,), see `ntl_number_level`: each number's loss at its last digit, 0 at the others."""
+    """Return the loss of each row, (N,): a number's at its last digit, 0 at the others; see `ntl_number_level`."""
     digits = _digits(rows)
     inside, points = _parts(rows.labels, digits, point_id)
     first = _first(inside, points)
     last = _last(digits, inside)
-    number_N = rows.at((first.flatten().cumsum(0) - 1).view_as(first)).clamp(min=0)
-    place_N = rows.at(_place(digits, inside, first)).to(rows.logits_NK.dtype)
+    number_N = rows.select((first.flatten().cumsum(0) - 1).view_as(first)).clamp(min=0)
+    place_N = rows.select(_place(digits, inside, first)).to(rows.logits_NK.dtype)
     counts_N = torch.ones_like(place_N) if rows.counts_N is None else rows.counts_N.to(place_N.dtype)
-    # Below 1e-30 of the first digit nothing is left of a digit in any type, and float32 would go into subnormals.
+    # A digit at 1e-30 of the first one's place is lost to rounding in any type, and float32 would become subnormal.
     unit_N = torch.pow(10.0, -place_N.clamp(max=30)) * counts_N
     total_N = unit_N.new_zeros(unit_N.shape)
     error_N = total_N.index_add(0, number_N, unit_N * (expectation(rows) - rows.targets_N))
     label_N = total_N.index_add(0, number_N, unit_N * rows.targets_N)
     relative_N = error_N.abs() / label_N.abs().clamp(min=1)
-    return relative_N[number_N].where(rows.at(last), 0.0)
+    return relative_N[number_N].where(rows.select(last), 0.0)
 
 
 def _digits(rows: NumberRows) -> Tensor:
-    """(..., T) bool: which labels are number tokens."""
+    """Return the mask (..., T) of the labels that are number tokens."""
     counts_N = torch.ones_like(rows.tokens_N, dtype=torch.bool) if rows.counts_N is None else rows.counts_N
     if rows.index is None:
         return counts_N.view_as(rows.labels)
@@ -83,7 +83,7 @@ def _digits(rows: NumberRows) -> Tensor:
 
 
 def _parts(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[Tensor, Tensor]:
-    """(..., T) bool each: what is part of a number, and which of it is a decimal point."""
+    """Return two masks (..., T): the positions that belong to a number, and those of them that are a decimal point."""
     if point_id is None:
         return digits, torch.zeros_like(digits)
     outside = torch.zeros_like(digits[..., :1])
@@ -94,17 +94,17 @@ def _parts(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[Tensor
 
 
 def _first(inside: Tensor, points: Tensor) -> Tensor:
-    """(..., T) bool: the first digit of each number."""
+    """Return the mask (..., T) of the first digit of each number."""
     return inside & ~points & ~torch.cat([torch.zeros_like(inside[..., :1]), inside[..., :-1]], dim=-1)
 
 
 def _last(digits: Tensor, inside: Tensor) -> Tensor:
-    """(..., T) bool: the last digit of each number."""
+    """Return the mask (..., T) of the last digit of each number."""
     return digits & ~torch.cat([inside[..., 1:], torch.zeros_like(inside[..., :1])], dim=-1)
 
 
 def _place(digits: Tensor, inside: Tensor, first: Tensor) -> Tensor:
-    """(..., T) int64: how many digits of the same number stand before; of use at digits only."""
+    """Return how many digits of the same number precede each position, (..., T) int64; meaningful at digits only."""
     before = digits.long().cumsum(-1) - digits.long()
     start = torch.where(first, before, 0).cummax(dim=-1).values
     return before - start

@@ -1,4 +1,4 @@
-"""The loss of a number head: values in place of tokens."""
+"""The loss of a number head, which predicts values instead of tokens."""
 
 from torch import Tensor
 
@@ -6,10 +6,11 @@ from ntl.losses.rows import Reduction
 
 
 def squared_error(predictions: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """(prediction − target)²: the regression head of the paper's Table 4, and the number head of xVal.
+    """Return (prediction − target)², the loss of the paper's regression head (Table 4) and of xVal's number head.
 
-    predictions and targets (...) in the same unit; half types are computed, and returned, in float32. "mean" is over
-    all of them, an exact 0 with a graph where there is none; "none" has their shape. ValueError for two shapes.
+    predictions and targets are (...), in the same unit. Half-precision predictions are computed and returned in
+    float32. "mean" is over all of them, and an exact 0 that still has a graph if there are none; "none" has their
+    shape. Raises ValueError if the shapes differ.
     """
     if predictions.shape != targets.shape:
         raise ValueError(f"predictions {tuple(predictions.shape)} and targets {tuple(targets.shape)} differ in shape")

@@ -1,4 +1,4 @@
-"""What all losses share: which positions count, their logits, and the reduction over them.
+"""The steps that all losses share: selecting the positions that count and their logits, and the reduction.
 
 Shape suffixes: V vocabulary, K number tokens, N the positions that count, in the order of `labels`.
 """
@@ -15,7 +15,7 @@ Index = tuple[Tensor, ...]
 
 
 class LabelRows(NamedTuple):
-    """The labelled positions: `logits_NV`, `labels_N`, and their `index` into `labels`, None where they are all."""
+    """The labelled positions, with their logits and labels; `index` and `counts_N` as in `NumberRows`."""
 
     logits_NV: Tensor
     labels_N: Tensor
@@ -24,15 +24,16 @@ class LabelRows(NamedTuple):
 
 
 class NumberRows(NamedTuple):
-    """The positions whose label is a number, with everything in the type the loss is computed in.
+    """The positions whose label is a number, with floating-point tensors in the type the loss is computed in.
 
-    logits_NK: the number-token logits; a row that is -inf throughout is all 0, cut off from the graph
-    tokens_N: the label as a position among the number tokens, 0 <= k < K
-    targets_N: the value of the label
-    values_K: the values of the number tokens
-    labels: all labels
-    index: the positions in `labels`, None where the rows are all of them
-    counts_N: which rows are number-labelled, None where they all are; the others hold zeros
+    Attributes:
+        logits_NK: The number-token logits. A row in which all are -inf is replaced by zeros, without a gradient.
+        tokens_N: The label as an index into the number tokens, 0 <= k < K.
+        targets_N: The value of the label.
+        values_K: The values of the number tokens.
+        labels: The labels of all positions, (...).
+        index: The positions of the rows in `labels`, or None if every position is a row.
+        counts_N: Which rows are number-labelled, or None if all are. The logits of the others are zeros.
     """
 
     logits_NK: Tensor
@@ -43,26 +44,26 @@ class NumberRows(NamedTuple):
     index: Index | None = None
     counts_N: Tensor | None = None
 
-    def at(self, grid: Tensor) -> Tensor:
-        """The rows' entries of a tensor that has the shape of `labels` in front."""
+    def select(self, grid: Tensor) -> Tensor:
+        """Return the rows' entries of a tensor whose leading dimensions are those of `labels`."""
         return grid.flatten(0, self.labels.dim() - 1) if self.index is None else grid[self.index]
 
 
 def label_rows(logits: Tensor, labels: Tensor, ignore_index: int) -> LabelRows:
-    """The labelled positions of logits (..., V) and labels (...)."""
+    """Return the labelled positions of logits (..., V) and labels (...)."""
     logits, labels = aligned(logits, labels)
     counts = labels != ignore_index
-    if torch.compiler.is_compiling():  # a graph has no tensor whose shape depends on the labels
+    if torch.compiler.is_compiling():  # a shape that depends on the labels would break the graph
         zeroed = logits.masked_fill(~counts.unsqueeze(-1), 0.0).flatten(0, -2)
         return LabelRows(upcast(zeroed), labels.flatten(), None, counts.flatten())
     index = counts.nonzero(as_tuple=True)
-    if index[0].numel() == labels.numel():  # copying all of the logits would cost as much as the loss itself
+    if index[0].numel() == labels.numel():  # avoid a copy of all logits, which takes as long as the loss itself
         return LabelRows(upcast(logits.reshape(-1, logits.shape[-1])), labels.reshape(-1), index)
     return LabelRows(upcast(logits[index]), labels[index], index)
 
 
 def number_rows(logits: Tensor, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> NumberRows:
-    """The number-labelled positions of logits (..., V) and labels (...); copies N×K logits and no more."""
+    """Return the number-labelled positions of logits (..., V) and labels (...). Only N × K logits are copied."""
     logits, labels = aligned(logits, labels)
     check_width(logits, number_vocab)
     index, counts_N = number_index(labels, number_vocab, ignore_index)
@@ -72,7 +73,7 @@ def number_rows(logits: Tensor, labels: Tensor, number_vocab: NumberVocabulary, 
         picked_NK = logits[(*(i.unsqueeze(-1) for i in index), number_vocab.token_ids)]
     logits_NK = upcast(picked_NK)
     if logits.dtype == torch.float16 and logits_NK.requires_grad and not torch.compiler.is_compiling():
-        # A squared error over values in the hundreds has gradients that float16 cannot hold: they saturate.
+        # The gradient of a squared error of values in the hundreds overflows float16, so it is clamped.
         limit = torch.finfo(torch.float16).max
         logits_NK.register_hook(lambda gradient: gradient.clamp(-limit, limit))
     return rows_of(logits_NK, labels, number_vocab, index, counts_N)
@@ -81,9 +82,10 @@ def number_rows(logits: Tensor, labels: Tensor, number_vocab: NumberVocabulary, 
 def number_index(
     labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
 ) -> tuple[Index | None, Tensor | None]:
-    """`index` and `counts_N` of the number rows: those alone on a CPU; all positions where counting them would cost.
+    """Return the `index` and `counts_N` of `NumberRows`.
 
-    It would make a GPU wait for the host, and break a compiled graph.
+    On a CPU the rows are the number-labelled positions alone. On a GPU and under torch.compile they are all positions
+    with a mask, because counting the number labels would synchronise with the host or break the graph.
     """
     numbers = is_number(labels, number_vocab, ignore_index)
     if labels.is_cuda or torch.compiler.is_compiling():
@@ -98,25 +100,28 @@ def rows_of(
     index: Index | None,
     counts_N: Tensor | None,
 ) -> NumberRows:
-    """The rows at `index` of labels, from their number-token logits in the type the loss is computed in."""
-    left_out_N1 = (logits_NK == -torch.inf).all(dim=-1, keepdim=True)
+    """Return the rows at `index` of labels, given their number-token logits in the type the loss is computed in."""
+    masked_N1 = (logits_NK == -torch.inf).all(dim=-1, keepdim=True)
     labels_N = labels.flatten() if index is None else labels[index]
     if counts_N is not None:
-        left_out_N1 = left_out_N1 | ~counts_N.unsqueeze(-1)
+        masked_N1 = masked_N1 | ~counts_N.unsqueeze(-1)
         labels_N = labels_N.where(counts_N, number_vocab.token_ids[0])
-    logits_NK = logits_NK.masked_fill(left_out_N1, 0.0)
+    logits_NK = logits_NK.masked_fill(masked_N1, 0.0)
     tokens_N = torch.searchsorted(number_vocab.token_ids, labels_N)
     values_K = number_vocab.token_values.to(logits_NK.dtype)
     return NumberRows(logits_NK, tokens_N, values_K[tokens_N], values_K, labels, index, counts_N)
 
 
 def check_width(logits: Tensor, number_vocab: NumberVocabulary) -> None:
-    """For logits (..., V): TypeError where number_vocab is none, ValueError where it was not made for that width."""
+    """Check that the number vocabulary fits logits (..., V).
+
+    Raises TypeError if it is no NumberVocabulary, and ValueError if it was made for logits of another width.
+    """
     check_vocabulary(number_vocab)
-    width, said = logits.shape[-1], number_vocab.vocab_size
-    if said is not None and width != said:
+    width, expected = logits.shape[-1], number_vocab.vocab_size
+    if expected is not None and width != expected:
         raise ValueError(
-            f"logits have width {width}, but the number vocabulary was made with vocab_size={said}: "
+            f"logits have width {width}, but the number vocabulary was made with vocab_size={expected}: "
             f"make it with vocab_size={width}, from the tokenizer the model was trained with"
         )
     if width < number_vocab.min_logits:
@@ -127,7 +132,7 @@ def check_width(logits: Tensor, number_vocab: NumberVocabulary) -> None:
 
 
 def check_vocabulary(number_vocab: object) -> None:
-    """Raises TypeError for anything but a NumberVocabulary."""
+    """Raise TypeError for anything but a NumberVocabulary."""
     if not isinstance(number_vocab, NumberVocabulary):
         raise TypeError(
             f"number_vocab must be a NumberVocabulary, not a {type(number_vocab).__name__}: "
@@ -136,26 +141,26 @@ def check_vocabulary(number_vocab: object) -> None:
 
 
 def is_number(labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> Tensor:
-    """(...) bool: the labels that are number tokens. Ids beyond the number vocabulary (padding) are text."""
+    """Return the mask (...) of the labels that are number tokens. Ids beyond the number vocabulary count as text."""
     ids = labels.clamp(0, number_vocab.values.numel() - 1)
     return (labels != ignore_index) & (labels == ids) & ~number_vocab.values[ids].isnan()
 
 
 def count_labels(labels: Tensor, number_vocab: NumberVocabulary | None = None, *, ignore_index: int = -100) -> Tensor:
-    """The number of labelled tokens in labels (...), () int64: the denominator of the cross-entropies."""
+    """Count the labelled tokens in labels (...), () int64: the denominator of the cross-entropies."""
     return (labels != ignore_index).sum()
 
 
 def count_number_labels(labels: Tensor, number_vocab: NumberVocabulary, *, ignore_index: int = -100) -> Tensor:
-    """The number of number labels in labels (...), () int64: the denominator of the number losses."""
+    """Count the number labels in labels (...), () int64: the denominator of the number losses."""
     return is_number(labels, number_vocab, ignore_index).sum()
 
 
 def checked_weights(weights: Tensor | None, logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor | None:
-    """One of loss_weights for each of labels (...), 0 where it is ignored, in the type the losses are computed in.
+    """Return loss_weights (...) in the type the losses are computed in, with 0 at ignored labels.
 
-    ValueError for another shape, and for one that is negative or not finite; that on a CPU alone, as a GPU would have
-    to be waited for.
+    Raises ValueError for a shape other than that of labels and, on a CPU, for weights that are negative or not finite.
+    On a GPU the values are not checked, since that would synchronise with the host.
     """
     if weights is None:
         return None
@@ -171,16 +176,16 @@ def checked_weights(weights: Tensor | None, logits: Tensor, labels: Tensor, igno
 
 
 def weighted(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """losses × weights, (...) each; a weight of 0 also takes away an infinite loss."""
+    """Return losses × weights, (...) each. A weight of 0 gives 0 even if the loss is infinite."""
     return losses if weights is None else losses.masked_fill(weights == 0, 0.0) * weights
 
 
 def reduce(
     losses_N: Tensor, rows: LabelRows | NumberRows, labels: Tensor, reduction: Reduction, count: Tensor | None = None
 ) -> Tensor:
-    """The loss per position, reduced; without positions an exact 0 whose gradient is 0, in the graph all the same.
+    """Reduce the losses of the rows. Without any rows the result is an exact 0 that still has a graph.
 
-    count: the denominator of the mean, where that is not the number of positions.
+    ``count`` is the denominator of the mean, by default the number of positions that count.
     """
     if rows.counts_N is not None:
         losses_N = losses_N.where(rows.counts_N, 0.0)
@@ -198,7 +203,7 @@ def reduce(
 
 
 def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Both, checked against each other, and with one batch dimension where `labels` is a scalar."""
+    """Check that logits (..., V) and labels (...) fit; return both, with a batch dimension added to scalar labels."""
     if logits.shape[:-1] != labels.shape or logits.dim() == 0:
         raise ValueError(f"logits (..., V) and labels (...) do not fit: {tuple(logits.shape)}, {tuple(labels.shape)}")
     labels = labels.long()
@@ -206,5 +211,5 @@ def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def upcast(logits: Tensor) -> Tensor:
-    """In the type the losses are computed in."""
+    """Return the logits in the type the losses are computed in: half-precision types become float32."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

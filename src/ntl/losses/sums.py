@@ -1,4 +1,4 @@
-"""What losses give: both terms before division, and the total of the two, in its one formula.
+"""The two loss terms before division, and the one formula that combines them into the total loss:
 
 total = (base sum + aux sum) / base count + weight × number sum / number count, the paper's Eq. 3.
 """
@@ -9,22 +9,28 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-# What `JointLoss.flat` gives, in its order.
+# The names of the entries of `JointLoss.flat`, in order.
 FLAT = ("ce_sum", "ce_count", "ntl_sum", "ntl_count", "aux_sum")
 
 
 class SumCount(NamedTuple):
-    """A loss before division, without a graph: what adds up over batches, steps and processes."""
+    """A loss before division, detached; sums and counts add up over batches, steps and processes."""
 
     sum: Tensor
     count: Tensor
 
 
 class JointLoss(NamedTuple):
-    """``total`` has the graph; ``base`` (CE or GCE) and ``number`` are its parts for the log, the latter unweighted.
+    """The total loss with its autograd graph, and its terms, detached, for logging.
 
-    Scalars, but (B,), one value an example, in evaluation by an objective. ``aux_sum`` is a loss of the model's own, as
-    a mixture of experts has one, already weighted and times this batch's ``base.count``; 0 where there is none.
+    All are scalars, except in evaluation, where an objective returns one value per example, (B,).
+
+    Attributes:
+        total: The loss to minimise.
+        base: Cross-entropy, or Gaussian cross-entropy.
+        number: The number loss, unweighted.
+        aux_sum: The model's own auxiliary loss, such as the router loss of a mixture of experts, already weighted and
+            multiplied by this batch's ``base.count``; 0 for a model without one.
     """
 
     total: Tensor
@@ -41,44 +47,50 @@ class JointLoss(NamedTuple):
         weight: float,
         counts: Tensor | tuple[Tensor, Tensor] | None = None,
     ) -> Self:
-        """With the total of sums that have their graph, over ``counts``, by default those of the terms themselves."""
-        over, number_over = (base.count, number.count) if counts is None else counts
-        total = mean(base.sum + aux_sum, over)
-        total = total + weight * mean(number.sum, number_over)
+        """Compute the total from sums with a graph; ``counts`` are its denominators, by default those of the terms."""
+        base_count, number_count = (base.count, number.count) if counts is None else counts
+        total = mean(base.sum + aux_sum, base_count)
+        total = total + weight * mean(number.sum, number_count)
         base, number = (SumCount(term.sum.detach(), term.count) for term in (base, number))
         return cls(total, base, number, aux_sum.detach())
 
     @property
     def flat(self) -> tuple[Tensor, ...]:
-        """The sums and counts alone, named by ``FLAT``."""
+        """The detached sums and counts, in the order of ``FLAT``."""
         return (*self.base, *self.number, self.aux_sum)
 
 
 @dataclass(frozen=True)
 class Scales:
-    """The same formula as the coefficients of the two sums, () each, for a gradient that is written before they are
-    known. A product with 1 / count is not the quotient in the last digit, so that `JointLoss.of` stays beside it.
+    """The coefficients of the two sums in the total loss, () each.
+
+    The fused implementations need them because they write the gradient before the sums are known. Multiplying by
+    1 / count and dividing by count may differ in the last digit, so this does not replace `JointLoss.of`.
     """
 
     base: Tensor
     number: Tensor
 
     def total(self, base_sum: Tensor, number_sum: Tensor) -> Tensor:
-        """base · Σ base losses + number · Σ number losses."""
+        """Return base · Σ base losses + number · Σ number losses."""
         return self.base * base_sum + self.number * number_sum
 
 
 def mean(total: Tensor, count: Tensor) -> Tensor:
-    """total / count, and 0 where nothing was counted."""
+    """Return total / count, with 1 in place of a count of 0."""
     return total / count.clamp(min=1)
 
 
 def scales_of(weight: float, logits: Tensor, denominators: tuple[Tensor, Tensor], reduction: str) -> Scales:
-    """In the type that the losses of these logits are computed in; 1 and ``weight`` but for the reduction "mean"."""
+    """Return the coefficients, in the type that the losses of these logits are computed in.
+
+    They are 1 and ``weight``, divided by the denominators if the reduction is "mean".
+    """
     dtype = torch.promote_types(logits.dtype, torch.float32)
     one = torch.ones((), dtype=dtype, device=logits.device)
     if reduction != "mean":
         return Scales(one, one * weight)
     counts = (count.to(logits.device) for count in denominators)
-    base, number = (count.where(count > 0, 1).to(dtype) for count in counts)  # a sum of weights may be below 1
+    # Not clamp(min=1): a sum of weights may be below 1.
+    base, number = (count.where(count > 0, 1).to(dtype) for count in counts)
     return Scales(one / base, weight / number)

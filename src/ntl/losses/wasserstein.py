@@ -23,27 +23,28 @@ def ntl_was(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Σ_k q_k · cost[y, k], the paper's Eq. 4, with q = softmax over the K number tokens alone.
+    """Return Σ_k q_k · cost[y, k], the paper's Eq. 4, with q the softmax over the K number tokens alone.
 
-    This is the Wasserstein-1 distance between q and the label's point mass. Without a cost it is |v_y − v_k|, in value
-    units. Not a proper scoring rule: under uncertainty its optimum is a point mass on the median.
+    This is the Wasserstein-1 distance between q and the label's point mass. The default cost is |v_y − v_k|, in value
+    units. The loss is not a proper scoring rule: under uncertainty its optimum is a point mass on the median.
 
-    logits (..., V), labels (...), cost (K, K): finite, row = the label's token, column = the predicted token, both in
-    the order of number_vocab.token_ids (see `euclidean_cost`, `squashed_cost`). The mean is over number labels;
-    without any it is an exact 0 with a graph. A row of -inf number logits counts as uniform and has no gradient.
+    logits are (..., V), labels (...), cost (K, K): finite, with a row for each label token and a column for each
+    predicted token, both in the order of number_vocab.token_ids (see `euclidean_cost`, `squashed_cost`). The mean is
+    over number labels; without any it is an exact 0 that still has a graph. A row whose number logits are all -inf
+    counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(was_rows(rows, cost=cost), rows, labels, reduction)
 
 
 def was_rows(rows: NumberRows, *, cost: Tensor | None = None) -> Tensor:
-    """(N,), see `ntl_was`."""
-    # A product and a sum, not a matrix product, which autocast would take in half precision.
+    """Return the loss of each row, (N,); see `ntl_was`."""
+    # Not a matrix product, which autocast would compute in half precision.
     return (rows.logits_NK.softmax(dim=-1) * cost_rows(rows, cost)).sum(dim=-1)
 
 
 def cost_rows(rows: NumberRows, cost: Tensor | None) -> Tensor:
-    """(N, K): what each number token costs at each label. ValueError for a cost that is not (K, K)."""
+    """Return the cost of each number token at each label, (N, K). Raises ValueError for a cost that is not (K, K)."""
     if cost is None:
         return (rows.values_K - rows.targets_N.unsqueeze(-1)).abs()
     if cost.shape != (len(rows.values_K),) * 2:
@@ -61,15 +62,16 @@ def ntl_was_vocab(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Σ_k p_k · cost[y, k] with p = softmax over the whole vocabulary, where a text token costs text_cost.
+    """Return Σ_k p_k · cost[y, k] with p the softmax over the whole vocabulary, where a text token costs text_cost.
 
-    Unlike `ntl_was` it charges for mass on text at a number label. text_cost is 1.01 times the largest cost by default,
-    which is what the ntloss package calls reweigh; below the largest cost, text is a cheap way out. Not in the paper.
+    Unlike `ntl_was` it penalises mass on text tokens at a number label. text_cost is 1.01 times the largest cost by
+    default, which the ntloss package calls reweigh. With a text_cost below the largest cost, moving mass to text can
+    lower the loss. Not in the paper.
 
-    Shapes, cost and mean as in `ntl_was`.
+    Shapes, cost and mean are those of `ntl_was`.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    logits_NV = upcast(rows.at(logits if labels.dim() else logits.unsqueeze(0)))
+    logits_NV = upcast(rows.select(logits if labels.dim() else logits.unsqueeze(0)))
     if rows.counts_N is not None:
         logits_NV = logits_NV.masked_fill(~rows.counts_N.unsqueeze(-1), 0.0)
     mass_NK = logits_NV.softmax(dim=-1).index_select(-1, number_vocab.token_ids)
@@ -80,7 +82,7 @@ def ntl_was_vocab(
 def excess_rows(
     rows: NumberRows, *, cost: Tensor | None = None, text_cost: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(N, K) and (): what each number token costs beyond a text token, and what a text token costs."""
+    """Return the cost of each number token less that of a text token, (N, K), and the cost of a text token, ()."""
     if text_cost is not None:
         text = rows.values_K.new_full((), text_cost)
     else:
@@ -90,7 +92,7 @@ def excess_rows(
 
 
 def euclidean_cost(values: Tensor | Sequence[float]) -> Tensor:
-    """|v_i − v_j| (K, K) for values (K,): the cost of the paper's Eq. 4, and what `ntl_was` uses when given none.
+    """Return |v_i − v_j| (K, K) for values (K,): the cost of the paper's Eq. 4, and the default of `ntl_was`.
 
     Raises ValueError for values that are not (K,) or not finite.
     """
@@ -102,11 +104,11 @@ def euclidean_cost(values: Tensor | Sequence[float]) -> Tensor:
 
 
 def squashed_cost(values: Tensor | Sequence[float], factor: float) -> Tensor:
-    """1 + (D − d_min)(factor − 1)/(d_max − d_min) for D = |v_i − v_j| > 0, and 0 for D = 0: (K, K) for values (K,).
+    """Return 1 + (D − d_min)(factor − 1)/(d_max − d_min) for D = |v_i − v_j| > 0, and 0 for D = 0, as (K, K).
 
-    The nearest wrong value (d_min, over all pairs) costs 1, the farthest (d_max) costs `factor`; tokens of equal value
-    cost nothing. Digits have the factor 9 by themselves; the paper's appendix tries 3. Where all values that differ are
-    equally far apart, each costs 1.
+    Of all pairs of values (K,) that differ, the nearest (d_min) costs 1 and the farthest (d_max) costs `factor`; tokens
+    of equal value cost nothing. The unsquashed costs of digits have the factor 9; the paper's appendix tries 3. If all
+    values that differ are equally far apart, each costs 1.
 
     Raises ValueError for a factor that is not above 1 and finite.
     """

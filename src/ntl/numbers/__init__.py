@@ -1,4 +1,4 @@
-"""What a number is: in text (exact, without torch) and in a vocabulary (token id -> value)."""
+"""Numbers in text (exact, without torch) and in a vocabulary (token id -> value)."""
 
 from typing import TYPE_CHECKING
 

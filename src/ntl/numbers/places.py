@@ -1,34 +1,34 @@
-"""Digits at decimal places: the number tokens of the Regression Transformer (Born and Manica, 2023), without torch.
+"""The number tokens of the Regression Transformer (Born and Manica, 2023): digits at decimal places. Without torch.
 
-``_d_e_`` is the digit d at place e, of value d x 10^e: 12.3 is ``_1_1_ _2_0_ _3_-1_``.
+The token ``_d_e_`` is the digit d at place e and has the value d x 10^e: 12.3 is ``_1_1_ _2_0_ _3_-1_``.
 """
 
 import re
 from collections.abc import Mapping
 
-# The places of the paper's 320 tokens.
+# The range of places in the paper's 320 tokens.
 MIN_PLACE = -12
 MAX_PLACE = 19
 _TOKEN = re.compile(r"_([0-9])_(0|-?[1-9][0-9]*)_")
 
 
 def place_token(digit: int | str, place: int) -> str:
-    """The token of ``digit`` x 10^``place``."""
+    """Return the token of ``digit`` x 10^``place``."""
     return f"_{digit}_{place}_"
 
 
 def place_tokens(first: int = MIN_PLACE, last: int = MAX_PLACE) -> tuple[str, ...]:
-    """All digits of the first place, then those of the next; both ends included. The default is the paper's list."""
+    """Return the tokens of all digits for each place from first to last, both included; by default the paper's 320."""
     return tuple(place_token(digit, place) for place in range(first, last + 1) for digit in range(10))
 
 
 def parse_place_token(token: str) -> tuple[int, int] | None:
-    """Digit and place of a token; None for any other token."""
+    """Return the digit and the place of a token, or None if it is not a place token."""
     match = _TOKEN.fullmatch(token)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def find_place_tokens(vocab: Mapping[str, int]) -> dict[int, tuple[int, int]]:
-    """Token id -> digit and place, of the place tokens of a vocabulary {token: id}, by ascending id."""
+    """Return {token id: (digit, place)} for the place tokens of a vocabulary {token: id}, by ascending id."""
     found = {token_id: parsed for token, token_id in vocab.items() if (parsed := parse_place_token(token))}
     return dict(sorted(found.items()))

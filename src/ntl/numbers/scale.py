@@ -1,4 +1,4 @@
-"""The signed logarithm, the scale on which the paper's Table 1 measures errors."""
+"""The signed logarithm, which is the scale of the errors in the paper's Table 1."""
 
 from typing import TYPE_CHECKING, overload
 
@@ -11,7 +11,7 @@ def signed_log(x: float) -> float: ...
 @overload
 def signed_log(x: "np.ndarray") -> "np.ndarray": ...
 def signed_log(x: "float | np.ndarray") -> "float | np.ndarray":
-    """sign(x) · log10(|x| + 1), elementwise: odd, increasing, 0 at 0, and 1 at 9."""
+    """Return sign(x) · log10(|x| + 1), elementwise: an odd, increasing function, 0 at 0 and 1 at 9."""
     import numpy as np
 
     x = np.asarray(x, dtype=np.float64)
@@ -23,7 +23,7 @@ def signed_exp(y: float) -> float: ...
 @overload
 def signed_exp(y: "np.ndarray") -> "np.ndarray": ...
 def signed_exp(y: "float | np.ndarray") -> "float | np.ndarray":
-    """sign(y) · (10^|y| − 1), elementwise: the inverse of `signed_log`."""
+    """Return sign(y) · (10^|y| − 1), elementwise: the inverse of `signed_log`."""
     import numpy as np
 
     y = np.asarray(y, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Numbers in a vocabulary: which token ids are numbers, and their values.
+"""The number tokens of a vocabulary and their values.
 
 Shape suffixes: V vocabulary, K number tokens.
 """
@@ -16,13 +16,13 @@ from torch import Tensor
 from ntl.numbers.places import find_place_tokens
 
 _DIGITS = frozenset("0123456789")
-# What a tokenizer is asked to write: short and long numbers, alone, behind a space and in a sentence.
+# Texts to check how a tokenizer writes numbers: short and long ones, alone, after a space and in a sentence.
 _SAMPLES = ("7", "12", " 374", "2024", "It takes 15 of 860 steps.", "90536")
-# A byte that has no token of its own, unless it is a digit.
+# The byte-fallback token of any byte except the ASCII digits.
 _OTHER_BYTE = re.compile("<0x(?!3[0-9])[0-9A-Fa-f]{2}>")
 _REMEDY = (
     "load the tokenizer with ntl.tokenizers.load_tokenizer, which makes each digit a token of its own, "
-    "or say digits_only=False"
+    "or use digits_only=False"
 )
 _WORD_START = re.compile("[▁Ġ ]")
 _NUMBER_TOKEN = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
@@ -30,13 +30,14 @@ _NUMBER_TOKEN = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
 @dataclass(frozen=True, eq=False)
 class NumberVocabulary:
-    """The number tokens of a vocabulary, as data: what the number losses and number decoding know of a tokenizer.
+    """The number tokens of a vocabulary: all that the number losses and number decoding know of a tokenizer.
 
-    values: (V,) float32, the value of each token id, NaN where the token is no number
-    token_ids: (K,) int64, the number tokens, ascending
-    token_values: (K,) float32, their values
-    min_logits: the least width of logits that hold every number token, the largest number-token id + 1
-    vocab_size: the width that logits must have, None where only the least is known
+    Attributes:
+        values: (V,) float32, the value of each token id; NaN for tokens that are not numbers.
+        token_ids: (K,) int64, the ids of the number tokens, ascending.
+        token_values: (K,) float32, their values.
+        min_logits: The least width of the logits, which is the largest number-token id + 1.
+        vocab_size: The exact width that the logits must have; None if only the least width is known.
     """
 
     values: Tensor
@@ -47,27 +48,30 @@ class NumberVocabulary:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, *, digits_only: bool = True, vocab_size: int | None = None) -> Self:
-        """The number tokens of anything with `get_vocab() -> {token: id}`, which is left unchanged.
+        """Find the number tokens of a tokenizer, which is left unchanged.
 
-        digits_only: the bare "0" ... "9" alone. Else every token that is `[+-]?[0-9]+(\\.[0-9]*)?` in ASCII once a
-            word-start mark ("▁", "Ġ", or a space) is stripped.
-        vocab_size: V, the width of the model's logits where it is padded beyond the tokenizer: logits of another width
-            are refused. Default: largest id + 1, or wider.
+        If the tokenizer has tokens ``_d_e_`` of the Regression Transformer, only these are number tokens. The value of
+        each is its digit d, whatever its place e (``ignore_order=True`` in the original code).
 
-        Where a tokenizer has tokens ``_d_e_`` of the Regression Transformer, these alone are its number tokens, and the
-        value of each is its digit d, whatever its place e (original code: ``ignore_order=True``).
+        If the tokenizer has an `encode` method, it is checked on a few numbers. A warning is issued if not all ten
+        digits are tokens, or if with digits_only=False numbers are written with tokens that are not number tokens.
 
-        A tokenizer with `encode` is asked to write some numbers. Warns where not all ten digits are tokens, and where
-        digits_only=False leaves out tokens that numbers are written with.
+        Args:
+            tokenizer: Any object with `get_vocab() -> {token: id}`.
+            digits_only: Whether only the bare "0" ... "9" are number tokens. Otherwise it is every token that matches
+                `[+-]?[0-9]+(\\.[0-9]*)?` in ASCII after a word-start mark ("▁", "Ġ", or a space) is stripped.
+            vocab_size: V, the width of the model's logits, if it is padded beyond the tokenizer. Logits of another
+                width raise an error. By default any width from the largest number-token id + 1 on is accepted.
 
         Raises:
-            TypeError: No tokenizer.
-            ValueError: A vocabulary without number tokens; a tokenizer that does not write numbers digit by digit, with
-                digits_only; a vocab_size that does not hold every id.
+            TypeError: The object is not a tokenizer.
+            ValueError: The vocabulary has no number tokens, the tokenizer does not write numbers digit by digit
+                although
+                digits_only is set, or vocab_size is too small for the tokenizer's ids.
         """
         if not hasattr(tokenizer, "get_vocab"):
             raise TypeError(
-                f"{_named(tokenizer)} is no tokenizer: give an object with get_vocab(), such as that of "
+                f"{_describe(tokenizer)} is no tokenizer: give an object with get_vocab(), such as that of "
                 "ntl.tokenizers.load_tokenizer(folder_or_hub_id)"
             )
         vocab: dict[str, int] = tokenizer.get_vocab()
@@ -93,15 +97,15 @@ class NumberVocabulary:
 
     @classmethod
     def from_values(cls, values: Tensor | Sequence[float]) -> Self:
-        """The vocabulary whose token id i has the value `values[i]` (V,), NaN for a token that is no number.
+        """Create the vocabulary whose token id i has the value `values[i]`, NaN for a token that is not a number.
 
-        Raises ValueError for values that are not one-dimensional, infinite, or all NaN.
+        Raises ValueError if the values (V,) are not one-dimensional, contain infinities, or are all NaN.
         """
         values_V = torch.as_tensor(values, dtype=torch.float32)
         if values_V.dim() != 1:
             raise ValueError(f"values must have shape (V,), not {tuple(values_V.shape)}")
         if values_V.isinf().any():
-            raise ValueError("values must be finite in float32: give NaN to tokens that are no number")
+            raise ValueError("values must be finite in float32: use NaN for tokens that are not numbers")
         token_ids = (~values_V.isnan()).nonzero().squeeze(-1)
         if not len(token_ids):
             raise ValueError(
@@ -111,17 +115,17 @@ class NumberVocabulary:
         return cls(values_V, token_ids, values_V[token_ids], int(token_ids[-1]) + 1)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same vocabulary with its tensors on `device`."""
+        """Return the same vocabulary with its tensors on `device`."""
         values, token_ids, token_values = (t.to(device) for t in (self.values, self.token_ids, self.token_values))
         return replace(self, values=values, token_ids=token_ids, token_values=token_values)
 
 
-def _named(value: Any) -> str:
+def _describe(value: Any) -> str:
     return f"{value!r}, a str," if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], digits_only: bool) -> None:
-    """ValueError, or a warning, where numbers are written with other tokens than ``numbers``."""
+    """Raise ValueError or warn if the tokenizer writes numbers with tokens that are not in ``numbers``."""
     encode = getattr(tokenizer, "encode", None)
     if encode is not None:
         written = [_ids(encode(sample)) for sample in _SAMPLES]
@@ -131,27 +135,27 @@ def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], dig
         example = next((k for k, ids in enumerate(written) if missed & {*ids} or not used & numbers), None)
         if example is not None:
             tokens = " ".join(token_of.get(i, f"<id {i}>") for i in written[example])
-            fault = f"the tokenizer writes {_SAMPLES[example].strip()!r} as {tokens!r}: "
+            problem = f"the tokenizer writes {_SAMPLES[example].strip()!r} as {tokens!r}: "
             if digits_only:
-                raise ValueError(f"{fault}digits_only=True counts the ten bare digits alone; {_REMEDY}")
+                raise ValueError(f"{problem}with digits_only=True only the ten bare digits count; {_REMEDY}")
             if not used & numbers:
-                raise ValueError(f"{fault}no number token of its vocabulary is among them; take another tokenizer")
-            left_out = " ".join(sorted(token_of[i] for i in missed))
+                raise ValueError(f"{problem}no number token of its vocabulary is among them; take another tokenizer")
+            ignored = " ".join(sorted(token_of[i] for i in missed))
             warnings.warn(
-                f"{fault}{left_out!r} are no number tokens, so that the number loss leaves them out; "
+                f"{problem}{ignored!r} are not number tokens, so that the number loss ignores them; "
                 "ntl.tokenizers.load_tokenizer makes each digit a token of its own",
                 stacklevel=3,
             )
     if digits_only and (absent := sorted(_DIGITS - vocab.keys())):
         warnings.warn(
-            f"the tokenizer has no token {', '.join(absent)}, so that the number loss leaves these digits out; take "
-            "one that has all ten, or say digits_only=False where it writes them in longer tokens",
+            f"the tokenizer has no token {', '.join(absent)}, so that the number loss ignores these digits; use a "
+            "tokenizer that has all ten, or digits_only=False if it writes them in longer tokens",
             stacklevel=3,
         )
 
 
 def _ids(encoding: Any) -> list[int]:
-    """Of what ``encode`` of transformers or of tokenizers returns."""
+    """Return the ids in the result of ``encode``, of transformers or of tokenizers."""
     return list(getattr(encoding, "ids", encoding))
 
 

@@ -1,1 +1,1 @@
-"""Base and number terms together: what is minimised, as data, and what computes it with its gradient."""
+"""Base and number losses computed together with their gradient: the loss terms as data, and their implementations."""

@@ -1,4 +1,4 @@
-"""Cross-entropy and number losses as one function, in several implementations of the same numbers.
+"""Cross-entropy and number losses as one function of logits, in several implementations that give the same values.
 
 Shape suffixes: V vocabulary, N all positions.
 """
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ntl.config.implementation import checked_implementation
-from ntl.losses.fused.passes import FusedTotal, Pass, chunked_pass, losses_alone
+from ntl.losses.fused.passes import FusedTotal, Pass, chunked_pass, losses_without_gradient
 from ntl.losses.fused.plan import inputs_from_logits
 from ntl.losses.fused.terms import Terms
 from ntl.losses.kinds import import_all
@@ -18,7 +18,8 @@ from ntl.losses.rows import Reduction, aligned, check_width, checked_weights, co
 from ntl.losses.sums import JointLoss, Scales, SumCount, scales_of
 from ntl.numbers import NumberVocabulary
 
-# Width of the logits: at 1,024 the two are even, at 4,096 one pass takes 0.6 to 0.7 of the time.
+# The vocabulary size from which on "fused" is faster on a CPU: the two are even at 1,024, and at 4,096 "fused" takes
+# 0.6 to 0.7 of the time of "reference".
 FASTER_FROM = 2048
 
 
@@ -38,32 +39,34 @@ def ce_ntl(
     inplace: bool = False,
     **options: Any,
 ) -> JointLoss:
-    """CE + weight × NTL (the paper's Eq. 3, where weight is λ), with the gradient in one pass over the logits.
+    """Compute CE + weight × NTL (the paper's Eq. 3, where weight is λ), with the gradient in one pass over the logits.
 
     Args:
-        logits: (..., V). As everywhere here, nothing is shifted.
+        logits: (..., V). They are not shifted against the labels.
         labels: (...).
-        kind: of the number loss: was, was_cdf, was_vocab, mse, mae, huber, crps, digit_ce, number_level or any other
-            that is registered (`ntl.losses.kinds`); ce for none; gce in place of CE; or several, as "gce+was_cdf" or
-            "was+crps", whose number losses are added.
-        reduction: "mean" divides the base by the number of labelled tokens and the number loss by that of number
-            labels (numbers, for number_level), or by the counts given; "sum" by nothing; "none" is
-            base + weight × number (...) at each position.
-        base_count, number_count: denominators in place of this batch's own, such as those of a whole optimizer step.
-        loss_weights: (...), finite and not negative, one for each label: it multiplies both losses of that position,
-            and in the denominators it takes the place of 1. "mean" is thus Σ w·CE / Σ w over labelled tokens + weight ×
-            Σ w·NTL / Σ w over number labels; denominators that are given stay as they are. It gets no gradient. The
-            weight of a number, for number_level, is that of its last digit.
-        implementation: "reference" calls the functions of this package one by one; "fused" needs one buffer of the
-            logits' size, gradient included; "triton" is the same in one kernel on a GPU where there is a gradient, and
-            not yet measured; "auto" takes what was measured to be fastest. All of them give the same numbers but for
-            rounding. With the reduction "none" a gradient is always that of "reference".
-        inplace: write the gradient over the logits, which nothing may read afterwards; one backward only.
-        options: of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost (was_vocab),
-            delta (huber), point_id (number_level); and label_smoothing (CE).
+        kind: The number loss: was, was_cdf, was_vocab, mse, mae, huber, crps, digit_ce, number_level or any other
+            registered one (`ntl.losses.kinds`). "ce" is cross-entropy alone, "gce" replaces it. Several are joined by
+            "+", as in "gce+was_cdf" or "was+crps"; their number losses are added.
+        reduction: "mean" divides the base loss by the number of labelled tokens and the number loss by the number of
+            number labels (of numbers, for number_level), or by the given counts. "sum" does not divide. "none" returns
+            base + weight × number at each position, (...).
+        base_count, number_count: Denominators to use instead of those of this batch, such as the counts of a whole
+            optimizer step.
+        loss_weights: (...), finite and not negative, one for each label. The weight multiplies both losses of its
+            position and replaces 1 in the denominators, so that "mean" is Σ w·CE / Σ w over labelled tokens + weight ×
+            Σ w·NTL / Σ w over number labels. Given denominators are not changed. Weights get no gradient. For
+            number_level, the weight of a number is that of its last digit.
+        implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
+            size of the logits, the gradient included. "triton" does the same in one GPU kernel when a gradient is
+            needed; its speed has not been measured. "auto" takes the one that was measured to be fastest. All return
+            the same values up to rounding. With the reduction "none", gradients always come from "reference".
+        inplace: Write the gradient over the logits, which must not be read afterwards. Allows one backward pass only.
+        options: Options of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost
+            (was_vocab), delta (huber), point_id (number_level), and label_smoothing (CE).
 
     Raises:
-        ValueError: An unknown kind, option or implementation; shapes that do not fit; inplace where it cannot be.
+        ValueError: The kind, an option or the implementation is unknown, the shapes do not fit, or inplace is not
+            possible.
     """
     terms = Terms.of(kind, weight, options)
     return joint_loss(
@@ -93,7 +96,7 @@ def joint_loss(
     implementation: str = "auto",
     inplace: bool = False,
 ) -> JointLoss:
-    """`ce_ntl` of terms that are made already."""
+    """Compute `ce_ntl` for given terms; ``counts`` are base_count and number_count."""
     logits_, labels_ = aligned(logits, labels)
     check_width(logits_, number_vocab)
     if reduction not in ("mean", "sum", "none"):
@@ -106,7 +109,7 @@ def joint_loss(
     scales = scales_of(terms.weight, logits_, denominators, reduction)
     run = triton_pass_for(logits.device, logits.dtype) if chosen == "triton" else chunked_pass
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
-    # One gradient a position would be a pass of its own.
+    # A gradient per position would need a pass of its own.
     if chosen == "reference" or (reduction == "none" and with_gradient):
         return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators, weights)
     logits_NV = logits_.reshape(-1, logits_.shape[-1])
@@ -114,22 +117,23 @@ def joint_loss(
     if with_gradient:
         total, base_N, number_M = FusedTotal.apply(logits_NV, inputs, scales, inplace, run)
     else:
-        base_N, number_M = losses_alone(inputs, logits_NV.detach())
+        base_N, number_M = losses_without_gradient(inputs, logits_NV.detach())
         if reduction == "none":
-            total = base_N.index_add(0, inputs.where.flat, scales.number * number_M).view(labels.shape)
+            total = base_N.index_add(0, inputs.positions.flat, scales.number * number_M).view(labels.shape)
         else:
             total = scales.total(base_N.sum(), number_M.sum())
     return joint_of_sums(total, base_N.sum(), number_M.sum(), denominators)
 
 
 def joint_of_sums(total: Tensor, base: Tensor, number: Tensor, counts: tuple[Tensor, Tensor]) -> JointLoss:
-    """Of a total with its graph and of sums without."""
+    """Return the result for a total with its graph, the detached sums of both terms, and their counts."""
     return JointLoss(total, SumCount(base, counts[0]), SumCount(number, counts[1]), torch.zeros_like(base))
 
 
 def is_faster(device: torch.device, width: int) -> bool:
-    """Whether one pass was measured to be faster than one function after the other: on a CPU, with a vocabulary that is
-    not tiny. Nothing was measured on a GPU yet, and a compiler makes its own pass.
+    """Return whether "fused" was measured to be faster than "reference": on a CPU, except for small vocabularies.
+
+    It has not been measured on a GPU, and torch.compile fuses the reference by itself.
     """
     return device.type == "cpu" and width >= FASTER_FROM and not torch.compiler.is_compiling()
 
@@ -138,16 +142,16 @@ def _choose(implementation: str, terms: Terms, logits: Tensor, inplace: bool) ->
     chosen = str(checked_implementation(implementation))
     if chosen == "linear":
         raise ValueError("implementation='linear' needs hidden states: give them to linear_ce_ntl, or take 'fused'")
-    if chosen == "auto":  # never "triton", which has not been measured on a GPU yet
+    if chosen == "auto":  # never "triton", whose speed has not been measured
         faster = inplace or is_faster(logits.device, logits.shape[-1])
         return "fused" if terms.knows and faster else "reference"
     if chosen != "reference" and not terms.knows:
-        raise ValueError(f"implementation={chosen!r} knows the losses of this package alone; leave it to 'auto'")
+        raise ValueError(f"implementation={chosen!r} supports only the losses of this package; take 'auto'")
     return chosen
 
 
 def triton_pass_for(device: torch.device, dtype: torch.dtype = torch.float32) -> Pass:
-    """The pass of "triton" for such logits. ValueError, one line, where there can be none."""
+    """Return the pass of "triton". Raises ValueError if it is not available for this device and type."""
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         raise ValueError(f"implementation='triton' needs logits on a CUDA device, not on {device}; take 'fused'")
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
@@ -161,11 +165,11 @@ def triton_pass_for(device: torch.device, dtype: torch.dtype = torch.float32) ->
 
 def _check_inplace(implementation: str, logits: Tensor, reduction: str) -> None:
     if implementation == "reference" or reduction == "none":
-        raise ValueError("inplace=True needs implementation='fused' or 'triton', and a reduction to one number")
+        raise ValueError("inplace=True needs implementation='fused' or 'triton', and the reduction 'mean' or 'sum'")
     if not logits.is_contiguous():
-        raise ValueError("inplace=True needs contiguous logits: give labels that are shifted, not logits")
+        raise ValueError("inplace=True needs contiguous logits: shift the labels, not the logits")
     if logits.dtype == torch.float16:
-        raise ValueError("inplace=True: float16 cannot hold a gradient before it is scaled; use bfloat16 or float32")
+        raise ValueError("inplace=True: an unscaled gradient underflows in float16; use bfloat16 or float32")
 
 
 def denominators_of(
@@ -176,8 +180,10 @@ def denominators_of(
     counts: tuple[Tensor | float | None, Tensor | float | None],
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What the two sums are divided by, () each: ``counts`` where they are given, else those of the labels, or the sums
-    of their weights, which are 0 where a label is ignored.
+    """Return the denominators of the two sums, () each.
+
+    These are the given ``counts``. By default they are the counts of this batch's labels, or with weights the sums of
+    these, which are 0 at ignored labels.
     """
     base, number = counts
     if base is None:
@@ -199,11 +205,11 @@ def _reference(
     denominators: tuple[Tensor, Tensor],
     weights: Tensor | None,
 ) -> JointLoss:
-    how: Reduction = "none" if reduction == "none" or weights is not None else "sum"
-    base = terms.base(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
+    first: Reduction = "none" if reduction == "none" or weights is not None else "sum"
+    base = terms.base(logits, labels, number_vocab, ignore_index=ignore_index, reduction=first)
     number = torch.zeros_like(base)
     if terms.numbers:
-        number = terms.number(logits, labels, number_vocab, ignore_index=ignore_index, reduction=how)
+        number = terms.number(logits, labels, number_vocab, ignore_index=ignore_index, reduction=first)
     if weights is not None:
         base, number = weighted(base, weights), weighted(number, weights)
         if reduction != "none":
@@ -212,5 +218,5 @@ def _reference(
     return joint_of_sums(total, base.detach().sum(), number.detach().sum(), denominators)
 
 
-# Here, not where a kind is asked for: a function that is compiled cannot import.
+# Done on import and not in ``ce_ntl``, because torch.compile cannot trace imports.
 import_all()

@@ -1,4 +1,4 @@
-"""Base and number terms of hidden states: the logits of a few rows at a time, never all of them.
+"""Base and number losses computed from hidden states, without ever holding the logits of all rows.
 
 Shape suffixes: V vocabulary, D hidden size, K number tokens, N the rows that count, C rows of a chunk, M the rows whose
 number-token logits are read.
@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ntl.config.implementation import checked_implementation
-from ntl.losses.fused.chunks import RowBatch, to_gradient, without_gradient
+from ntl.losses.fused.chunks import RowBatch, compute_losses, compute_losses_and_gradient
 from ntl.losses.fused.joint import denominators_of, is_faster, joint_loss, joint_of_sums
-from ntl.losses.fused.passes import number_losses, rows_to_pass
+from ntl.losses.fused.passes import number_losses, row_batch
 from ntl.losses.fused.plan import FusedInputs, NumberPositions, check_labels
 from ntl.losses.fused.terms import Terms
 from ntl.losses.lm_head import LMHead
@@ -42,20 +42,22 @@ def linear_ce_ntl(
     implementation: str = "auto",
     **options: Any,
 ) -> JointLoss:
-    """`ce_ntl` of the logits softcap · tanh(z / softcap), z = logit_scale · (hidden_states · lm_head_weightᵀ + bias).
+    """Compute `ce_ntl` from hidden states and the weights of the head.
 
-    They are made for a few rows at a time, with their gradient, and forgotten: beside the gradients of hidden states
-    and weight it needs one such chunk. Ignored rows are dropped before the product. The weight's gradient is
-    summed in float32 and skipped where the weight is frozen. Under autocast the products are in its type, as the
-    model's own would be. One backward or several, no double backward.
+    The logits are softcap · tanh(z / softcap) with z = logit_scale · (hidden_states · lm_head_weightᵀ + bias).
+    The logits and their gradient are computed for one chunk of rows at a time, so that the peak memory is that of the
+    gradients of hidden states and weight and of one chunk. Ignored rows are dropped before the product. The gradient of
+    the weight is accumulated in float32, and not computed if the weight is frozen. Under autocast the products are
+    computed in the autocast type, as in the model itself. Several backward passes are allowed, a double backward is
+    not.
 
     Args:
-        hidden_states: (..., D); nothing is shifted.
-        lm_head_weight: (V, D), also a computed one such as that of a LoRA layer, and the embedding's where it is tied.
+        hidden_states: (..., D). They are not shifted against the labels.
+        lm_head_weight: (V, D). It may be a computed tensor, such as that of a LoRA layer, or the tied embedding matrix.
         labels: (...).
         bias: (V,).
-        implementation: "reference" makes all logits at once; "fused" and "linear", which are the same here, do not, and
-            know no reduction "none".
+        implementation: "reference" computes all logits at once. "fused" and "linear" are the same here; they work in
+            chunks and do not support the reduction "none".
 
     The other arguments, and the errors, are those of `ce_ntl`.
     """
@@ -87,7 +89,7 @@ def linear_joint_loss(
     loss_weights: Tensor | None = None,
     implementation: str = "auto",
 ) -> JointLoss:
-    """`linear_ce_ntl` of terms and a head that are made already."""
+    """Compute `linear_ce_ntl` for given terms and a given head; ``counts`` are base_count and number_count."""
     if hidden_states.shape[:-1] != labels.shape or hidden_states.shape[-1:] != head.weight.shape[-1:]:
         raise ValueError(
             f"hidden_states (..., D), lm_head_weight (V, D) and labels (...) do not fit: "
@@ -97,17 +99,17 @@ def linear_joint_loss(
         raise ValueError("implementation='triton' needs logits: give them to ce_ntl, or take 'fused'")
     if implementation in ("fused", "linear") and (reduction == "none" or not terms.knows):
         raise ValueError(
-            f"implementation='{implementation}' needs a reduction to one number and this package's own losses"
+            f"implementation='{implementation}' needs the reduction 'mean' or 'sum', and the losses of this package"
         )
     faster = is_faster(hidden_states.device, len(head.weight)) and terms.knows and reduction != "none"
     if implementation == "reference" or (implementation == "auto" and not faster):
-        how = {"ignore_index": ignore_index, "reduction": reduction, "counts": counts, "loss_weights": loss_weights}
+        kwargs = {"ignore_index": ignore_index, "reduction": reduction, "counts": counts, "loss_weights": loss_weights}
         logits = head.logits(hidden_states)
-        return joint_loss(terms, logits, labels, number_vocab, implementation="reference", **how)
+        return joint_loss(terms, logits, labels, number_vocab, implementation="reference", **kwargs)
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
     check_width(head.weight[:, 0], number_vocab)
-    hidden_states, head = _in_autocast_type(hidden_states, head)
+    hidden_states, head = _cast_for_autocast(hidden_states, head)
     weights = checked_weights(loss_weights, hidden_states, labels, ignore_index)
     labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
     denominators = denominators_of(terms, labels, number_vocab, ignore_index, counts, weights)
@@ -124,9 +126,9 @@ def linear_joint_loss(
 def linear_was(
     hidden_states: Tensor, head: LMHead, labels: Tensor, number_vocab: NumberVocabulary, *, ignore_index: int = -100
 ) -> Tensor:
-    """The sum () of `ntl_was` over the number labels of labels (...), from hidden_states (..., D).
+    """Return the sum () of `ntl_was` over the number labels of labels (...), from hidden_states (..., D).
 
-    It reads the logits of the number tokens alone, and makes no others.
+    Only the logits of the number tokens are computed.
     """
     index, counts_N = number_index(labels, number_vocab, ignore_index)
     hidden_ND = hidden_states.flatten(0, -2) if index is None else hidden_states[index]
@@ -134,7 +136,7 @@ def linear_was(
     return reduce(was_rows(rows), rows, labels, "sum")
 
 
-def _in_autocast_type(hidden_states: Tensor, head: LMHead) -> tuple[Tensor, LMHead]:
+def _cast_for_autocast(hidden_states: Tensor, head: LMHead) -> tuple[Tensor, LMHead]:
     device = hidden_states.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
     bias = None if head.bias is None else head.bias.to(dtype)
@@ -150,30 +152,31 @@ def _inputs_from_hidden(
     ignore_index: int,
     weights: Tensor | None,
 ) -> tuple[Tensor, FusedInputs]:
-    """The rows that count, (N, D) with their graph, and what is to be computed on them."""
+    """Return the hidden states of the rows that count, (N, D) with their graph, and the inputs of the fused loss."""
     counted = labels != ignore_index
     kept_N = counted.flatten().nonzero().squeeze(-1)
     hidden_ND = hidden if len(kept_N) == labels.numel() else hidden.index_select(0, kept_N)
     labels_N = labels.flatten()[kept_N]
     check_labels(labels_N, len(head.weight))
     numbers_N = is_number(labels, number_vocab, ignore_index).flatten()[kept_N]
-    at_N = torch.arange(len(kept_N), device=labels.device)
+    rows_N = torch.arange(len(kept_N), device=labels.device)
     if labels.device.type == "cpu":
-        at_M, counts_M = at_N[numbers_N], None
-    else:  # all rows: how many are numbers would have to be waited for
-        at_M, counts_M = at_N, numbers_N
-    index = torch.unravel_index(kept_N[at_M], labels.shape)
+        rows_M, counts_M = rows_N[numbers_N], None
+    else:  # all rows: counting the number rows would synchronise with the host
+        rows_M, counts_M = rows_N, numbers_N
+    index = torch.unravel_index(kept_N[rows_M], labels.shape)
     with torch.no_grad():
-        logits_MK = head.logits(hidden_ND[at_M], number_vocab.token_ids)
-    where = NumberPositions(index, counts_M, at_M)
+        logits_MK = head.logits(hidden_ND[rows_M], number_vocab.token_ids)
+    positions = NumberPositions(index, counts_M, rows_M)
     weights_N = None if weights is None else weights.flatten()[kept_N]
-    return hidden_ND, FusedInputs(terms, number_vocab, labels, labels_N, None, where, logits_MK, weights_N)
+    return hidden_ND, FusedInputs(terms, number_vocab, labels, labels_N, None, positions, logits_MK, weights_N)
 
 
 class _LinearTotal(torch.autograd.Function):
-    """(hidden (N, D), weight (V, D), bias (V,), ...) -> total (), base sum (), number sum (); the total has a gradient.
+    """Map hidden (N, D), weight (V, D) and bias (V,) to the total (), the base sum () and the number sum ().
 
-    It is computed here, with the loss, for those of the three inputs that ask for one.
+    Only the total is differentiable. Its gradient, for those of the three inputs that require one, is computed in the
+    forward pass.
     """
 
     @staticmethod
@@ -189,21 +192,21 @@ class _LinearTotal(torch.autograd.Function):
         with_gradient: bool,
     ) -> tuple[Tensor, ...]:
         head = LMHead(weight_VD, bias_V, scale, cap)
-        wanted = [with_gradient and wants for wants in ctx.needs_input_grad[:3]]
-        rows = rows_to_pass(inputs, scales, gradient=any(wanted))
-        gradients = _Gradients(hidden_ND, head, wanted)
+        needed = [with_gradient and is_needed for is_needed in ctx.needs_input_grad[:3]]
+        rows = row_batch(inputs, scales, gradient=any(needed))
+        gradients = _Gradients(hidden_ND, head, needed)
         base_N, lse_2N = scales.base.new_zeros(len(hidden_ND)), scales.base.new_zeros(2, len(hidden_ND))
-        step = max(64, weight_VD.shape[1])  # then a chunk of logits is as large as the weight
+        step = max(64, weight_VD.shape[1])  # with D rows, a chunk of logits is as large as the weight
         for start in range(0, len(hidden_ND), step):
             stop = min(start + step, len(hidden_ND))
             chunk = slice(start, stop)
             logits_CV = head.logits(hidden_ND[chunk])
-            base_N[chunk], lse_2N[:, chunk] = _losses(logits_CV, rows.between(start, stop), head.cap, any(wanted))
-            if any(wanted):
+            base_N[chunk], lse_2N[:, chunk] = _losses(logits_CV, rows.slice(start, stop), head.cap, any(needed))
+            if any(needed):
                 gradients.add(logits_CV, chunk)
-            del logits_CV  # before the next chunk's are made
+            del logits_CV  # frees them before the next chunk is computed
         number_M = number_losses(rows, lse_2N)
-        ctx.save_for_backward(*gradients.done())
+        ctx.save_for_backward(*gradients.results())
         base_sum, number_sum = base_N.sum(), number_M.sum()
         ctx.mark_non_differentiable(base_sum, number_sum)
         return scales.total(base_sum, number_sum), base_sum, number_sum
@@ -211,65 +214,72 @@ class _LinearTotal(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        same = grad.device.type == "cpu" and bool(grad == 1)
+        is_one = grad.device.type == "cpu" and bool(grad == 1)
         scaled = [
-            gradient if gradient is None or same else (gradient * grad).to(gradient.dtype)
+            gradient if gradient is None or is_one else (gradient * grad).to(gradient.dtype)
             for gradient in ctx.saved_tensors
         ]
         return (*scaled, None, None, None, None, None)
 
 
 def _losses(logits_CV: Tensor, rows: RowBatch, cap: float | None, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """(C,) and (2, C), base losses and log-sum-exps; ``logits_CV`` become the gradient before the cap."""
+    """Return the base losses (C,) and the log-sum-exps (2, C).
+
+    With a gradient, ``logits_CV`` is overwritten by the gradient with respect to the logits before the cap.
+    """
     if not with_gradient:
-        return without_gradient(logits_CV, rows)
+        return compute_losses(logits_CV, rows)
     if cap is None:
-        return to_gradient(logits_CV, logits_CV, rows)
+        return compute_losses_and_gradient(logits_CV, logits_CV, rows)
     base_C, lse_2C = logits_CV.new_empty(len(logits_CV)), logits_CV.new_empty(2, len(logits_CV))
-    length = rows.chunk_length(logits_CV.shape[-1])  # a slope as large as all of them would double the memory
+    length = rows.chunk_length(logits_CV.shape[-1])  # the slopes of all rows at once would double the memory
     for start in range(0, len(logits_CV), length):
-        here = slice(start, min(start + length, len(logits_CV)))
-        part_CV = logits_CV[here]
-        slope_CV = 1 - (part_CV / cap).square()
-        base_C[here], lse_2C[:, here] = to_gradient(part_CV, part_CV, rows.between(here.start, here.stop))
-        part_CV.mul_(slope_CV)
+        stop = min(start + length, len(logits_CV))
+        chunk = slice(start, stop)
+        logits_BV = logits_CV[chunk]
+        slope_BV = 1 - (logits_BV / cap).square()
+        base_C[chunk], lse_2C[:, chunk] = compute_losses_and_gradient(logits_BV, logits_BV, rows.slice(start, stop))
+        logits_BV.mul_(slope_BV)
     return base_C, lse_2C
 
 
 class _Gradients:
-    """Of hidden states, weight and bias, summed over the chunks; in float32 where the inputs are of a half type."""
+    """The gradients of hidden states, weight and bias, accumulated over the chunks.
 
-    def __init__(self, hidden_ND: Tensor, head: LMHead, wanted: list[bool]) -> None:
+    Those of weight and bias are in float32 if the inputs are in half precision.
+    """
+
+    def __init__(self, hidden_ND: Tensor, head: LMHead, needed: list[bool]) -> None:
         self.inputs, self.head, self.hidden_ND = (hidden_ND, head.weight, head.bias), head, hidden_ND
-        exact = torch.promote_types(hidden_ND.dtype, torch.float32)
-        self.of_hidden = torch.empty_like(hidden_ND) if wanted[0] else None
-        # Filled by the first product; zeros where there is none.
-        make = torch.empty_like if len(hidden_ND) else torch.zeros_like
-        self.of_weight = make(head.weight, dtype=exact) if wanted[1] else None
-        self.of_bias = torch.zeros_like(head.bias, dtype=exact) if wanted[2] and head.bias is not None else None
+        dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
+        self.hidden_grad = torch.empty_like(hidden_ND) if needed[0] else None
+        # The first product fills the weight's gradient; without rows there is none.
+        create = torch.empty_like if len(hidden_ND) else torch.zeros_like
+        self.weight_grad = create(head.weight, dtype=dtype) if needed[1] else None
+        self.bias_grad = torch.zeros_like(head.bias, dtype=dtype) if needed[2] and head.bias is not None else None
 
     def add(self, gradient_CV: Tensor, chunk: slice) -> None:
-        """gradient_CV: of these rows' logits, before the cap and after the scale."""
+        """Add a chunk, given the gradient with respect to its logits before the cap and after the scale."""
         if self.head.scale != 1:
             gradient_CV.mul_(self.head.scale)
-        if self.of_bias is not None:
-            self.of_bias += gradient_CV.sum(0)
+        if self.bias_grad is not None:
+            self.bias_grad += gradient_CV.sum(0)
         gradient_CV = gradient_CV.to(self.hidden_ND.dtype)
-        if self.of_hidden is not None:
-            torch.mm(gradient_CV, self.head.weight, out=self.of_hidden[chunk])
-        if self.of_weight is None:
+        if self.hidden_grad is not None:
+            torch.mm(gradient_CV, self.head.weight, out=self.hidden_grad[chunk])
+        if self.weight_grad is None:
             return
-        if self.of_weight.dtype == gradient_CV.dtype:
-            self.of_weight.addmm_(gradient_CV.t(), self.hidden_ND[chunk], beta=0 if chunk.start == 0 else 1)
+        if self.weight_grad.dtype == gradient_CV.dtype:
+            self.weight_grad.addmm_(gradient_CV.t(), self.hidden_ND[chunk], beta=0 if chunk.start == 0 else 1)
         elif chunk.start == 0:
-            self.of_weight.copy_(gradient_CV.t() @ self.hidden_ND[chunk])
+            self.weight_grad.copy_(gradient_CV.t() @ self.hidden_ND[chunk])
         else:
-            self.of_weight += gradient_CV.t() @ self.hidden_ND[chunk]
+            self.weight_grad += gradient_CV.t() @ self.hidden_ND[chunk]
 
-    def done(self) -> list[Tensor | None]:
-        """In the inputs' types; None for what is not wanted."""
-        found = (self.of_hidden, self.of_weight, self.of_bias)
+    def results(self) -> list[Tensor | None]:
+        """Return the gradients in the types of the inputs, None for those that are not needed."""
+        gradients = (self.hidden_grad, self.weight_grad, self.bias_grad)
         return [
-            None if gradient is None or given is None else gradient.to(given.dtype)
-            for gradient, given in zip(found, self.inputs, strict=True)
+            None if gradient is None or tensor is None else gradient.to(tensor.dtype)
+            for gradient, tensor in zip(gradients, self.inputs, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""Base and number terms of logits in one pass: the gradient is computed with the loss, in one buffer of their size.
+"""Base and number losses of logits in one pass, which computes the gradient with the loss in one buffer of their size.
 
 Shape suffixes: V vocabulary, K number tokens, N all positions, M those whose number-token logits are read.
 """
@@ -10,46 +10,59 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.losses.fused.chunks import RowBatch, excess_losses, kept_type, to_gradient, without_gradient
+from ntl.losses.fused.chunks import (
+    RowBatch,
+    compute_losses,
+    compute_losses_and_gradient,
+    excess_losses,
+    gradient_dtype,
+)
 from ntl.losses.fused.plan import FusedInputs
 from ntl.losses.rows import weighted
 from ntl.losses.sums import Scales
 
-# (logits (N, V), rows, inplace) -> gradient (N, V), base losses (N,), log-sum-exps (2, N) in two parts.
+# Takes logits (N, V), rows and inplace; returns the gradient (N, V), the base losses (N,) and the log-sum-exps (2, N).
 Pass = Callable[[Tensor, RowBatch, bool], tuple[Tensor, Tensor, Tensor]]
 
 
-def rows_to_pass(inputs: FusedInputs, scales: Scales, *, gradient: bool) -> RowBatch:
-    """What a pass over the rows is told; ``scales`` () each."""
-    part, ids = inputs.part(scales, gradient=gradient), inputs.number_vocab.token_ids
-    smoothing, weights = inputs.terms.smoothing, inputs.weights_N
-    where, logits_MK = inputs.where.flat, inputs.logits_MK
-    return RowBatch(inputs.labels_N, inputs.counted_N, where, ids, logits_MK, part, scales, smoothing, weights)
+def row_batch(inputs: FusedInputs, scales: Scales, *, gradient: bool) -> RowBatch:
+    """Return the inputs in the form that a pass over the rows needs; ``scales`` are () each."""
+    return RowBatch(
+        inputs.labels_N,
+        inputs.counted_N,
+        inputs.positions.flat,
+        inputs.number_vocab.token_ids,
+        inputs.logits_MK,
+        inputs.part(scales, gradient=gradient),
+        scales,
+        inputs.terms.smoothing,
+        inputs.weights_N,
+    )
 
 
 def number_losses(rows: RowBatch, lse_2N: Tensor) -> Tensor:
-    """(M,): all number terms of each row, weighted; lse_2N, the log-sum-exps of all rows."""
-    of_vocabulary = excess_losses(rows, lse_2N)
-    losses_M = rows.part.losses_M if of_vocabulary is None else rows.part.losses_M + of_vocabulary
+    """Return the weighted sum of the number terms of each row, (M,), given the log-sum-exps of all rows."""
+    excess_M = excess_losses(rows, lse_2N)
+    losses_M = rows.part.losses_M if excess_M is None else rows.part.losses_M + excess_M
     return weighted(losses_M, None if rows.weights is None else rows.weights[rows.numbers])
 
 
-def losses_alone(inputs: FusedInputs, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """(N,) base losses and (M,) number losses, weighted, without gradients."""
+def losses_without_gradient(inputs: FusedInputs, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weighted base losses (N,) and number losses (M,)."""
     one = torch.ones((), dtype=inputs.logits_MK.dtype, device=logits_NV.device)
-    rows = rows_to_pass(inputs, Scales(one, one), gradient=False)
-    base_N, lse_2N = without_gradient(logits_NV, rows)
+    rows = row_batch(inputs, Scales(one, one), gradient=False)
+    base_N, lse_2N = compute_losses(logits_NV, rows)
     return base_N, number_losses(rows, lse_2N)
 
 
 class FusedTotal(torch.autograd.Function):
-    """(logits (N, V), ...) -> total (), base losses (N,), number losses (M,); only the total has a gradient."""
+    """Map logits (N, V) to the total (), base losses (N,) and number losses (M,); only the total is differentiable."""
 
     @staticmethod
     def forward(
         ctx: Any, logits_NV: Tensor, inputs: FusedInputs, scales: Scales, inplace: bool, run: Pass
     ) -> tuple[Tensor, ...]:
-        rows = rows_to_pass(inputs, scales, gradient=True)
+        rows = row_batch(inputs, scales, gradient=True)
         buffer_NV, base_N, lse_2N = run(logits_NV, rows, inplace)
         number_M = number_losses(rows, lse_2N)
         ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
@@ -65,27 +78,27 @@ class FusedTotal(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.inplace:
             if ctx.used:
-                raise RuntimeError("inplace=True keeps one gradient, in place of the logits: it has no second backward")
-            ctx.used, buffer_NV, ctx.buffer, last = True, ctx.buffer, None, True
+                raise RuntimeError("inplace=True allows no second backward: the gradient is stored over the logits")
+            ctx.used, buffer_NV, ctx.buffer, is_last = True, ctx.buffer, None, True
         else:
             (buffer_NV,) = ctx.saved_tensors
-            last = not _graph_is_kept()
-        return _scaled(buffer_NV, grad, ctx.dtype, last), None, None, None, None
+            is_last = not _keeps_graph()
+        return _scaled(buffer_NV, grad, ctx.dtype, is_last), None, None, None, None
 
 
 def chunked_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient (N, V), the base losses (N,) and the log-sum-exps (2, N)."""
-    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=kept_type(logits_NV))
-    return buffer_NV, *to_gradient(logits_NV, buffer_NV, rows)
+    """Compute the pass in chunks of rows, on any device."""
+    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=gradient_dtype(logits_NV))
+    return buffer_NV, *compute_losses_and_gradient(logits_NV, buffer_NV, rows)
 
 
-def _scaled(buffer_NV: Tensor, grad: Tensor, dtype: torch.dtype, last: bool) -> Tensor:
+def _scaled(buffer_NV: Tensor, grad: Tensor, dtype: torch.dtype, is_last: bool) -> Tensor:
     if grad.device.type == "cpu" and grad == 1:
-        return _stored(buffer_NV, dtype)
-    return _stored(buffer_NV.mul_(grad) if last else buffer_NV * grad.to(buffer_NV.dtype), dtype)
+        return _saturating_cast(buffer_NV, dtype)
+    return _saturating_cast(buffer_NV.mul_(grad) if is_last else buffer_NV * grad.to(buffer_NV.dtype), dtype)
 
 
-def _stored(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+def _saturating_cast(gradient: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype != torch.float16 or gradient.dtype == dtype:
         return gradient.to(dtype)
     limit = torch.finfo(dtype).max
@@ -93,5 +106,5 @@ def _stored(gradient: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 _engine: Any = getattr(torch._C, "_autograd", None)
-# Whether somebody said retain_graph=True; where torch does not tell, the gradient is kept.
-_graph_is_kept: Callable[[], bool] = getattr(_engine, "_get_current_graph_task_keep_graph", lambda: True)
+# Whether the backward pass runs with retain_graph=True. If torch lacks this private function, the answer is yes.
+_keeps_graph: Callable[[], bool] = getattr(_engine, "_get_current_graph_task_keep_graph", lambda: True)

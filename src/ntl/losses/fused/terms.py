@@ -1,4 +1,4 @@
-"""What is minimised, as data: a base on every labelled token plus weight times terms on the number-labelled ones.
+"""The loss terms as data: a base loss on every labelled token, plus a weight times losses on the number labels.
 
 Shape suffixes: K number tokens, N the number-labelled positions.
 """
@@ -18,24 +18,26 @@ from ntl.numbers import NumberVocabulary
 
 @dataclass(frozen=True)
 class Loss:
-    """A function of this package, or any other that has the same signature, and its options."""
+    """A loss function with its options: one of this package, or any other with the same signature."""
 
     function: Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, *given: Any, **how: Any) -> Any:
-        return self.function(*given, **self.options, **how)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **self.options, **kwargs)
 
     @property
     def kind(self) -> LossKind | None:
-        """What is known of the function; None for one that is not registered."""
+        """The kind of the function; None if it is not registered."""
         return kind_of(self.function)
 
 
 @dataclass(frozen=True)
 class Terms:
-    """``base`` + ``weight`` × the sum of ``numbers``. A fast implementation takes the place of those losses alone that
-    it ``knows``; ``implementation`` is the one that a training asks for.
+    """The total loss ``base`` + ``weight`` × the sum of ``numbers``.
+
+    ``implementation`` is the one that the training config asks for. Fused implementations are possible only if
+    ``knows`` is true.
     """
 
     base: Loss = Loss(cross_entropy)
@@ -45,68 +47,75 @@ class Terms:
 
     @classmethod
     def of(cls, kind: str, weight: float, options: Mapping[str, Any]) -> "Terms":
-        """Of kinds joined by "+", as "was", "gce" or "gce+was_cdf". ValueError for an unknown kind or option."""
+        """Create the terms for kinds joined by "+", such as "was", "gce" or "gce+was_cdf".
+
+        Raises ValueError for an unknown kind or option.
+        """
         known, names = kinds(), kind.split("+")
         if unknown := [name for name in names if name not in known]:
             raise ValueError(f"kind {unknown[0]!r} is none of {', '.join(known)}")
         chosen = [known[name] for name in names]
         bases = [each for each in chosen if each.is_base] or [known["ce"]]
-        taken = {option for each in (*bases, *chosen) for option in each.options}
-        if left := sorted(set(options) - taken):
-            raise ValueError(f"kind {kind!r} takes no option {left[0]!r}, only {', '.join(sorted(taken)) or 'none'}")
+        allowed = {option for each in (*bases, *chosen) for option in each.options}
+        if excess := sorted(set(options) - allowed):
+            raise ValueError(
+                f"kind {kind!r} takes no option {excess[0]!r}, only {', '.join(sorted(allowed)) or 'none'}"
+            )
         if len(bases) > 1:
             raise ValueError(f"kind {kind!r} has more than one base: {', '.join(each.name for each in bases)}")
         return cls(
             _bound(bases[0], options), tuple(_bound(each, options) for each in chosen if not each.is_base), weight
         )
 
-    def number(self, *given: Any, **how: Any) -> Tensor:
-        """The sum of ``numbers``, of which there must be one."""
-        total = self.numbers[0](*given, **how)
+    def number(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the sum of ``numbers``, of which there must be at least one."""
+        total = self.numbers[0](*args, **kwargs)
         for loss in self.numbers[1:]:
-            total = total + loss(*given, **how)
+            total = total + loss(*args, **kwargs)
         return total
 
     @property
     def knows(self) -> bool:
-        """Whether every function is one whose gradient the fast implementations can write in one pass."""
+        """Whether the fused implementations can compute the gradient of every term."""
         return all(loss.kind is not None and loss.kind.fused for loss in (self.base, *self.numbers))
 
     @property
     def smoothing(self) -> float:
-        """label_smoothing of the base. ValueError for one outside [0, 1)."""
+        """The label_smoothing of the base loss. Raises ValueError if it is outside [0, 1)."""
         smoothing = self.base.options.get("label_smoothing", 0.0)
         check_smoothing(smoothing)
         return smoothing
 
     def soft_target(self, rows: NumberRows) -> Tensor | None:
-        """(N, K), the base's target at a number label; None where it is the label alone."""
+        """Return the soft target (N, K) of the base loss at number labels; None if the target is the label alone."""
         kind = self.base.kind
         return None if kind is None or kind.target is None else kind.target(rows, **self.base.options)
 
     @property
     def row_losses(self) -> list[Loss]:
-        """Those of ``numbers`` that read number-token logits alone, as functions of `NumberRows`."""
-        known = ((loss.kind, loss.options) for loss in self.numbers)
-        return [Loss(kind.rows, options) for kind, options in known if kind is not None and kind.rows is not None]
+        """The number losses that depend on number-token logits alone, as functions of `NumberRows`."""
+        terms = ((loss.kind, loss.options) for loss in self.numbers)
+        return [Loss(kind.rows, options) for kind, options in terms if kind is not None and kind.rows is not None]
 
     @property
     def excesses(self) -> list[Loss]:
-        """Those of ``numbers`` that are linear in the probabilities over the whole vocabulary."""
-        known = ((loss.kind, loss.options) for loss in self.numbers)
-        return [Loss(kind.excess, options) for kind, options in known if kind is not None and kind.excess is not None]
+        """The costs of the number losses that are linear in the probabilities over the whole vocabulary."""
+        terms = ((loss.kind, loss.options) for loss in self.numbers)
+        return [Loss(kind.excess, options) for kind, options in terms if kind is not None and kind.excess is not None]
 
     @property
     def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:
-        """``counted(labels, number_vocab, ignore_index)`` (...) bool, one for each that the number terms' mean is over:
-        number labels, or for number_level the last digits of numbers. ValueError for terms of both sorts.
+        """A function of (labels, number_vocab, ignore_index) that returns the mask of what the number mean is over.
+
+        These are the number labels, or for number_level the last digits of numbers. Raises ValueError for terms of both
+        sorts.
         """
         by_kind = [(loss.kind.name, loss.kind.counted, loss.options) for loss in self.numbers if loss.kind]
-        whole = [(name, counted, options) for name, counted, options in by_kind if counted is not None]
-        if not whole:
+        whole_numbers = [(name, counted, options) for name, counted, options in by_kind if counted is not None]
+        if not whole_numbers:
             return is_number
-        name, counted, options = whole[0]
-        if len(whole) < len(self.numbers):
+        name, counted, options = whole_numbers[0]
+        if len(whole_numbers) < len(self.numbers):
             raise ValueError(f"{name} counts numbers, the other kinds count digits: they cannot be one mean")
         return partial(counted, **options)
 

@@ -1,6 +1,7 @@
-"""The pass over the rows as one Triton kernel: one program a row, which is read twice and written once.
+"""The pass over the rows as one Triton kernel: one program per row, which is read twice and written once.
 
-Triton is imported here alone, and this module where it was asked for alone. Not yet measured on a GPU.
+Only this module imports Triton, and it is itself imported only when "triton" is asked for. Its speed has not been
+measured.
 
 Shape suffixes: V vocabulary, K number tokens, N all rows, M those whose number-token logits are read.
 """
@@ -10,22 +11,22 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from ntl.losses.fused.chunks import RowBatch, kept_type
+from ntl.losses.fused.chunks import RowBatch, gradient_dtype
 
-# Columns at a time, and the warps that share them: our choice, not yet measured.
+# The columns that are read at a time, and the warps that share them. Our choice; other values have not been measured.
 BLOCK, WARPS = 4096, 8
 
 
 def triton_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """`ntl.losses.fused.passes.chunked_pass` in one launch that the host does not wait for.
+    """Compute `ntl.losses.fused.passes.chunked_pass` in one kernel launch, without synchronising with the host.
 
-    logits_NV: float32, bfloat16 or float16. A label that counts and is no token makes its loss NaN, as only a CPU can
-    be asked for it before.
+    The logits are float32, bfloat16 or float16. Labels are not checked beforehand: if one that counts is not a token
+    id, its loss is NaN.
     """
     if logits_NV.stride(-1) != 1:
         logits_NV = logits_NV.contiguous()
-    shape, kept = logits_NV.shape, kept_type(logits_NV)
-    buffer_NV = logits_NV if inplace else torch.empty(shape, dtype=kept, device=logits_NV.device)
+    shape, dtype = logits_NV.shape, gradient_dtype(logits_NV)
+    buffer_NV = logits_NV if inplace else torch.empty(shape, dtype=dtype, device=logits_NV.device)
     base_N, lse_2N = rows.scales.base.new_empty(len(logits_NV)), rows.scales.base.new_empty(2, len(logits_NV))
     if not len(logits_NV):
         return buffer_NV, base_N, lse_2N
@@ -37,11 +38,11 @@ def triton_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tenso
             rows.labels,
             rows.counted,
             rows.token_ids,
-            _of_all_rows(part.patch_MK, rows),
-            _of_all_rows(part.excess_MK, rows),
-            _of_all_rows(part.soft_M, rows),
-            _of_all_rows(part.top_M, rows),
-            _of_all_rows(part.is_soft_M, rows),
+            _expand_to_all_rows(part.patch_MK, rows),
+            _expand_to_all_rows(part.excess_MK, rows),
+            _expand_to_all_rows(part.soft_M, rows),
+            _expand_to_all_rows(part.top_M, rows),
+            _expand_to_all_rows(part.is_soft_M, rows),
             rows.scales.base,
             rows.scales.number,
             rows.weights,
@@ -61,8 +62,8 @@ def triton_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tenso
     return buffer_NV, base_N, lse_2N
 
 
-def _of_all_rows(part_M: Tensor | None, rows: RowBatch) -> Tensor | None:
-    """(M, ...) -> (N, ...), zeros elsewhere; on a GPU they are the same."""
+def _expand_to_all_rows(part_M: Tensor | None, rows: RowBatch) -> Tensor | None:
+    """Expand (M, ...) to (N, ...) with zeros for the other rows; on a GPU, M and N are equal."""
     if part_M is None or len(part_M) == len(rows.labels):
         return None if part_M is None else part_M.detach().contiguous()
     return part_M.new_zeros((len(rows.labels), *part_M.shape[1:])).index_copy(0, rows.numbers, part_M.detach())
@@ -95,16 +96,16 @@ def row_kernel(
     BLOCK_K: tl.constexpr,
     SMOOTH: tl.constexpr,
 ):
-    """Loss, both parts of the log-sum-exp and gradient of row program_id(0); see `to_gradient` of
-    ntl.losses.fused.chunks, whose sums these are.
+    """Write the loss, both parts of the log-sum-exp and the gradient of row program_id(0).
 
-    ``counted``, ``weights``, ``patch``, ``excess``, and ``soft`` with its two, are None where there is no such thing;
-    ``gradient`` may be ``logits`` itself. All is computed in float32.
+    The formulas are those of `compute_losses_and_gradient` in ntl.losses.fused.chunks. ``counted``, ``weights``,
+    ``patch``, ``excess``, and ``soft``, ``soft_top`` and ``is_soft``, are None if they are not needed. ``gradient`` may
+    be ``logits`` itself. Everything is computed in float32.
     """
     row = tl.program_id(0).to(tl.int64)  # N·V may be beyond int32
     logits += row * logits_stride
     gradient += row * gradient_stride
-    if counted is not None:  # noqa: SIM102, the outer one is decided when the kernel is compiled
+    if counted is not None:  # noqa: SIM102, the outer condition is decided when the kernel is compiled
         if tl.load(counted + row) == 0:
             for start in range(0, V, BLOCK):
                 columns = start + tl.arange(0, BLOCK)
@@ -123,7 +124,7 @@ def row_kernel(
         columns = start + tl.arange(0, BLOCK)
         z = tl.load(logits + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
         now = tl.maximum(largest, tl.max(z, 0))
-        # A block may be -inf throughout, and -inf - -inf is no number.
+        # All of a block may be -inf, and -inf - -inf is NaN.
         shift = tl.where(now == -float("inf"), 0.0, now)
         total = total * tl.exp(largest - shift) + tl.sum(tl.exp(z - shift), 0)
         largest = now
@@ -154,7 +155,7 @@ def row_kernel(
     tl.store(tops + row, top)
     tl.store(rests + row, rest)
 
-    # The number tokens' entries are computed apart, not added to what was stored: that may be of a half type.
+    # The number tokens' entries are computed anew rather than added to the stored ones, which may be rounded.
     k = tl.arange(0, BLOCK_K)
     ids = tl.load(token_ids + k, mask=k < K, other=0)
     p = tl.exp(tl.load(logits + ids, mask=k < K, other=-float("inf")).to(tl.float32) - top - rest)
@@ -166,11 +167,11 @@ def row_kernel(
     if patch is not None:
         more += tl.load(patch + row * K + k, mask=k < K, other=0.0)
 
-    tl.debug_barrier()  # in place: all have read the label's and the number tokens' logits
+    tl.debug_barrier()  # in place, all warps must have read the logits of the label and the number tokens
     for start in range(0, V, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         z = tl.load(logits + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
         out = tl.exp(z - top - rest) * scale - tl.where(columns == label, hot, 0.0) - everywhere
         tl.store(gradient + columns, out, mask=columns < V)
-    tl.debug_barrier()  # the row is written before its number tokens are written again
+    tl.debug_barrier()  # the row must be written before its number tokens are overwritten
     tl.store(gradient + ids, p * scale - tl.where(ids == label, hot, 0.0) - everywhere + more, mask=k < K)
