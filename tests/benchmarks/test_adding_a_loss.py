@@ -32,7 +32,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "relative.py").write_text(found["src/ntl/losses/relative.py"])
     (tmp_path / "config/loss/ntl_relative.yaml").write_text(found["config/loss/ntl_relative.yaml"])
     monkeypatch.setattr(composition, "CONFIG_DIR", tmp_path / "config")
-    kinds.kinds()  # all that there is is registered before
+    kinds.kinds()  # registers all existing losses first
     monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
     for name in ("_KINDS", "_BY_FUNCTION"):
         monkeypatch.setattr(kinds, name, dict(getattr(kinds, name)))

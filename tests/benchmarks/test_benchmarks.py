@@ -1,4 +1,4 @@
-"""Each benchmark runs at its smallest, and what it compares does the same work."""
+"""Each benchmark runs at its smallest size, and both sides of a comparison do the same work."""
 
 import csv
 import json
@@ -35,7 +35,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_peak_memory_by_hand() -> None:
-    # 1,000 floats, then 500 doubles beside them; the first are gone before the last 250 floats come.
+    # 1,000 floats and then 500 doubles; the floats are freed before the last 250 floats are allocated.
     def call() -> None:
         first = torch.empty(1000)
         second = torch.empty(500, dtype=torch.float64)
@@ -47,7 +47,7 @@ def test_peak_memory_by_hand() -> None:
 
 
 def test_ratios_are_taken_within_a_turn() -> None:
-    # 2, 2 and 2.5: a turn that is ten times as slow for both is no outlier.
+    # The ratios are 2, 2 and 2.5: a turn that is ten times as slow for both is no outlier.
     found = ratio_quartiles([2.0, 20.0, 5.0], [1.0, 10.0, 2.0])
     assert found == {"ratio": 2.0, "ratio_low": 2.0, "ratio_high": 2.25}
     ce, was = measure({"ce": lambda: None, "ntl_was": lambda: None}, "cpu", rounds=2)

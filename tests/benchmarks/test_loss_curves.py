@@ -1,4 +1,4 @@
-"""The numbers behind Figures 1b and 2: the recipes' values, and the committed files."""
+"""The values of Figures 1b and 2: those of the authors, and the committed files."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""Sizes of every model choice and the memory of a step, from shapes alone."""
+"""The size of every model choice and the memory of a step, from shapes alone."""
 
 import json
 import re
@@ -24,7 +24,9 @@ PUBLISHED = {
     "gpt2_xl": (1_557_611_200, 50_257),
     "granite_3_2_2b": (2_533_531_648, 49_155),
     "granite_3_1_moe_1b": (1_334_628_352, 49_155),
-    # Without the language model's head, tied in T5 and GPT-2; two layers of T5's width, one of GPT-2's without a bias.
+    # The language model's head is tied in T5 and GPT-2. T5's regression head has two layers of its width, GPT-2's has
+    # one
+    # without a bias.
     "t5_small_regression": (60_506_624 + 512 * 512 + 512 + 512 + 1, 32_128),
     "gpt2_small_regression": (124_439_808 + 768, 50_257),
     "xval": (213_440_257, 32_101),
@@ -33,13 +35,13 @@ PUBLISHED = {
 
 
 def gpt2_tiny(rows: int) -> int:
-    """Tokens and 128 positions of width 64, two blocks of attention and feed-forward, three kinds of layer norm."""
+    """Return the size: tokens and 128 positions of width 64, two blocks of attention, feed-forward and layer norms."""
     block = 64 * 192 + 192 + 64 * 64 + 64 + 64 * 256 + 256 + 256 * 64 + 64 + 4 * 64
     return rows * 64 + 128 * 64 + 2 * block + 2 * 64
 
 
 def t5_tiny(rows: int) -> int:
-    """Two heads of 32; the encoder has one attention a layer, the decoder two; 32 buckets of positions a stack."""
+    """Return the size: two heads of 32, one attention per encoder layer, two per decoder layer, 32 position buckets."""
     attention, feed_forward = 4 * 64 * 64, 2 * 64 * 256
     encoder = attention + feed_forward + 2 * 64
     decoder = 2 * attention + feed_forward + 3 * 64
@@ -73,7 +75,7 @@ def test_every_published_choice_is_above() -> None:
 @pytest.mark.parametrize("name", list(filter(is_stand_in, choices("model"))))
 def test_every_stand_in_has_an_estimate(name: str) -> None:
     result = estimate(compose([f"model={name}", "dataset=arithmetic", "trainer.batch_size=4"]))
-    # Hidden states alone are more than this: batch x question x width x layers.
+    # The hidden states alone take more than this: batch x question x width x layers.
     assert result["bytes"]["activations"] > 4 * 4 * result["question_tokens"] * 64 * 2
     assert result["bytes"]["peak"] > result["bytes"]["activations"] + result["bytes"]["weights_float32"]
 
@@ -103,7 +105,7 @@ def test_what_changes_the_memory() -> None:
     plain = peak()
     assert peak("trainer.gradient_checkpointing=true", "trainer.bf16=true") < 0.8 * plain
     assert peak("trainer.batch_size=32") < 0.6 * plain
-    # Plain attention keeps its scores, where dropout is on: (batch, heads, length, length).
+    # Plain attention with dropout saves its scores: (batch, heads, length, length).
     assert peak("device=cpu", "model.dropout=0.1") > plain + 4 * 64 * 2 * 128 * 128
 
 
@@ -114,7 +116,7 @@ def test_lora_trains_its_own_weights_alone() -> None:
     config.model.n_layer = 1
     result = estimate(config)
     assert result["parameters"] == 50_257 * 768 + 1024 * 768 + 12 * 768**2 + 13 * 768 + 2 * 768
-    # Both matrices of the block's four layers: 768 to 3 x 768, 768 to 768, 768 to 4 x 768 and back.
+    # Both adapter matrices of the block's four layers: 768 to 3 x 768, 768 to 768, 768 to 4 x 768 and back.
     trained = result["trained_parameters"]
     assert trained == 4 * 768 * (4 + 2 + 5 + 5)
     assert (result["bytes"]["gradients"], result["bytes"]["adamw_state"]) == (4 * trained, 8 * trained)
@@ -170,7 +172,7 @@ LARGE = ["t5_3b", "gpt2_xl", "granite_3_2_2b", "granite_3_1_moe_1b"]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_what_a_model_requires_agrees_with_its_estimate(name: str) -> None:
-    """On the longest answers, GSM8K's, a batch fits at each size, with 1 GiB to spare for what is not counted."""
+    """With the longest answers, those of GSM8K, a batch fits at each size, with 1 GiB left for what is not counted."""
     options: list[str] = []
     for clause in compose([f"model={name}"]).model.requires.split(", or "):
         options += re.findall(r"[\w.]+=\w+", clause)

@@ -1,4 +1,4 @@
-"""Live bytes of a step: by hand, linear in the batch, and against what the allocator hands out on the CPU."""
+"""The live bytes of a step: by hand, linear in the batch size, and compared with the allocator's on the CPU."""
 
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from ntl.training.objectives.terms import terms_of
 
 
 class Square(nn.Module):
-    """(x W)², summed: W is 8 x 4."""
+    """The sum of (x W)², where W is 8 x 4."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,25 +41,25 @@ def timeline(batch: int, **options: Any) -> Timeline:
 
 def test_a_product_and_its_square_by_hand() -> None:
     line = timeline(10)
-    # Most at a time: x (10, 8), z = x W (10, 4), three products (10, 4) that make the gradient of z², and less than 64
-    # bytes of scalars. The gradient of W, (8, 4), comes when two of them are gone.
-    assert 4 * (80 + 40 + 3 * 40) <= line.all_N.max() <= 4 * (80 + 40 + 3 * 40) + 64
-    # The batch and the gradient stay.
-    assert line.all_N[-1] - line.passing_N[-1] == 4 * 32
-    assert line.passing_N[-1] <= 4 * 80 + 64
+    # At the peak there are x (10, 8), z = x W (10, 4), three products (10, 4) for the gradient of z², and less than 64
+    # bytes of scalars. The gradient of W, (8, 4), is allocated after two of them are freed.
+    assert 4 * (80 + 40 + 3 * 40) <= line.total_N.max() <= 4 * (80 + 40 + 3 * 40) + 64
+    # The batch and the gradient remain.
+    assert line.total_N[-1] - line.activations_N[-1] == 4 * 32
+    assert line.activations_N[-1] <= 4 * 80 + 64
 
 
 def test_with_accumulation_gradients_are_there_before() -> None:
     once, again = timeline(10), timeline(10, accumulate=True)
-    assert again.all_N.max() - once.all_N.max() >= 4 * 32
-    assert again.all_N[0] == 4 * 32
+    assert again.total_N.max() - once.total_N.max() >= 4 * 32
+    assert again.total_N[0] == 4 * 32
 
 
 @pytest.mark.slow
 def test_every_batch_from_two() -> None:
     growth = Growth.between(timeline(2), timeline(3), (2, 3))
     seven = timeline(7)
-    assert (growth.peak(7), growth.activations(7)) == (seven.all_N.max(), seven.passing_N.max())
+    assert (growth.peak(7), growth.activations(7)) == (seven.total_N.max(), seven.activations_N.max())
     room = growth.peak(7)
     assert [growth.largest_batch(room), growth.largest_batch(room - 1), growth.largest_batch(0)] == [7, 6, 0]
 
@@ -95,14 +95,14 @@ def test_fused_kernels_have_the_shapes_of_the_plain_ones() -> None:
 
 
 class Measured(NamedTuple):
-    """Bytes: all of a step, and what was allocated in it."""
+    """The bytes of a step: in total, and allocated during the step."""
 
     peak: int
     allocated: int
 
 
 def measure(config: Config, question: int, answer: int) -> Measured:
-    """A real step on the CPU, its second, with every allocation that torch's profiler saw, within kernels, too."""
+    """Measure the second of two real steps on the CPU, with all allocations that torch's profiler saw."""
     from torch._C._profiler import _EventType
 
     tokenizer: Any = command._Tokenizer(0 if config.model.vocab_size else config.tokenizer.vocab_size)  # pyright: ignore[reportAttributeAccessIssue]
@@ -152,6 +152,6 @@ def test_against_measured_peaks(model: str, loss: str, options: str) -> None:
     estimated = command.estimate(config, question_tokens=96, answer_tokens=32)
     measured = measure(config, 96, 32)
     assert estimated["bytes"]["peak"] == pytest.approx(measured.peak, rel=0.15)
-    # Without weights and optimizer state, which are known: far closer than was asked for.
+    # Weights and optimizer state, which are known exactly, are left out.
     kept = 12 * estimated["parameters"]
     assert estimated["bytes"]["peak"] - kept == pytest.approx(measured.allocated, rel=0.02)

@@ -12,9 +12,9 @@ from ntl.results import RunRecord
 
 MakeRecord = Callable[..., RunRecord]
 TINY = ["dataset=arithmetic", "model=gpt2_tiny", "scale=tiny"]
-# A published size: its parameters are those of its config, whatever the tokenizer.
+# A published model has the parameters of its config, whatever the tokenizer.
 SMALL = ["dataset=arithmetic", "model=t5_small", "scale=small", "model.pretrained=false"]
-T5_SMALL_PARAMETERS = 60_506_624  # of the published checkpoint, tied embeddings once
+T5_SMALL_PARAMETERS = 60_506_624  # the published checkpoint's, with tied embeddings counted once
 
 
 def test_measured_is_the_median_of_the_kind(timed_record: MakeRecord) -> None:
@@ -34,7 +34,7 @@ def test_weights_in_a_folder_are_counted_there(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / name).write_text("{}")
-    # 120 + 7 + 3; without them those of the published config.
+    # 120 + 7 + 3; without the files, those of the published config.
     assert Costs([]).parameters(compose([*SMALL[:3], f"model.path={tmp_path}"])) == 130
     assert Costs([]).parameters(compose(SMALL[:3])) == T5_SMALL_PARAMETERS
     (tmp_path / "model-00002.safetensors").write_bytes(b"\xff" * 20)
@@ -45,14 +45,14 @@ def test_the_device_that_most_records_have(timed_record: MakeRecord) -> None:
     gpu = {"device": "NVIDIA H200", "num_devices": 2}
     records = [timed_record(10.0), timed_record(1.0, **gpu), timed_record(3.0, **gpu)]
     cost = Costs(records).of(compose(TINY))
-    assert (cost.seconds, cost.device) == (4.0, "NVIDIA H200")  # device seconds: wall time times devices
+    assert (cost.seconds, cost.device) == (4.0, "NVIDIA H200")  # device seconds: wall time times the number of devices
 
 
 def test_a_tiny_run_without_records_costs_what_others_on_its_data_cost(timed_record: MakeRecord) -> None:
     records = [timed_record(10.0, model="t5_tiny"), timed_record(30.0, model="rt_tiny"), timed_record(9.0, "rjokes")]
     cost = Costs(records).of(compose(TINY))
     assert (cost.seconds, cost.device, cost.measured) == (20.0, "CPU", False)
-    cost = Costs(records[2:]).of(compose(TINY))  # what others on other data cost
+    cost = Costs(records[2:]).of(compose(TINY))  # the cost of runs on other data
     assert (cost.seconds, cost.device, cost.measured) == (9.0, "CPU", False)
 
 
@@ -78,7 +78,7 @@ def test_a_larger_run_without_records_is_estimated_by_its_arithmetic(timed_recor
     assert cost.seconds == pytest.approx(100 * flops / (0.4 * 990e12))
     assert (cost.device, cost.measured) == ("H100", False)
     assert cost.disk == T5_SMALL_PARAMETERS * 12 + 5_000_000
-    # Two are kept while it trains, and a third is written before the first is deleted.
+    # Two checkpoints are kept during training, and a third is written before the first is deleted.
     assert cost.disk_more == T5_SMALL_PARAMETERS * 12 * 2
 
     exact = Costs([other]).of(compose([*long, "trainer.bf16=false"]))

@@ -1,4 +1,4 @@
-"""A word-level tokenizer with digits, made in memory, for models that need no text."""
+"""A word-level tokenizer with digits, created in memory, for models that need no text."""
 
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers

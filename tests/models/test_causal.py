@@ -1,4 +1,4 @@
-"""Any decoder of transformers from a YAML file: Granite with all that is its own, and two that the paper has not."""
+"""Decoders of transformers from a YAML file: Granite with its special features, and two that are not in the paper."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def test_the_head_and_the_special_tokens(name: str, tokenizer: PreTrainedTokeniz
 
 
 def test_each_factor_of_granite_changes_the_logits(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Built twice from one seed, with and without: none of them is lost on the way from the YAML file."""
+    """The model is built from one seed with and without each factor: the YAML file's value has an effect."""
     own = made("granite_tiny", tokenizer).eval()(**batch()).logits
     for factor in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
         other = made("granite_tiny", tokenizer, f"model.settings.{factor}=1.5").eval()(**batch()).logits
@@ -63,7 +63,7 @@ def test_padding_beyond_the_tokenizer_is_kept_and_is_no_number(tokenizer: PreTra
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("pretrained", [False, True])
 def test_dropout_acts(pretrained: bool, name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    """Two passes in training mode differ, whether the model is built from scratch or read from a folder."""
+    """Two passes in training mode differ, whether the model is built from scratch or loaded from a folder."""
     weights: list[str] = []
     if pretrained:
         made(name, tokenizer).save_pretrained(tmp_path)
@@ -100,7 +100,7 @@ def test_pretrained_from_a_folder(name: str, tokenizer: PreTrainedTokenizerFast,
 
 
 def test_the_router_loss_by_hand(tokenizer: PreTrainedTokenizerFast) -> None:
-    """experts x sum over experts of (share of tokens routed there) x (mean router probability), over all layers."""
+    """Experts x sum over experts of (share of tokens routed there) x (mean router probability), over all layers."""
     model = made("granite_moe_tiny", tokenizer).eval()
     output = model(**batch(), output_router_logits=True)
     probabilities = F.softmax(torch.cat(output.router_logits), dim=-1)

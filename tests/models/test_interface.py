@@ -1,4 +1,4 @@
-"""Hidden states and heads: the same logits as the model's own forward, for every way that heads differ."""
+"""Hidden states and heads give the logits of the model's own forward pass, for all the ways in which heads differ."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def decoder(model_type: str) -> Any:
     settings = DECODERS[model_type] | ({} if model_type == "gpt2" else SHAPE)
     config = AutoConfig.for_model(model_type, vocab_size=ROWS, pad_token_id=0, **settings)
     model = AutoModelForCausalLM.from_config(config)
-    for parameter in model.parameters():  # a bias that is 0 would hide that it was forgotten
+    for parameter in model.parameters():  # a bias of 0 would hide an error
         torch.nn.init.normal_(parameter, std=0.5)
     return model.eval()
 
@@ -87,12 +87,12 @@ def test_the_head_shares_its_weight_so_that_gradients_reach_the_model() -> None:
 
 
 def test_a_head_of_another_kind_is_refused() -> None:
-    """BART adds ``final_logits_bias`` behind its head."""
+    """BART adds ``final_logits_bias`` after its head."""
     settings = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
     model: Any = BartForConditionalGeneration(BartConfig(vocab_size=ROWS, d_model=16, **settings))
     checked_lm_head(model)
     model.final_logits_bias.fill_(torch.inf).copy_(torch.arange(ROWS))
-    with pytest.raises(UserError, match="model_type bart: its logits are not what its head makes of its hidden states"):
+    with pytest.raises(UserError, match="model_type bart: its logits cannot be computed from its hidden states"):
         checked_lm_head(model.train())
     assert model.training
 
@@ -156,5 +156,5 @@ def test_a_peft_encoder_decoder() -> None:
 def test_a_peft_model_whose_prompts_are_no_part_of_the_model_is_refused() -> None:
     peft = pytest.importorskip("peft")
     settings = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
-    with pytest.raises(UserError, match="its logits are not what its head makes of its hidden states"):
+    with pytest.raises(UserError, match="its logits cannot be computed from its hidden states"):
         checked_lm_head(peft.get_peft_model(decoder("llama"), settings))

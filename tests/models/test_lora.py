@@ -1,4 +1,4 @@
-"""Adapters: frozen weights stay, the merged model computes the same, what was trained can be put back."""
+"""Adapters: frozen weights do not change, the merged model is equivalent, and trained weights can be restored."""
 
 import builtins
 from typing import Any
@@ -29,7 +29,7 @@ def run(model: Any) -> torch.Tensor:
 
 
 def train(model: Any) -> None:
-    """Three steps, so that no adapter is still the zero it began as."""
+    """Train three steps, so that every adapter, which begins as zero, has changed."""
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
     for _ in range(3):
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Loading from a folder keeps every weight; a broken folder is one line."""
+"""Loading from a folder keeps every weight; a broken folder is reported in one line."""
 
 from pathlib import Path
 

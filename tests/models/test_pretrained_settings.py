@@ -1,4 +1,4 @@
-"""Every setting of a model's config changes the model that is built, or is refused: none changes a run's id alone."""
+"""Every setting of a model's config changes the model or raises an error: none changes only the run's id."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -13,11 +13,11 @@ from ntl.config import ModelConfig, UserError, build, compose
 from ntl.config.composition import choices
 from ntl.models.lora import add_lora
 
-# Where weights come from and what a name stands for: told apart by their own tests.
+# The source of the weights and the meaning of a name, which have tests of their own.
 SOURCES = {"_target_", "hub_id", "tokenizer_hub_id", "path", "pretrained"}
 FAST = {"gpt2_tiny_regression", "llama_tiny"}
 MODELS = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in choices("model")]
-# Words -> others that a model can be built with.
+# Values of strings -> other values that a model can be built with.
 WORDS = {"granite": "llama", "granitemoe": "mixtral", "llama": "mistral", "qwen2": "llama"}
 WORDS |= {
     "t5": "decoder",
@@ -29,7 +29,7 @@ LORA = {"rank": "3", "alpha": "7", "dropout": "0.25", "full": "[ln_]"}
 
 
 def _settings(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf with its value, those of a free mapping among them."""
+    """Return every leaf with its value, including those of free mappings."""
     values = {item.name: getattr(config, item.name) for item in fields(config)} if is_dataclass(config) else config
     for name, value in values.items():
         if is_dataclass(value) or isinstance(value, dict):
@@ -51,7 +51,7 @@ def _other(name: str, value: Any) -> str:
 
 
 def _built(words: list[str], tokenizer: PreTrainedTokenizerFast, on: str = "meta") -> str:
-    """All that tells two models apart but for the random values of their weights."""
+    """Return everything in which two models differ, except the random values of their weights."""
     config: ModelConfig = compose(words).model
     with torch.device(on):
         model: Any = build(config, tokenizer=tokenizer)
@@ -65,7 +65,7 @@ def _built(words: list[str], tokenizer: PreTrainedTokenizerFast, on: str = "meta
 def _without_effect(
     words: list[str], tokenizer: PreTrainedTokenizerFast, on: str = "meta", begin: str = ""
 ) -> list[str]:
-    """The settings that change nothing and are not refused by their names; of those that begin so."""
+    """Return the settings with this prefix that change nothing and raise no error that names them."""
     plain, found = _built(words, tokenizer, on), []
     for name, value in _settings(compose(words).model):
         if name not in SOURCES and name.startswith(begin):
@@ -85,7 +85,7 @@ def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_beside_weights(name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    # A published one's weights are stood in for by those of the smallest model of its kind.
+    # The weights of the smallest model of the family take the place of published weights.
     family = compose([f"model={name}"]).model._target_
     tiny = next(
         each for each in choices("model") if "tiny" in each and compose([f"model={each}"]).model._target_ == family

@@ -1,4 +1,4 @@
-"""Regression heads: transformers' own classes, from a config, from a language model's weights, and from their own."""
+"""Regression heads of transformers, built from a config, a language model's weights, or a checkpoint of their own."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from transformers import (
 
 from ntl.config import UserError, build, compose
 
-# Name -> (its language model, its class, what it adds to it).
+# Name -> (its language model, its class, the weights that it adds).
 HEADS = {
     "t5_tiny_regression": ("t5_tiny", T5ForSequenceClassification, "classification_head."),
     "gpt2_tiny_regression": ("gpt2_tiny", GPT2ForSequenceClassification, "score."),
 }
-# The end token is 1: T5 reads its output there, GPT-2 at the last token that is no padding.
+# The end token is 1. T5's head reads the state there, GPT-2's at the last token that is not padding.
 IDS = torch.tensor([[3, 5, 7, 1], [2, 1, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 

@@ -1,4 +1,4 @@
-"""The Regression Transformer: encodings by hand, what is trained and what is kept, its checkpoints."""
+"""The Regression Transformer: its encodings by hand, its trained and frozen parts, its checkpoints."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def _with_places(tokenizer: PreTrainedTokenizerFast, *tokens: str) -> PreTrained
 
 @pytest.fixture(scope="module")
 def rt(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    """16 tokens of text, then the 320."""
+    """A tokenizer with 16 text tokens, followed by the 320 number tokens."""
     return _with_places(tokenizer, *place_tokens())
 
 
@@ -82,7 +82,7 @@ def test_no_value_underflows(log_scale: bool, dtype: torch.dtype) -> None:
 
 
 def test_small_values_are_as_exact_as_large_ones() -> None:
-    """log10(1 + x) is x / ln 10 there."""
+    """For small x, log10(1 + x) is x / ln 10."""
     found = encode_numbers([(3, -12)], 2)[0, 0].item()
     assert found == pytest.approx(3e-12 * 10 / 21.82187, rel=1e-6)
 
@@ -189,7 +189,7 @@ def test_more_places_than_the_checkpoint_has(model: Any, tokenizer: PreTrainedTo
 
 
 def test_every_row_of_a_t5_stays(rt: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    """More rows than its tokenizer has tokens, as T5's 32,128 for 32,100."""
+    """T5 has more rows than its tokenizer has tokens: 32,128 for 32,100."""
     torch.manual_seed(1)
     t5: Any = transformers.T5ForConditionalGeneration(
         transformers.T5Config(vocab_size=20, dropout_rate=0.1, decoder_start_token_id=0, **TINY)

@@ -1,4 +1,4 @@
-"""The Regression Transformer learns 32 examples by heart and decodes each exactly."""
+"""The Regression Transformer memorizes 32 examples and decodes each exactly."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""xVal's encoder against torch's own layers, its heads, its padding, and its weights on disk."""
+"""xVal's encoder, compared with torch's own layers, its heads, padding and saved weights."""
 
 from pathlib import Path
 from typing import Any

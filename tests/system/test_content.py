@@ -1,4 +1,4 @@
-"""Which files of a folder are read, and the digest of them."""
+"""The files of a folder that are read, and their digest."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def test_shards_count_and_what_lies_beside_them_does_not(tmp_path: Path) -> None
     (folder / "two.safetensors").unlink()
     with pytest.raises(UserError, match="names files that are not there; fetch the folder again"):
         weight_files(folder)
-    _fill(folder, model__safetensors="whole")  # is what from_pretrained takes then
+    _fill(folder, model__safetensors="whole")  # then from_pretrained loads this file
     assert _names(weight_files(folder)) == ["config.json", "model.safetensors"]
 
 
@@ -58,7 +58,7 @@ def test_an_index_names_no_file_elsewhere(tmp_path: Path) -> None:
 
 def test_an_adapter_alone_is_refused_with_the_remedy(tmp_path: Path) -> None:
     folder = _fill(tmp_path / "m", config__json="{}", model__safetensors="", adapter_config__json="{}")
-    with pytest.raises(UserError, match=r"whose base lies elsewhere; merge the two .*merge_and_unload"):
+    with pytest.raises(UserError, match=r"whose base model lies elsewhere; merge the two .*merge_and_unload"):
         weight_files(folder)
 
 

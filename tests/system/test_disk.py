@@ -1,4 +1,4 @@
-"""A full disk in one line, whoever noticed it."""
+"""A full disk is reported in one line, whichever library noticed it."""
 
 import errno
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_what_numpy_arrow_and_safetensors_raise_on_a_full_disk(
 
 @pytest.fixture(params=["numpy", "safetensors", "torch", "arrow"])
 def on_a_full_disk(request: pytest.FixtureRequest) -> Callable[[Path], None]:
-    """Writes 400 kB to a file."""
+    """Write 400 kB to a file."""
     tensor = torch.zeros(100_000)
 
     def arrow(path: Path) -> None:

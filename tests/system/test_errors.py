@@ -1,4 +1,4 @@
-"""Errors of the system in one line."""
+"""Errors of the system are reported in one line."""
 
 import sys
 from pathlib import Path
@@ -32,8 +32,8 @@ def test_other_errors_pass() -> None:
         ("transformers", "train", "train"),
         ("google.protobuf", "train", "train"),  # of protobuf
         ("yaml", "train", "train"),
-        ("yaml", "report", "report"),  # both bring it: the one that is asked for
-        ("matplotlib", "train", "report"),  # this one alone brings it
+        ("yaml", "report", "report"),  # both contain it: the one that is asked for
+        ("matplotlib", "train", "report"),  # only this one contains it
         ("peft", "train", "lora"),
         ("submitit", "train", "slurm"),
         ("hydra_plugins.hydra_submitit_launcher", "train", "slurm"),

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what killed processes leave behind."""
+"""Atomic writing of files, and the removal of what killed processes leave behind."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Where weights come from, and what is said when they are not to be had."""
+"""The source of weights, and the error if they are not available."""
 
 from pathlib import Path
 

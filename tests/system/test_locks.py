@@ -1,4 +1,4 @@
-"""Who holds a lock, and what is said where a file system has none."""
+"""Locks between processes, and the warning about a file system without locks."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ Refuse = Callable[[int], None]
 
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
-    """Every lock that is asked for fails with that error."""
+    """Make every lock fail with this error."""
 
     def make(number: int) -> None:
         def fail(handle: object, flags: int) -> None:

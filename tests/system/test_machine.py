@@ -1,4 +1,4 @@
-"""What a record says about where it was made."""
+"""The machine and software that a record describes."""
 
 import platform
 import subprocess
@@ -36,7 +36,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository that the source seems to lie in."""
+    """A repository that appears to contain the source."""
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     source = tmp_path / "src" / "environment.py"
@@ -106,7 +106,7 @@ def test_memory_is_the_peak_of_this_process_in_bytes() -> None:
 
 
 def test_memory_that_is_kept_is_not_faulted_in_again() -> None:
-    """In a process of its own: 40 times 64 MB, each page of which is new without it."""
+    """Allocate 40 times 64 MB in a separate process; without the setting, every page would be faulted in anew."""
     program = """
 import resource, sys, torch
 from ntl.system.machine import keep_freed_memory

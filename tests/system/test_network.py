@@ -1,4 +1,4 @@
-"""The probe says no within seconds, whatever the network does."""
+"""The probe gives up within seconds, whatever the network does."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Which values of the environment are secrets, and what stands in their place."""
+"""The values of the environment that are secrets, and their replacements."""
 
 import json
 import string
@@ -12,7 +12,7 @@ from ntl.system.secrets import print_traceback, redact, redacted
 
 PRINTABLE = string.ascii_letters + string.digits + string.punctuation
 SECRETS = st.text(PRINTABLE + "äß☃", min_size=12, max_size=40)
-# What a shell or a page lets somebody type between :// and the host, encoded or not.
+# Characters that users can type between :// and the host, encoded or not.
 LOGINS = st.text(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:%/", min_size=1, max_size=30)
 HOSTS = st.sampled_from(["host", "host.example:8080", "127.0.0.1:9"])
 OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,9 +1,9 @@
-"""``scripts/benchmark_losses.py --implementations``: CE + number loss by every implementation, against CE alone.
+"""``scripts/benchmark_losses.py --implementations``: CE + number loss in every implementation, relative to CE alone.
 
-Forward and backward of the same labels in turns (``ntl.benchmarks.losses``), from logits, from hidden states, and
-in an optimizer step of T5-Small. The baseline is torch's cross entropy, in the step transformers' own loss. Beside
-ours stand, where they are installed, ``ntloss`` and, on a GPU, the fused cross entropies of Liger and of Apple, which
-have no number loss.
+The calls take turns (see ``ntl.benchmarks.losses``) on the same labels. They compute forward and backward from logits
+or from hidden states, or an optimizer step of T5-Small. The baseline is torch's cross-entropy, or in the step
+transformers' own loss. If they are installed, the package ``ntloss`` is compared, and on a GPU the fused
+cross-entropies of Liger and Apple, which have no number loss.
 
 Shapes: B batch, T length, V vocabulary, D hidden size.
 """
@@ -45,8 +45,16 @@ Loss = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """What is compared at one setting: ``part`` is loss, linear or step; ``heap`` is cold or warm; ``ignored`` is the
-    share of the rows that are."""
+    """One comparison.
+
+    Attributes:
+        setting: The logits and labels.
+        part: "loss", from logits; "linear", from hidden states; or "step".
+        threads: The number of CPU threads.
+        heap: "cold", or "warm" if the process keeps freed memory.
+        ignored: The share of rows whose label is ignored.
+        kinds: Further kinds of number loss to compare.
+    """
 
     setting: Setting
     part: str = "loss"
@@ -57,12 +65,12 @@ class Case:
 
 
 def other_kinds() -> tuple[str, ...]:
-    """Those beside NTL-WAS that have a fused form."""
+    """Return the kinds other than NTL-WAS that have a fused form."""
     return tuple(name for name, kind in kinds().items() if kind.fused and name != "was")
 
 
 def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]:
-    """Every shape, type and share; the first shape with all kinds, two threads, hidden states and the step as well."""
+    """Yield every shape, type and share; the first shape also with all kinds, two threads, hidden states and a step."""
     for shape in shapes:
         for dtype in DTYPES:
             for share in (0.8, 0.015):
@@ -79,7 +87,7 @@ def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]
 
 
 def optional(name: str) -> Any:
-    """The module, None where its package is not installed: no dependency of this project."""
+    """Return a module, or None if its package is not installed; it is not a dependency of this project."""
     try:
         return import_module(name)
     except ImportError:
@@ -87,7 +95,7 @@ def optional(name: str) -> Any:
 
 
 def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
-    """CE + the package ``ntloss``, as the paper has it and with its own default weighting; nothing without it."""
+    """Return CE + the loss of the package ``ntloss``, as in the paper and reweighed; empty if it is not installed."""
     package = optional("ntloss")
     if package is None:
         return {}
@@ -109,10 +117,10 @@ def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
 
 
 def losses_of_logits(case: Case, vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
-    """name -> loss of logits (B, T, V); the one in place comes last, as it leaves no logits behind."""
+    """Return the losses of logits (B, T, V) by name; the in-place one is last, because it overwrites the logits."""
 
-    def ours(logits: Tensor, **how: Any) -> Tensor:
-        return ce_ntl(logits, labels, vocab, weight=WEIGHT, **how).total
+    def ours(logits: Tensor, **options: Any) -> Tensor:
+        return ce_ntl(logits, labels, vocab, weight=WEIGHT, **options).total
 
     found: dict[str, Loss] = {BASELINE: lambda logits: F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
     found["was reference"] = partial(ours, implementation="reference")
@@ -123,17 +131,17 @@ def losses_of_logits(case: Case, vocab: NumberVocabulary, labels: Tensor) -> dic
         if optional("triton"):
             found["was triton"] = partial(ours, implementation="triton")
         if liger := optional("liger_kernel.transformers"):
-            its = liger.LigerCrossEntropyLoss()
-            found["liger CE"] = lambda logits: its(logits.flatten(0, 1), labels.flatten())
+            liger_loss = liger.LigerCrossEntropyLoss()
+            found["liger CE"] = lambda logits: liger_loss(logits.flatten(0, 1), labels.flatten())
     found["was in place"] = partial(ours, implementation="fused", inplace=True)
     return found
 
 
 def logits_calls(case: Case) -> dict[str, Call]:
-    """Forward and backward of each."""
+    """Return forward and backward of each loss of logits."""
     vocab, labels = _labels(case)
-    made = torch.randn(*labels.shape, case.setting.vocab, dtype=getattr(torch, case.setting.dtype))
-    logits = made.to(case.setting.device).requires_grad_()
+    values = torch.randn(*labels.shape, case.setting.vocab, dtype=getattr(torch, case.setting.dtype))
+    logits = values.to(case.setting.device).requires_grad_()
 
     def call(loss: Loss) -> None:
         loss(logits).backward()
@@ -143,7 +151,7 @@ def logits_calls(case: Case) -> dict[str, Call]:
 
 
 def linear_calls(case: Case) -> dict[str, Call]:
-    """Forward and backward from hidden states (B, T, D) and the head's weight (V, D)."""
+    """Return forward and backward from hidden states (B, T, D) and the head's weight (V, D)."""
     vocab, labels = _labels(case)
     dtype, device = getattr(torch, case.setting.dtype), case.setting.device
     hidden = torch.randn(*labels.shape, HIDDEN, dtype=dtype).to(device).requires_grad_()
@@ -157,14 +165,14 @@ def linear_calls(case: Case) -> dict[str, Call]:
         BASELINE: lambda: F.cross_entropy(F.linear(hidden, weight).flatten(0, 1), flat),
         "was linear": ours,
     }
-    torchs: Any = getattr(F, "linear_cross_entropy", None)
-    if torchs is not None:
-        found["torch CE"] = lambda: torchs(hidden.flatten(0, 1), weight, flat)
+    torch_loss: Any = getattr(F, "linear_cross_entropy", None)  # only newer versions of torch have it
+    if torch_loss is not None:
+        found["torch CE"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat)
     if device == "cuda" and (apple := optional("cut_cross_entropy")):
         found["apple CE"] = lambda: apple.linear_cross_entropy(hidden, weight, labels)
     if device == "cuda" and (liger := optional("liger_kernel.transformers")):
-        its = liger.LigerFusedLinearCrossEntropyLoss()
-        found["liger CE"] = lambda: its(weight, hidden.flatten(0, 1), flat)
+        liger_loss = liger.LigerFusedLinearCrossEntropyLoss()
+        found["liger CE"] = lambda: liger_loss(weight, hidden.flatten(0, 1), flat)
 
     def call(loss: Callable[[], Tensor]) -> None:
         loss().backward()
@@ -174,7 +182,7 @@ def linear_calls(case: Case) -> dict[str, Call]:
 
 
 def step_calls(case: Case) -> dict[str, Call]:
-    """A step of AdamW on T5-Small of random weights: transformers' own CE, and CE + NTL-WAS as training computes it."""
+    """Return AdamW steps of a randomly initialized T5-Small, with transformers' CE and with our training losses."""
     vocab, labels = _labels(case)
     network: Any = T5ForConditionalGeneration(T5Config(vocab_size=case.setting.vocab))
     network.config.decoder_start_token_id = 0
@@ -207,23 +215,23 @@ CALLS = {"loss": logits_calls, "linear": linear_calls, "step": step_calls}
 
 
 def gradient_error(loss: Loss, exact: Loss, logits: Tensor) -> float:
-    """The median over logits (...) of |g − g64| / |g64|, where g64 is the gradient of ``exact`` in float64."""
+    """Return the median over logits (...) of |g − g64| / |g64|, where g64 is the gradient of ``exact`` in float64."""
     copy, double = logits.clone().requires_grad_(), logits.double().requires_grad_()
-    (found,) = torch.autograd.grad(loss(copy), copy)
-    (right,) = torch.autograd.grad(exact(double), double)
-    return ((found.double() - right).abs() / right.abs()).median().item()
+    (gradient,) = torch.autograd.grad(loss(copy), copy)
+    (expected,) = torch.autograd.grad(exact(double), double)
+    return ((gradient.double() - expected).abs() / expected.abs()).median().item()
 
 
 def gradient_errors(case: Case, rows: int = 64) -> dict[str, float]:
-    """name -> `gradient_error` of as many rows."""
+    """Return the `gradient_error` of each loss on this many rows."""
     small = replace(case, setting=replace(case.setting, batch=1, length=rows))
     vocab, labels = _labels(small)
     dtype, device = getattr(torch, case.setting.dtype), case.setting.device
     logits = torch.randn(1, rows, case.setting.vocab, dtype=dtype).to(device)
     errors = {}
     for name, loss in losses_of_logits(small, vocab, labels).items():
-        kind, _, how = name.partition(" ")
-        if how in ("reference", "fused", "triton", "in place"):
+        kind, _, implementation = name.partition(" ")
+        if implementation in ("reference", "fused", "triton", "in place"):
             exact = partial(ce_ntl, labels=labels, number_vocab=vocab, kind=kind, weight=WEIGHT)
             errors[name] = gradient_error(
                 loss, lambda z, exact=exact: exact(z, implementation="reference").total, logits
@@ -234,21 +242,21 @@ def gradient_errors(case: Case, rows: int = 64) -> dict[str, float]:
 
 
 def logits_held(name: str, dtype: str) -> int:
-    """How many times the memory of the logits a call takes at most, these counted."""
+    """Return the peak memory of a call, the logits included, as a multiple of the memory of the logits."""
     if name == "was reference":
         return 5 if dtype == "float32" else 8
     return 6 if name == "ntloss reweighed" else 4
 
 
 def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
-    """A row for each implementation but those, which is said, for which the memory of this machine is too small."""
+    """Return a row for each implementation, except those that would not fit into the free memory, which are logged."""
     setting = case.setting
     shape = f"{setting.batch}x{setting.length}x{setting.vocab} {setting.dtype}"
     count = setting.batch * setting.length * setting.vocab
     size = count * getattr(torch, setting.dtype).itemsize
     room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if setting.device == "cpu" else math.inf
-    if room < (least := logits_held(BASELINE, setting.dtype) if case.part == "loss" else 5) * size:
-        say(f"skipped {shape}: it needs {least * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
+    if room < (needed := logits_held(BASELINE, setting.dtype) if case.part == "loss" else 5) * size:
+        say(f"skipped {shape}: it needs {needed * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
         return []
     say(f"{case.part} {shape} share {setting.share:g} threads {case.threads} heap {case.heap} ignored {case.ignored:g}")
     if setting.device == "cpu":
@@ -259,11 +267,11 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     errors = gradient_errors(case) if case.part == "loss" else {}
     common = {**asdict(setting), "threads": case.threads, "heap": case.heap, "ignored": case.ignored}
     clock = time.process_time if case.threads == 1 else time.perf_counter
-    # A setting of a billion logits takes seconds a call.
+    # Fewer rounds for large shapes: a call on a billion logits takes seconds.
     rounds = max(3, min(rounds, rounds * LARGE // count))
     found, calls = [], CALLS[case.part](case)
     for name in [name for name in calls if logits_held(name, setting.dtype) * size > room]:
-        say(f"  {name:<24} left out: more than the {room / 2**30:.1f} GiB that are free")
+        say(f"  {name:<24} skipped: it needs more than the {room / 2**30:.1f} GiB that are free")
         del calls[name]
     for row in measure(calls, setting.device, rounds, clock):
         row |= {"logits_mib": size / 2**20, "gradient_error": errors.get(row["loss"])}
@@ -274,9 +282,9 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
 
 
 def run_all(shapes: Sequence[tuple[int, int, int]], device: str, rounds: int) -> Iterator[list[Row]]:
-    """Those of one of the `cases` after the other; progress goes to standard error.
+    """Yield the rows of each of the `cases`; progress goes to standard error.
 
-    UserError for a device that is not there or too few rounds.
+    Raises UserError for a device that is not available, or for too few rounds.
     """
     check(device, rounds)
     say = partial(print, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""The losses as numbers to draw: what the paper's Figures 1b and 2 show, computed by the functions that train.
+"""The values of the losses for the paper's Figures 1b and 2, computed by the loss functions used in training.
 
-Of a loss with a number term, that term; else its base.
+For a loss with a number term it is that term, for any other its base.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from ntl.losses import cross_entropy
 from ntl.losses.fused.terms import Terms
 from ntl.numbers import NumberVocabulary
 
-# The names of config/loss, and their kinds: torch is all that these need.
+# The paper's losses: names in config/loss and kinds. These need no package but torch.
 PAPERS = {"ce": "ce", "ntl_mse": "mse", "ntl_was": "was"}
 LABEL = 4
 FOLDER = Path(__file__).resolve().parents[3] / "results" / "figures"
@@ -42,13 +42,13 @@ def _terms(name: str, vocab: NumberVocabulary) -> Terms:
 
 
 def _rows(columns: dict[str, Tensor]) -> list[Row]:
-    # Six digits: what is drawn shows three, and a processor that adds in another order gives the same file.
+    # Six digits, of which a plot shows three, so that the files do not depend on a processor's order of additions.
     digits = {name: [float(f"{value:.6g}") + 0.0 for value in column.tolist()] for name, column in columns.items()}
     return [dict(zip(digits, values, strict=True)) for values in zip(*digits.values(), strict=True)]
 
 
 def by_digit(names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
-    """Figure 1b: a logit of 5 on one digit and 0.01 on the nine others, the label being 4; a row a digit."""
+    """Return the rows of Figure 1b, one per digit: this digit has the logit 5, the others 0.01; the label is 4."""
     logits = torch.full((10, 10), 0.01, dtype=torch.float64).fill_diagonal_(5.0)
     labels = torch.full((10,), LABEL)
     vocab = NumberVocabulary.from_values(range(10))
@@ -56,15 +56,15 @@ def by_digit(names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
 
 
 def by_mass(steps: int = 50, names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
-    """Figure 2: the probabilities of 3, 4 and 5 in steps of ``1 / steps``, the label being 4; a row a distribution.
+    """Return the rows of Figure 2, one per distribution over 3, 4 and 5 in steps of ``1 / steps``; the label is 4.
 
-    ``ce_original`` is what the authors' notebook draws, the cross-entropy of softmax(5 p): it takes probabilities for
-    logits, is finite where the label has no mass, and not 0 where it has all.
+    ``ce_original`` is what the authors' notebook draws, the cross-entropy of softmax(5 p). It uses probabilities as
+    logits, so that it is finite if the label has no mass and not 0 if the label has all of it.
     """
     grid = [(a, b) for a in range(steps + 1) for b in range(steps + 1 - a)]
     p3, p5 = (torch.tensor(side, dtype=torch.float64) / steps for side in zip(*grid, strict=True))
     probabilities = torch.stack([p3, (1 - p3 - p5).clamp(min=0), p5], dim=-1)
-    # Rounding must not leave a mass of 1e-17 where there is none.
+    # Rounding can leave a mass of 1e-17 that should be 0.
     probabilities = torch.where(probabilities < 1e-9, 0.0, probabilities)
     labels = torch.ones(len(grid), dtype=torch.long)
     vocab = NumberVocabulary.from_values([3, 4, 5])
@@ -73,10 +73,10 @@ def by_mass(steps: int = 50, names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write both tables, which `make figures` draws without torch."""
+    """Write both tables, from which `make figures` draws without torch."""
     parser = argparse.ArgumentParser(prog="loss_curves.py", description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR")
-    parser.add_argument("--losses", nargs="+", default=list(PAPERS), metavar="LOSS", help="names of config/loss")
+    parser.add_argument("--losses", nargs="+", default=list(PAPERS), metavar="LOSS", help="names in config/loss")
     chosen = parser.parse_args(argv)
     folder, losses = chosen.out, chosen.losses
     tables = {"losses_by_digit": by_digit(losses), "losses_by_mass": by_mass(names=losses)}

@@ -1,8 +1,8 @@
-"""``scripts/benchmark_losses.py``: time and memory of each loss against cross-entropy, as in the paper's Figure 3.
+"""``scripts/benchmark_losses.py``: time and memory of each loss relative to cross-entropy, as in the paper's Figure 3.
 
-Every loss is the whole of what is minimised, base + weight × number term, on the same random logits. A share of the
-labels are number tokens, as named; the original draws labels from the whole vocabulary, hardly ever a number. What is
-compared takes turns, and ratios are taken within a turn, so that what slows the machine slows both.
+Every loss is the total, base + weight × number term, on the same random logits. The given share of the labels are
+number tokens; the original draws labels from the whole vocabulary, where numbers are very rare. The losses take turns,
+and ratios are taken within a turn, so that a slow phase of the machine affects both sides.
 
 Shapes: B batch, T length, V vocabulary.
 """
@@ -33,31 +33,34 @@ BASIS = "ratios to CE of the same turn, with quartiles"
 
 
 def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[str, Call]:
-    """loss -> what is timed: ``forward``, ``forward+backward``, or ``number term``, the forward of that term alone."""
+    """Return the call to time for each loss.
+
+    ``part`` is ``forward``, ``forward+backward``, or ``number term``, which is the forward pass of that term alone.
+    """
     vocab = number_vocabulary(setting.vocab)
     labels = draw_labels(setting, vocab).to(setting.device)
     logits = torch.randn(*labels.shape, setting.vocab, dtype=getattr(torch, setting.dtype)).to(setting.device)
     logits.requires_grad_()
     vocab = vocab.to(setting.device)
 
-    def whole(one: Terms) -> Tensor:
-        loss = one.base(logits, labels, vocab)
-        return loss + one.weight * one.number(logits, labels, vocab) if one.numbers else loss
+    def total(loss: Terms) -> Tensor:
+        base = loss.base(logits, labels, vocab)
+        return base + loss.weight * loss.number(logits, labels, vocab) if loss.numbers else base
 
-    def backward(one: Terms) -> None:
-        whole(one).backward()
+    def backward(loss: Terms) -> None:
+        total(loss).backward()
         logits.grad = None
 
-    def number(one: Terms) -> Tensor:
-        return (one.number if one.numbers else one.base)(logits, labels, vocab)
+    def number(loss: Terms) -> Tensor:
+        return (loss.number if loss.numbers else loss.base)(logits, labels, vocab)
 
-    function = {"forward": whole, "forward+backward": backward, "number term": number}[part]
-    chosen = {name: one for name, one in terms.items() if part != "number term" or one.numbers or name == BASELINE}
-    return {name: lambda one=one: function(one) for name, one in chosen.items()}
+    function = {"forward": total, "forward+backward": backward, "number term": number}[part]
+    chosen = {name: loss for name, loss in terms.items() if part != "number term" or loss.numbers or name == BASELINE}
+    return {name: partial(function, loss) for name, loss in chosen.items()}
 
 
 def step_calls(setting: Setting, terms: Mapping[str, Terms]) -> dict[str, Call]:
-    """loss -> one optimizer step of a GPT-2 of two layers of width 64, whose head has ``setting.vocab`` tokens."""
+    """Return for each loss an optimizer step of a GPT-2 with two layers of width 64 and ``setting.vocab`` tokens."""
     vocab = number_vocabulary(setting.vocab).to(setting.device)
     labels = draw_labels(setting, number_vocabulary(setting.vocab)).to(setting.device)
     size: Any = {"vocab_size": setting.vocab, "n_positions": setting.length, "n_embd": 64, "n_layer": 2, "n_head": 2}
@@ -67,8 +70,8 @@ def step_calls(setting: Setting, terms: Mapping[str, Terms]) -> dict[str, Call]:
     optimizer = torch.optim.AdamW(network.parameters())
     inputs, mask = labels.roll(1, dims=1), torch.ones_like(labels)
 
-    def call(one: Terms) -> Call:
-        objective = NextToken(NextTokenConfig(), model=network, terms=one, number_vocab=vocab).train()
+    def call(loss: Terms) -> Call:
+        objective = NextToken(NextTokenConfig(), model=network, terms=loss, number_vocab=vocab).train()
 
         def step() -> None:
             objective(inputs, mask, labels).total.backward()
@@ -77,13 +80,13 @@ def step_calls(setting: Setting, terms: Mapping[str, Terms]) -> dict[str, Call]:
 
         return step
 
-    return {name: call(one) for name, one in terms.items()}
+    return {name: call(loss) for name, loss in terms.items()}
 
 
 def benchmark(
     setting: Setting, losses: Sequence[str], rounds: int, say: Callable[[str], None] = lambda line: None
 ) -> Iterator[Row]:
-    """Every part of every loss at one setting. UserError for a device or a loss that is not there."""
+    """Measure every part of every loss at one setting. Raises UserError for an unknown device or loss."""
     check(setting.device, rounds)
     if setting.vocab < 20:
         raise UserError(f"--vocab {setting.vocab}: ten of the tokens are digits; give at least 20")
@@ -111,7 +114,7 @@ def _shape(text: str) -> tuple[int, int, int]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print a line, or with ``--json`` an object, for each loss and part; ``--out`` writes the CSV of Figure 3."""
+    """Print a line for each loss and part, or JSON with ``--json``; ``--out`` writes the CSV of Figure 3."""
     default = Setting()
     parser = argparse.ArgumentParser(prog="benchmark_losses.py", description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default.device)
@@ -119,18 +122,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=default.batch)
     parser.add_argument("--length", type=int, default=default.length)
     parser.add_argument("--vocab", type=int, default=default.vocab)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.015], help="of number labels")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.015], help="shares of number labels")
     parser.add_argument("--losses", nargs="+", default=token_losses(), metavar="LOSS", help="default: all")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", type=Path, help="write a CSV here")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--implementations", action="store_true", help="compare ways to compute CE + NTL instead")
-    parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="of --implementations")
+    parser.add_argument("--implementations", action="store_true", help="compare implementations of CE + NTL instead")
+    parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="shapes for --implementations")
     chosen = parser.parse_args(argv)
     rows: list[Row] = []
     for found in _implementations(chosen) if chosen.implementations else _losses(chosen):
         rows += found
-        if chosen.out and rows:  # it takes long: what is measured is kept
+        if chosen.out and rows:  # written after each step, so that an interrupted benchmark keeps its results
             write_csv(chosen.out, rows, f"{remark('torch', 'transformers')}; {BASIS}")
     if chosen.json:
         print(json.dumps(rows, indent=1))

@@ -1,4 +1,4 @@
-"""Losses on made-up logits and labels, and which there are."""
+"""Random labels for benchmarks of losses, and the names of the losses."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ntl.system.errors import UserError
 
 @dataclass(frozen=True)
 class Setting:
-    """Logits (batch, length, vocab) of ``dtype``, and the share of their labels that are digits."""
+    """The shape (batch, length, vocab), type and device of the logits, and the share of labels that are digits."""
 
     device: str = "cpu"
     dtype: str = "float32"
@@ -28,24 +28,24 @@ class Setting:
 
 
 def number_vocabulary(size: int) -> NumberVocabulary:
-    """Ten digits, spread over ``size`` token ids."""
+    """Return a vocabulary of ``size`` token ids with ten digits, evenly spread."""
     values = torch.full((size,), math.nan)
     values[torch.arange(10) * (size // 10) + size // 20] = torch.arange(10.0)
     return NumberVocabulary.from_values(values)
 
 
 def draw_labels(setting: Setting, vocab: NumberVocabulary) -> Tensor:
-    """(B, T): exactly the share of digits, rounded, at random places; text tokens everywhere else."""
+    """Return random labels (B, T) with exactly the given share of digits, rounded; the others are text tokens."""
     total = setting.batch * setting.length
     text = torch.arange(setting.vocab)[vocab.values.isnan()]
     labels = text[torch.randint(len(text), (total,))]
-    places = torch.randperm(total)[: round(setting.share * total)]
-    labels[places] = vocab.token_ids[torch.randint(len(vocab.token_ids), (len(places),))]
+    positions = torch.randperm(total)[: round(setting.share * total)]
+    labels[positions] = vocab.token_ids[torch.randint(len(vocab.token_ids), (len(positions),))]
     return labels.reshape(setting.batch, setting.length)
 
 
 def token_losses() -> list[str]:
-    """The names of config/loss that read a language-model head, cross-entropy first."""
+    """Return the names in config/loss that use a language-model head, cross-entropy first."""
     names = []
     for path in (composition.CONFIG_DIR / "loss").glob("*.yaml"):
         config: Any = OmegaConf.load(path)
@@ -55,14 +55,14 @@ def token_losses() -> list[str]:
 
 
 def check_losses(names: Sequence[str]) -> None:
-    """UserError for one that is none of ``token_losses``."""
+    """Raise UserError for a name that is not one of ``token_losses``."""
     known = token_losses()
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"--losses {unknown[0]}: choose from {', '.join(known)}")
 
 
 def check(device: str, rounds: int) -> None:
-    """UserError for a device that is not there, or too few rounds."""
+    """Raise UserError for a device that is not available, or for too few rounds."""
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
     if rounds < 2:

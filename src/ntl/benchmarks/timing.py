@@ -1,4 +1,4 @@
-"""Time and memory of calls that take turns beside a baseline, and of work in a process of its own."""
+"""Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
 
 import csv
 import multiprocessing
@@ -24,8 +24,10 @@ Row = dict[str, Any]
 
 
 def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
-    """Of one call: by the clock on a GPU, idle before and after; else by ``clock``, unless another is given processor
-    time, all threads together, in which other work on the machine does not count.
+    """Return the seconds that one call takes.
+
+    On a GPU this is wall time between two synchronisations. On a CPU it is measured by ``clock``, which is by default
+    the processor time of all threads, so that other work on the machine does not count.
     """
     if device == "cpu":
         started = clock()
@@ -41,7 +43,7 @@ def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
 
 
 def peak_bytes(call: Call, device: str) -> int:
-    """The most that one call holds at a time, beyond what was there before."""
+    """Return the peak memory of one call, in bytes beyond the memory in use before it."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -52,7 +54,7 @@ def peak_bytes(call: Call, device: str) -> int:
         call()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its lines would come between ours
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler's own log lines
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         call()
     results: Any = recorded.profiler
@@ -65,15 +67,18 @@ def peak_bytes(call: Call, device: str) -> int:
 
 
 def ratio_quartiles(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """Of times / others, turn by turn: the median and the quartiles."""
-    pairs = zip(times, others, strict=True)
-    low, middle, high = quantiles((one / other for one, other in pairs), n=4, method="inclusive")
+    """Return the median and the quartiles of the ratios times / others of the same turn."""
+    ratios = [own / other for own, other in zip(times, others, strict=True)]
+    low, middle, high = quantiles(ratios, n=4, method="inclusive")
     return {"ratio": middle, "ratio_low": low, "ratio_high": high}
 
 
 def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
-    """A row a call: median seconds, the ratio to ``BASELINE`` of the same turn with its quartiles, peak memory."""
-    for call in calls.values():  # the first call pays for kernels and caches
+    """Yield a row for each call: its median seconds, the ratio to ``BASELINE`` with quartiles, and its peak memory.
+
+    The calls take turns, and ratios are taken within a turn, so that a slow phase of the machine affects both sides.
+    """
+    for call in calls.values():  # the first call compiles kernels and fills caches
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
@@ -91,12 +96,12 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = 
 
 
 def short(value: Any) -> Any:
-    """Four digits of a measured number."""
+    """Round a measured number to four digits."""
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def remark(*packages: str) -> str:
-    """On what it was measured: versions, the GPU or else the processor, cores, memory."""
+    """Return a description of the machine: package versions, the GPU or else the processor, cores, memory."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor_name()
@@ -106,7 +111,7 @@ def remark(*packages: str) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[str] = ()) -> None:
-    """The rows, of which ``columns`` or those of the first, under a line that says on what they were measured."""
+    """Write the rows under a comment line with ``remark``; the default ``columns`` are those of the first row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(f"# {remark}\n")
@@ -116,7 +121,7 @@ def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[st
 
 
 def anonymous_bytes(pid: int | str = "self") -> int:
-    """Anonymous memory of a process now; 0 where the system does not tell."""
+    """Return the current anonymous memory of a process; 0 if the system does not report it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -125,7 +130,7 @@ def anonymous_bytes(pid: int | str = "self") -> int:
 
 
 class Peak(threading.Thread):
-    """Watches a process's anonymous memory until it is stopped."""
+    """A thread that records the peak of a process's anonymous memory until it is stopped."""
 
     def __init__(self, pid: int | str = "self") -> None:
         super().__init__(daemon=True)
@@ -134,12 +139,12 @@ class Peak(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
-        """Look every 20 ms."""
+        """Sample the memory every 20 ms."""
         while not self.done.wait(0.02):
             self.bytes = max(self.bytes, anonymous_bytes(self.pid))
 
     def stop(self) -> int:
-        """The peak in bytes."""
+        """Stop and return the peak in bytes."""
         self.done.set()
         self.join()
         return max(self.bytes, anonymous_bytes(self.pid))
@@ -153,7 +158,7 @@ def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...
 
 
 def measured(function: Callable[..., Row], *arguments: Any) -> Row:
-    """What ``function`` returns in a fresh process, and the peak of that process's anonymous memory."""
+    """Run ``function`` in a new process; return its row with the peak of that process's anonymous memory."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_in_child, args=(theirs, function, arguments))
@@ -169,7 +174,7 @@ def measured(function: Callable[..., Row], *arguments: Any) -> Row:
 
 @contextmanager
 def timed(row: Row) -> Iterator[None]:
-    """Put the seconds that the block takes into the row."""
+    """Store the seconds that the block takes in the row."""
     started = time.perf_counter()
     yield
     row["seconds"] = max(round(time.perf_counter() - started, 3), 0.001)

@@ -1,8 +1,8 @@
-"""``scripts/benchmark_tracking.py``: does training wait for W&B? With the real client, offline.
+"""``scripts/benchmark_tracking.py``: how long training waits for W&B, measured with the real client in offline mode.
 
-Each training is a process of its own, because the client keeps what it was told first. All of them take turns, and
-ratios to ``tracking=none`` are taken within a turn, so that what slows the machine slows both. What a noisy machine
-leaves alone is the share of the time in which the training thread waits: the clock's less its processor time.
+Each training runs in a process of its own, because the client keeps its first settings. The runs take turns, and ratios
+to ``tracking=none`` are taken within a turn, so that a slow phase of the machine affects both sides. The share of the
+time in which the training thread waits, wall time less its processor time, does not depend on other load.
 """
 
 import argparse
@@ -33,20 +33,20 @@ WAYS: dict[str, Environment] = {NONE: {}, OFFLINE: {"WANDB_MODE": "offline"}}
 
 
 class Clocks(Clock):
-    """When each optimizer step ended, and how long its thread had worked by then."""
+    """Records the time at which each optimizer step ended, and the processor time of the training thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self.worked: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Look at both."""
+        """Record both times."""
         super().on_step_end(args, state, control, **kwargs)
         self.worked.append(time.thread_time())
 
 
 def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> tuple[float, float]:
-    """By the clock and of the training thread: means over all steps but the first ``warm_up`` of our trainer."""
+    """Return the mean wall time and processor time of a step of our trainer, after the first ``warm_up`` steps."""
     os.environ |= environment
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         config = compose([*overrides, f"output_dir={folder}", "tracking=wandb" if environment else NONE])
@@ -54,7 +54,7 @@ def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up
         parts = RunParts(config, say=lambda line: None)
         trainer = parts.trainer(Path(folder) / "run", callbacks=[clock])
         trainer.args.set_save("no")
-        # Nobody reads what the client warns of.
+        # The client's warnings are discarded.
         with closing(mirror(config, "benchmark", Path(folder), lambda line: None)) as tracker:
             trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
             trainer.train()
@@ -62,7 +62,7 @@ def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up
 
 
 def mean_step(ends: Sequence[float], warm_up: int) -> float:
-    """Of all steps after as many, from when each ended."""
+    """Return the mean time of a step after ``warm_up`` steps, given the times at which steps ended."""
     return (ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up)
 
 
@@ -72,8 +72,10 @@ def _in_a_process(*arguments: Any) -> tuple[float, float]:
 
 
 def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[str, Any]]:
-    """A row for each of `WAYS`: the median time of a step, its ratio to `NONE` of the same turn with quartiles, and the
-    share of it that the training thread waits, median and most.
+    """Measure each of `WAYS` in turns.
+
+    Returns a row for each: the median time of a step, its ratio to `NONE` of the same turn with quartiles, and the
+    median and maximum of the share of it in which the training thread waits.
     """
     settings = [*overrides, f"trainer.max_steps={steps}"]
     times: dict[str, list[tuple[float, float]]] = {}
@@ -86,15 +88,15 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[s
                 times.setdefault(name, []).append(seconds)
     rows = []
     for name in names:
-        mine, others = ([seconds for seconds, _ in times[key]] for key in (name, NONE))
+        own, baseline = ([seconds for seconds, _ in times[key]] for key in (name, NONE))
         waits = [1 - worked / seconds for seconds, worked in times[name]]
         rows.append(
             {
                 "tracking": name,
                 "steps": steps,
                 "rounds": rounds,
-                "step_s": median(mine),
-                **ratio_quartiles(mine, others),
+                "step_s": median(own),
+                **ratio_quartiles(own, baseline),
                 "waits": median(waits),
                 "waits_at_most": max(waits),
             }
@@ -103,7 +105,7 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[s
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print, or with ``--json`` dump, a row for each of `WAYS`."""
+    """Print a row for each of `WAYS`, as a table or with ``--json`` as JSON."""
     parser = argparse.ArgumentParser(prog="benchmark_tracking.py", description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example model=t5_tiny")
     parser.add_argument("--steps", type=int, default=400)
@@ -114,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.json:
         print(json.dumps(rows, indent=1))
         return
-    title = f"Training beside W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
+    title = f"Training with W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
     table = Table("tracking", "ms a step", "ratio", "quartiles", "waits", "at most", title=title)
     for row in rows:
         quartiles = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"

@@ -1,4 +1,4 @@
-"""Our trainer against a bare Seq2SeqTrainer: the same model, batches and optimizer, side by side in one process."""
+"""Compare our trainer with a plain Seq2SeqTrainer on the same model, batches and optimizer, in one process."""
 
 import argparse
 import json
@@ -27,27 +27,27 @@ from ntl.training.parts import RunParts
 
 
 class Clock(TrainerCallback):
-    """When each optimizer step ended."""
+    """Records the time at which each optimizer step ended."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Wait for the device, then look at the clock."""
+        """Record the time after synchronising with the device."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
 
 
 def _quiet(arguments: Any) -> Any:
-    # Neither side saves, evaluates or logs while it is timed.
+    # Neither side saves or logs while it is timed.
     arguments.set_save("no")
     arguments.set_logging("no")
     return arguments
 
 
 def ours(config: Config, scratch: Path) -> Callable[[Clock], Any]:
-    """The whole of our line up to ``train``: prepared data, cached token ids, objective, trainer."""
+    """Return a function that builds our trainer, with prepared data, cached token ids and objective."""
 
     def make(clock: Clock) -> Any:
         trainer = RunParts(config, say=lambda line: None).trainer(scratch / "run", callbacks=[clock])
@@ -58,7 +58,7 @@ def ours(config: Config, scratch: Path) -> Callable[[Clock], Any]:
 
 
 def bare(config: Config, scratch: Path) -> Callable[[Clock], Any]:
-    """What one would write by hand: the tokenizer on the rows, DataCollatorForSeq2Seq, and the model's own loss."""
+    """Return a function that builds a plain trainer, with tokenized rows, a standard collator and the model's loss."""
 
     def make(clock: Clock) -> Any:
         parts = RunParts(config, say=lambda line: None)
@@ -87,7 +87,7 @@ def bare(config: Config, scratch: Path) -> Callable[[Clock], Any]:
 
 
 def measure(make: Callable[[Clock], Any], warm_up: int) -> dict[str, float]:
-    """Seconds from nothing to the first step's end, and the median of a step after ``warm_up`` steps."""
+    """Return the seconds until the end of the first step, and the median of a step after ``warm_up`` steps."""
     clock = Clock()
     started = time.perf_counter()
     trainer = make(clock)
@@ -97,13 +97,13 @@ def measure(make: Callable[[Clock], Any], warm_up: int) -> dict[str, float]:
 
 
 def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, Any]:
-    """Alternate the two; ratios are taken within a round, so that what slows the machine slows both."""
+    """Alternate the two trainers; ratios are taken within a round, so that a slow phase affects both sides."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         places = [f"data_dir={scratch / 'data'}", f"output_dir={scratch}", "tracking=none"]
         config = compose([*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"])
         sides = {"ours": ours(config, scratch), "bare": bare(config, scratch)}
-        measure(sides["ours"], 1)  # fills the caches, and imports what is imported late
+        measure(sides["ours"], 1)  # fills the caches and triggers lazy imports
         measured: list[dict[str, dict[str, float]]] = []
         for turn in range(rounds):
             order = list(sides) if turn % 2 else list(sides)[::-1]
@@ -123,7 +123,7 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, A
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print, or with ``--json`` dump, one row for each combination of model and loss."""
+    """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
     parser = argparse.ArgumentParser(prog="benchmark_training.py", description=__doc__)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny"])

@@ -1,1 +1,1 @@
-"""What a step and a run take, before they are made: memory, hours, disk."""
+"""Estimates of the memory of a training step, and of the time and disk space of runs."""

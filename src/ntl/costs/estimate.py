@@ -1,4 +1,4 @@
-"""`scripts/estimate.py`: how large a model is, and what a training step of it keeps in memory, without any weights."""
+"""`scripts/estimate.py`: the size of a model and the memory of a training step, computed without any weights."""
 
 import argparse
 import json
@@ -11,11 +11,11 @@ from ntl.config.targets import locate
 from ntl.system.errors import UserError
 
 GIB = 2**30
-# Tokens of an answer with its end token, by the data set's ``answers``: its longest of the sets of that kind, rounded
-# up (mathematics 20, GSM8K 363, MultiRC 239; T5's digit-level tokens).
+# The tokens of an answer and its end token, by the data set's ``answers``: the longest of all data sets of that kind,
+# rounded up (mathematics 20, GSM8K 363, MultiRC 239, in T5's digit-level tokens).
 ANSWER_TOKENS = {"number": 24, "reasoning": 384, "text": 256}
-# Two batches give the memory of every other: each tensor's bytes are linear in the batch. One row alone is a special
-# case for some views.
+# The memory of every batch size follows from these two, because the bytes of each tensor are linear in the batch size.
+# A batch of one row is no use, as some views treat it differently.
 TRACED = (2, 3)
 NOT_COUNTED = (
     "not counted: the CUDA context and its libraries (0.5 to 1 GiB), what the allocator leaves unused between blocks, "
@@ -25,7 +25,7 @@ NOT_COUNTED = (
 
 @dataclass(frozen=True)
 class _Tokenizer:
-    """What models and collators ask of a tokenizer, when only shapes matter."""
+    """The part of a tokenizer's interface that models and collators need if only shapes matter."""
 
     size: int
     pad_token_id: int = 0
@@ -39,7 +39,10 @@ class _Tokenizer:
 
 @dataclass(frozen=True)
 class Shape:
-    """A model of ``config/model`` on the meta device; ``parameters`` counts tied ones once, adapters not at all."""
+    """A model of ``config/model`` on the meta device.
+
+    ``parameters`` counts tied parameters once and does not count adapters.
+    """
 
     model: Any
     tokenizer: _Tokenizer
@@ -51,9 +54,9 @@ class Shape:
 def shape(config: Config) -> Shape:
     """Build the model without storage.
 
-    A published model has its published rows; a tokenizer with more tokens, as GPT-2's with a pad token, adds rows in
-    training. A stand-in, whose tokenizer is trained on the data, is counted with the most rows that it may get,
-    ``tokenizer.vocab_size``; ``note`` says so. UserError for a ``model.path``.
+    A published model has its published number of embedding rows; in training, a tokenizer with more tokens, such as
+    GPT-2's with a pad token, adds rows. For a tiny stand-in, whose tokenizer is trained on the data, the largest
+    possible number is assumed, ``tokenizer.vocab_size``; ``note`` says so. Raises UserError for a ``model.path``.
     """
     import torch
 
@@ -67,24 +70,30 @@ def shape(config: Config) -> Shape:
         model: Any = build(replace(config.model, pretrained=False), tokenizer=tokenizer)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     rows = embedding_rows(model)
-    of_numbers = f" and {rows - len(tokenizer)} of number tokens" if rows > len(tokenizer) else ""
-    most = f"with tokenizer.vocab_size={len(tokenizer)} rows{of_numbers}, the most its tokenizer may need"
-    return Shape(model, tokenizer, parameters, rows, "" if published else most)
+    number_rows = f" and {rows - len(tokenizer)} of number tokens" if rows > len(tokenizer) else ""
+    note = f"with tokenizer.vocab_size={len(tokenizer)} rows{number_rows}, the most its tokenizer may need"
+    return Shape(model, tokenizer, parameters, rows, "" if published else note)
 
 
 def estimate(
     config: Config, *, question_tokens: int = 0, answer_tokens: int = 0, memory_gib: float = 80.0
 ) -> dict[str, Any]:
-    """The size of a model, and the bytes of a training step with the run's own objective, on shapes without storage.
+    """Estimate the size of a model and the memory of a training step with the run's own objective.
 
-    ``bytes``: "gradients" and "adamw_state" are those of the trained parameters, "training" is these two and the
-    float32 weights. "activations" are the most bytes at a time that are none of these, for ``batch_size`` examples of
-    the given lengths, padding among them; "peak" is the most of everything at a time, at most "training" +
-    "activations". ``largest_batch`` is the largest whose peak is at most ``memory_gib`` x 2^30, 0 where none is.
+    The step is traced on shapes without storage.
 
     Args:
-        question_tokens: Of the longest question; 0 takes ``trainer.max_input_length``, or what a decoder has room for.
-        answer_tokens: Of the longest answer, its end token among them; 0 takes ``ANSWER_TOKENS``.
+        question_tokens: The length of the longest question. 0 stands for ``trainer.max_input_length``, or for a decoder
+            for the positions that the answer leaves.
+        answer_tokens: The length of the longest answer with its end token; 0 stands for ``ANSWER_TOKENS``.
+        memory_gib: The memory of the device.
+
+    Returns:
+        The sizes, with these entries among others. ``bytes``: "gradients" and "adamw_state" are those of the trained
+        parameters, and "training" adds the float32 weights to them. "activations" is the peak of everything else, for
+        ``batch_size`` padded examples of the given lengths. "peak" is the peak of the total, which is at most
+        "training" + "activations". ``largest_batch``: the largest batch size whose peak is at most ``memory_gib`` x
+        2^30 bytes, or 0.
     """
     import torch
 
@@ -98,7 +107,7 @@ def estimate(
     weights, trained = sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
     lengths = _lengths(config, built.model, question_tokens, answer_tokens)
     growth = _growth(config, built, lengths)
-    kept, batch = 4 * weights + 8 * trained, config.trainer.batch_size
+    constant, batch = 4 * weights + 8 * trained, config.trainer.batch_size
     return {
         "model": config.model.name,
         "requires": config.model.requires,
@@ -107,19 +116,19 @@ def estimate(
         "embedding_rows": built.embedding_rows,
         "bytes": {
             "weights_float32": 4 * weights,
-            "weights_bfloat16": 2 * weights,  # for decoding: trainer.bf16=true trains on weights that stay float32
+            "weights_bfloat16": 2 * weights,  # for decoding; trainer.bf16=true keeps the weights in float32
             "gradients": 4 * trained,
             "adamw_state": 8 * trained,  # two float32 moments
-            "training": kept + 4 * trained,
+            "training": constant + 4 * trained,
             "activations": growth.activations(batch),
-            # The optimizer step, with all gradients and no activation, is a moment of its own.
-            "peak": kept + max(growth.peak(batch), 4 * trained),
+            # The peak may also be in the optimizer step, which has all gradients but no activations.
+            "peak": constant + max(growth.peak(batch), 4 * trained),
         },
         "batch_size": batch,
         "question_tokens": lengths[0],
         "answer_tokens": lengths[1],
         "memory_gib": memory_gib,
-        "largest_batch": growth.largest_batch(room) if (room := int(memory_gib * GIB) - kept) >= 4 * trained else 0,
+        "largest_batch": growth.largest_batch(room) if (room := int(memory_gib * GIB) - constant) >= 4 * trained else 0,
         "note": built.note,
     }
 
@@ -130,7 +139,7 @@ def _lengths(config: Config, model: Any, question: int, answer: int) -> tuple[in
     if positions is None:
         return question or config.trainer.max_input_length, answer
     answer = min(answer, positions // 2)
-    # The last token that is generated is never read.
+    # The last generated token is never an input.
     unread = int(model.can_generate())
     return question or min(config.trainer.max_input_length, positions - answer + unread), answer
 
@@ -153,7 +162,7 @@ def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
     digits = range(tokenizer.number_token_id, tokenizer.number_token_id + 10)
 
     def timeline(batch_size: int) -> Timeline:
-        # Made anew each time: what an objective remembers from its first batch would be missing in the second.
+        # A new objective each time, because tensors that it caches in its first batch would be missing in the second.
         numbers = NumberVocabulary.from_values([i - digits[0] if i in digits else float("nan") for i in ids])
         terms = terms_of(config.loss, numbers)
         return trace(
@@ -169,7 +178,7 @@ def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
 
 
 def _examples(count: int, lengths: tuple[int, int], tokenizer: _Tokenizer) -> list[dict[str, Any]]:
-    # One as long as can be, the others a token shorter: batches have padding, and padding costs memory.
+    # The first has the given lengths, the others are one token shorter, so that there is padding, which takes memory.
     import numpy as np
 
     examples = []
@@ -189,13 +198,13 @@ def _examples(count: int, lengths: tuple[int, int], tokenizer: _Tokenizer) -> li
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line. UserError: an override that does not compose."""
+    """Run the command line. Raises UserError for an override that does not compose."""
     parser = argparse.ArgumentParser(
-        description="Print a model's number of parameters, the memory that a training step of it needs, and the batch "
-        "that fits. Nothing is downloaded or allocated."
+        description="Print a model's number of parameters, the memory of a training step, and the largest batch that "
+        "fits. Nothing is downloaded or allocated."
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of train.py: model=gpt2_small")
-    parser.add_argument("--memory", type=float, default=80.0, metavar="GIB", help="of the device, in GiB (default 80)")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for train.py: model=gpt2_small")
+    parser.add_argument("--memory", type=float, default=80.0, metavar="GIB", help="of the device in GiB (default 80)")
     parser.add_argument("--question-tokens", type=int, default=0, metavar="N", help="default trainer.max_input_length")
     answers = ", ".join(f"{size} for a {kind}" for kind, size in ANSWER_TOKENS.items())
     parser.add_argument(
@@ -213,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def text(result: dict[str, Any]) -> str:
-    """The result for a reader, sizes in MiB (2^20 bytes)."""
+    """Format the result for reading, with sizes in MiB (2^20 bytes)."""
     note = f" ({result['note']})" if result["note"] else ""
     lines = [f"{result['model']}: {result['parameters']:,} parameters, {result['embedding_rows']:,} tokens{note}"]
     if result["requires"]:

@@ -1,4 +1,4 @@
-"""The memory of one training step: every tensor of a real forward and backward pass, on shapes alone.
+"""The memory of one training step, from all tensors of its forward and backward pass, traced on shapes alone.
 
 Shapes: B batch, S and T lengths, H heads, D size of a head, E experts.
 """
@@ -19,12 +19,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Shapes are traced as those of CPU tensors: they have autocast, which tensors of the meta device have not.
+# Shapes are traced as those of CPU tensors, because tensors on the meta device do not support autocast.
 DEVICE = "cpu"
 
 
-# The backward pass adds to a gradient in its place if nobody else holds it and it is no view; of shapes, which are a
-# subclass of tensors, it makes a new one each time.
+# Autograd adds to a gradient in place if nothing else refers to it and it is not a view. For fake tensors, which are a
+# subclass, it always allocates a new one. These operations are therefore replaced by their in-place forms.
 VIEW = "_ntl_view"
 IN_PLACE = {
     torch.ops.aten.add.Tensor: torch.ops.aten.add_.Tensor,
@@ -33,14 +33,14 @@ IN_PLACE = {
 
 
 class LiveBytes(TorchDispatchMode):
-    """Records when each storage comes and goes: ``events`` are (storage, bytes), the bytes negative where it goes.
+    """Records when each storage is allocated and freed.
 
-    Real tensors that meet shapes become shapes; what depends on real tensors alone, such as which positions are
-    labelled, is computed.
+    ``events`` are (storage, bytes), with negative bytes when the storage is freed. Real tensors that are combined with
+    fake ones become fake. Operations on real tensors alone, such as finding the labelled positions, are computed.
     """
 
     def __init__(self, weights: Iterable[Tensor]) -> None:
-        """``weights`` are there all the time and count for nothing."""
+        """Start recording; ``weights`` are not counted."""
         super().__init__()
         self.weights = {tensor.untyped_storage()._cdata for tensor in weights}
         self.events: list[tuple[int, int]] = []
@@ -68,25 +68,25 @@ class LiveBytes(TorchDispatchMode):
         return result
 
     def see(self, tensor: Tensor) -> None:
-        """Count the tensor's storage from now on, once."""
+        """Count the tensor's storage, unless it is counted already."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self.living and address not in self.weights:
             self.living[address] = len(self.events)
             self.events.append((len(self.events), storage.nbytes()))
-            weakref.finalize(storage, self._gone, address)
+            weakref.finalize(storage, self._free, address)
 
-    def _gone(self, address: int) -> None:
+    def _free(self, address: int) -> None:
         key = self.living.pop(address)
         self.events.append((key, -self.events[key][1]))
 
     def key(self, tensor: Tensor) -> int:
-        """The name of the tensor's storage in ``events``."""
+        """Return the number of the tensor's storage in ``events``."""
         return self.living[tensor.untyped_storage()._cdata]
 
 
 def _positions(index: Tensor | None) -> tuple[Tensor | None, ...]:
-    # What a mask chooses has a shape only where the mask is real.
+    # The number of positions that a mask selects is known only if the mask is real.
     if index is None or index.dtype != torch.bool or isinstance(index, FakeTensor):
         return (index,)
     with unset_fake_temporarily():
@@ -94,7 +94,7 @@ def _positions(index: Tensor | None) -> tuple[Tensor | None, ...]:
 
 
 class _OneKernel(torch.autograd.Function):
-    """What a fused kernel keeps: its inputs, its output, and ``extra`` bytes; in return a gradient for each input."""
+    """The memory of a fused kernel, which saves its inputs, its output and a float32 tensor of shape ``extra``."""
 
     @staticmethod
     def forward(ctx: Any, shape: tuple[int, ...], extra: tuple[int, ...], *inputs: Tensor | None) -> Tensor:
@@ -107,15 +107,16 @@ class _OneKernel(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         inputs = ctx.saved_tensors[:-2]
-        needed = zip(inputs, ctx.needs_input_grad[2:], strict=True)
-        return None, None, *(torch.empty_like(one) if needs else None for one, needs in needed)
+        pairs = zip(inputs, ctx.needs_input_grad[2:], strict=True)
+        return None, None, *(torch.empty_like(tensor) if is_needed else None for tensor, is_needed in pairs)
 
 
 def kernels(*, fused: bool) -> ExitStack:
-    """A context with kernels that shapes cannot choose: torch has no float32 shapes for grouped matrix products.
+    """Return a context in which fake tensors use the kernels that real ones would use.
 
-    With ``fused``, those of a GPU: attention that keeps no scores, and dropout that keeps one byte an element. They
-    take the place of torch's functions: a mode that intercepts calls is off while checkpointing computes again.
+    Grouped matrix products are always replaced, because torch does not support them for float32 fake tensors. With
+    ``fused``, so are attention and dropout, by GPU kernels that save no scores and one byte per element. torch's
+    functions are patched instead of intercepted by a mode, which would be off during activation checkpointing.
     """
     stack = ExitStack()
     stack.enter_context(patch.object(torch, "_grouped_mm", _grouped))
@@ -132,13 +133,13 @@ def _grouped(rows: Tensor, weights: Tensor, *_: Any, **__: Any) -> Tensor:
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any
 ) -> Tensor:
-    # query (B, H, T, D), key and value (B, H, S, D); beside the output one float32 a row of scores is kept.
+    # query (B, H, T, D), key and value (B, H, S, D). One float32 per row of scores is saved in addition to the output.
     inputs = [query, key, value, attn_mask]
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         inputs[3] = attn_mask.to(query.dtype)
     if torch.is_autocast_enabled(DEVICE):
         dtype = torch.get_autocast_dtype(DEVICE)
-        inputs = [None if one is None else one.to(dtype) for one in inputs]
+        inputs = [None if tensor is None else tensor.to(dtype) for tensor in inputs]
     return _OneKernel.apply((*query.shape[:-1], value.shape[-1]), tuple(query.shape[:-1]), *inputs)
 
 
@@ -148,39 +149,42 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bytes beside weights and optimizer state after each event of a step, for one batch size.
+    """The bytes after each of the N events of a step, without weights and optimizer state, for one batch size.
 
-    ``all_N`` and, without those that end as gradients, ``passing_N``, both (N,) int64.
+    Both are (N,) int64; ``activations_N`` is without the storages of the final gradients.
     """
 
-    all_N: np.ndarray
-    passing_N: np.ndarray
+    total_N: np.ndarray
+    activations_N: np.ndarray
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Timelines of every batch size: each event's bytes are ``fixed`` + B x ``each``, of both kinds (2, N)."""
+    """The timelines of all batch sizes B: the bytes after each event are ``fixed`` + B x ``each``.
+
+    Both are (2, N), with the total in the first row and the activations in the second.
+    """
 
     fixed: np.ndarray
     each: np.ndarray
 
     @classmethod
     def between(cls, small: Timeline, large: Timeline, sizes: tuple[int, int]) -> "Growth":
-        """From two timelines of different batch sizes. ValueError unless their events are the same."""
-        first, second = (np.stack([line.all_N, line.passing_N]) for line in (small, large))
+        """Compute them from the timelines of two batch sizes. Raises ValueError unless their events are the same."""
+        first, second = (np.stack([timeline.total_N, timeline.activations_N]) for timeline in (small, large))
         each = (second - first) // (sizes[1] - sizes[0])
         return cls(first - sizes[0] * each, each)
 
     def peak(self, batch: int) -> int:
-        """Most bytes at a time, gradients among them."""
+        """Return the peak bytes, gradients included."""
         return int((self.fixed[0] + batch * self.each[0]).max())
 
     def activations(self, batch: int) -> int:
-        """Most bytes at a time that are no gradients."""
+        """Return the peak bytes without gradients."""
         return int((self.fixed[1] + batch * self.each[1]).max())
 
     def largest_batch(self, room: int) -> int:
-        """The largest batch whose peak is at most ``room`` bytes, 0 if there is none."""
+        """Return the largest batch size whose peak is at most ``room`` bytes, or 0."""
         grows = self.each[0] > 0
         if room < self.peak(0):
             return 0
@@ -188,8 +192,8 @@ class Growth:
 
 
 @contextmanager
-def _collected() -> Iterator[None]:
-    # A cycle that is collected at another moment would make another timeline.
+def _without_garbage_collection() -> Iterator[None]:
+    # The timeline must not depend on when reference cycles are collected.
     gc.collect()
     gc.disable()
     try:
@@ -199,21 +203,21 @@ def _collected() -> Iterator[None]:
 
 
 def shapes_of(model: nn.Module, mode: FakeTensorMode) -> None:
-    """Turn the parameters and buffers of a model on the meta device into shapes of ``mode``; tied ones stay tied."""
-    made: dict[int, Tensor] = {}
+    """Replace the model's meta-device parameters and buffers by fake tensors of ``mode``; tied ones stay tied."""
+    created: dict[int, Tensor] = {}
     for module in model.modules():
         stores: list[dict[str, Any]] = [module._parameters, module._buffers]
         for store in stores:
             for name, tensor in store.items():
                 if tensor is None:
                     continue
-                if id(tensor) not in made:
+                if id(tensor) not in created:
                     with mode:
                         shape: Tensor = torch.empty_like(tensor, device=DEVICE)
                     if isinstance(tensor, nn.Parameter):
                         shape = nn.Parameter(shape, requires_grad=tensor.requires_grad)
-                    made[id(tensor)] = shape
-                store[name] = made[id(tensor)]
+                    created[id(tensor)] = shape
+                store[name] = created[id(tensor)]
 
 
 def trace(
@@ -225,16 +229,16 @@ def trace(
     fused: bool = True,
     accumulate: bool = False,
 ) -> Timeline:
-    """One forward and backward pass of an objective whose parameters are shapes of ``mode``.
+    """Trace a forward and backward pass of an objective whose parameters are fake tensors of ``mode``.
 
-    With ``accumulate`` the gradients of an earlier batch are there already.
+    With ``accumulate``, the gradients of an earlier batch exist already.
     """
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.grad = None
     live = LiveBytes((*objective.parameters(), *objective.buffers()))
     objective.train()
-    with _collected(), ExitStack() as stack:
+    with _without_garbage_collection(), ExitStack() as stack:
         for context in (mode, live, kernels(fused=fused)):
             stack.enter_context(context)
         if accumulate:
@@ -246,7 +250,7 @@ def trace(
             loss = objective(**batch).total
         live.backward = True
         loss.backward()
-    keys = {live.key(parameter.grad) for parameter in trained if parameter.grad is not None}
+    gradients = {live.key(parameter.grad) for parameter in trained if parameter.grad is not None}
     deltas = np.array([size for _, size in live.events], dtype=np.int64)
-    kept = np.array([key in keys for key, _ in live.events])
-    return Timeline(np.cumsum(deltas), np.cumsum(np.where(kept, 0, deltas)))
+    is_gradient = np.array([key in gradients for key, _ in live.events])
+    return Timeline(np.cumsum(deltas), np.cumsum(np.where(is_gradient, 0, deltas)))

@@ -1,4 +1,4 @@
-"""What runs cost before they are made: hours, and on what; disk. From records where there are some, else by FLOPs."""
+"""The expected time, device and disk space of runs, from records of similar runs if there are any, else from FLOPs."""
 
 import json
 import math
@@ -11,21 +11,22 @@ from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.results import RunRecord
 
-# An H100 SXM's dense matrix products a second (NVIDIA's data sheet) with trainer.bf16 and without, where PyTorch's
-# default is full float32; and the share of it that a training step of this kind reaches, assumed.
+# The dense FLOP/s of an H100 SXM (NVIDIA's data sheet), with trainer.bf16 and without, where PyTorch uses full float32
+# by default; and the assumed share of it that a training step reaches.
 BF16_FLOPS, FLOAT32_FLOPS, UTILISATION = 990e12, 67e12, 0.4
-# Below this a step of a small model does not go on a GPU, which waits for its kernels to be launched; assumed.
+# The assumed least time of a step on a GPU: that of small models is bound by kernel launches.
 STEP_SECONDS = 0.03
 CPU, GPU = "CPU", "H100"
-# Of a run's folder, beside its checkpoints: predictions, tokenizer, logs, record.
-BESIDE_BYTES = 5_000_000
-# A checkpoint: float32 weights and AdamW's two moments of each.
+# The size of a run's folder without its checkpoints: predictions, tokenizer, logs, record.
+NON_CHECKPOINT_BYTES = 5_000_000
+# A checkpoint has float32 weights and AdamW's two moments.
 BYTES_PER_PARAMETER = 4 * (1 + 2)
-# Steps at this scale are those of the authors' presets, whose runs were stopped by hand before.
+# The steps at this scale are those of the authors' presets; the authors stopped their runs by hand before that.
 PRESET_SCALE = "paper"
-# What runs at scale=tiny is bound by a step's fixed costs, whatever the model; a larger one by its arithmetic.
+# The time of a run at scale=tiny is that of the fixed costs of its steps, whatever the model; the time of a larger run
+# is that of its arithmetic.
 FIXED_COST_SCALE = "tiny"
-# A run of this scale has one CPU core; what such a core trains in a second, assumed where no run of it was measured.
+# Runs at this scale use one CPU core. The FLOP/s are assumed if no such run has been measured.
 CORE_SCALE, CORE_FLOPS = "hour", 5e10
 
 ASSUMPTIONS = (
@@ -40,10 +41,15 @@ RunKind = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """One run's. ``disk`` is in bytes, what stays of it, and ``disk_more`` what it takes beside that while it trains.
+    """The cost of one run.
 
-    ``measured`` says whether runs of the same kind have been made. ``epochs`` is how often it sees its training rows,
-    NaN where their number is not known.
+    Attributes:
+        seconds: Wall time times the number of devices.
+        device: The device that these seconds are for.
+        measured: Whether they come from records of the same kind of run.
+        disk: The bytes that remain after the run.
+        disk_more: The additional bytes that it takes while it trains.
+        epochs: How often it sees its training rows; NaN if their number is not known.
     """
 
     seconds: float
@@ -56,7 +62,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Sum:
-    """Of several runs: seconds by device, how many of the runs were measured, bytes, the known numbers of epochs."""
+    """The cost of several runs: seconds by device, how many were measured, bytes, and the known numbers of epochs."""
 
     runs: int
     seconds: Mapping[str, float]
@@ -72,7 +78,7 @@ class Sum:
 
 
 class Costs:
-    """What is known from records, and what follows for a run."""
+    """Estimates the cost of runs from records of other runs."""
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
         self._seconds: dict[RunKind, dict[str, list[float]]] = {}
@@ -91,24 +97,24 @@ class Costs:
 
     @property
     def measured(self) -> dict[RunKind, float]:
-        """Median seconds of each kind of run that has records, on the device that most of them had."""
+        """The median seconds of each kind of run that has records, on the device that most of them used."""
         return {kind: self._measured(kind)[1] for kind in self._seconds}
 
     def of(self, config: Config) -> Cost:
-        """Wall time times devices of one run: the median of its kind, else an estimate."""
+        """Return the cost of one run: the median of its kind, or an estimate if there are no records of it."""
         kind, disk, epochs = kind_of(config), self._disk(config), self._epochs(config)
         if kind in self._seconds:
             device, seconds = self._measured(kind)
             return Cost(seconds, device, True, *disk, epochs)
         if config.scale.name == CORE_SCALE:
             return Cost(self._on_a_core(config), CPU, False, *disk, epochs)
-        if config.scale.name == FIXED_COST_SCALE and (akin := self._akin(kind)):
-            seconds = mean(self._measured(each)[1] for each in akin)
-            return Cost(seconds, self._measured(akin[0])[0], False, *disk, epochs)
+        if config.scale.name == FIXED_COST_SCALE and (similar := self._similar(kind)):
+            seconds = mean(self._measured(each)[1] for each in similar)
+            return Cost(seconds, self._measured(similar[0])[0], False, *disk, epochs)
         return Cost(self._by_flops(config), GPU, False, *disk, epochs)
 
     def total(self, configs: Iterable[Config]) -> Sum:
-        """The sum over runs."""
+        """Return the total cost of runs."""
         costs = [self.of(config) for config in configs]
         seconds: dict[str, float] = {}
         for cost in costs:
@@ -126,9 +132,9 @@ class Costs:
         return device, median(seconds)
 
     def parameters(self, config: Config) -> int:
-        """Of the weights in the folder that the run starts from, else of its model, counted on shapes without storage.
+        """Return the number of parameters of the weights that the run starts from, or else of its model.
 
-        Imports torch the first time.
+        The model is built on shapes without storage. This imports torch the first time.
         """
         key = json.dumps([plain(config.model), config.tokenizer.vocab_size])
         if key not in self._parameters:
@@ -140,33 +146,35 @@ class Costs:
         return self._parameters[key]
 
     def disk_needed(self, configs: Iterable[Config], at_once: int) -> int:
-        """Bytes that these runs take at most, where ``at_once`` of them train at the same time."""
+        """Return the most bytes that these runs take if ``at_once`` of them train at the same time."""
         costs = [self._disk(config) for config in configs]
-        return sum(stays for stays, _ in costs) + sum(sorted((more for _, more in costs), reverse=True)[:at_once])
+        return sum(remaining for remaining, _ in costs) + sum(
+            sorted((more for _, more in costs), reverse=True)[:at_once]
+        )
 
     def _disk(self, config: Config) -> tuple[int, int]:
         checkpoint, trainer = BYTES_PER_PARAMETER * self.parameters(config), config.trainer
-        # The newest is written before the oldest is deleted.
+        # The newest checkpoint is written before the oldest is deleted.
         most = trainer.keep_checkpoints + 1 if trainer.save_steps else 1
-        stays = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
-        return checkpoint * stays + BESIDE_BYTES, checkpoint * (most - stays)
+        remaining = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
+        return checkpoint * remaining + NON_CHECKPOINT_BYTES, checkpoint * (most - remaining)
 
-    def _akin(self, kind: RunKind) -> list[RunKind]:
-        """Measured kinds of the scale: those of other models on the data set, else of any data set."""
+    def _similar(self, kind: RunKind) -> list[RunKind]:
+        """Return the measured kinds of the same scale on the same data set, or else on any data set."""
         same_scale = [each for each in self._seconds if each[2] == kind[2]]
         return [each for each in same_scale if each[0] == kind[0]] or same_scale
 
     def _on_a_core(self, config: Config) -> float:
-        # Of runs of another length a step is known.
-        name = kind_of(config)
-        steps = [
+        # Runs that differ only in their number of steps give the time of a step.
+        kind = kind_of(config)
+        step_seconds = [
             seconds / int(each[3])
             for each in self._seconds
-            if each[:3] == name[:3]
+            if each[:3] == kind[:3]
             for seconds in self._seconds[each].get(CPU, [])
         ]
-        if steps:
-            return config.trainer.max_steps * median(steps)
+        if step_seconds:
+            return config.trainer.max_steps * median(step_seconds)
         return config.trainer.max_steps * self._flops(config) / CORE_FLOPS
 
     def _by_flops(self, config: Config) -> float:
@@ -175,14 +183,14 @@ class Costs:
         return trainer.max_steps * max(self._flops(config) / rate, STEP_SECONDS)
 
     def _flops(self, config: Config) -> float:
-        """Of a step."""
-        # Kaplan et al., 2020: 6 FLOPs a parameter and token, forward and backward together. Decoding is not counted.
+        """Return the FLOPs of a step."""
+        # Kaplan et al., 2020: 6 FLOPs per parameter and token, forward and backward together. Decoding is not counted.
         trainer = config.trainer
         examples = trainer.batch_size * trainer.accumulation_steps
         return 6 * self.parameters(config) * examples * self._tokens_per_example(config)
 
     def _tokens_per_example(self, config: Config) -> float:
-        typical = {name: median(known) for name, known in self._tokens.items()}
+        typical = {name: median(tokens) for name, tokens in self._tokens.items()}
         longest = config.trainer.max_input_length
         if not typical:
             return longest
@@ -190,12 +198,12 @@ class Costs:
 
 
 def _settings(dataset: Mapping[str, object]) -> str:
-    """Of a data set, those that its training rows follow from."""
+    """Return the settings of a data set that determine its training rows."""
     return json.dumps({key: value for key, value in dataset.items() if not key.startswith("test_")}, sort_keys=True)
 
 
 def stored_parameters(folder: Path) -> int:
-    """Numbers in the safetensors files of a folder, by their headers; 0 where there are none that can be read."""
+    """Count the parameters in the safetensors files of a folder from their headers; 0 if none can be read."""
     shapes = []
     try:
         for path in folder.glob("*.safetensors"):
@@ -203,7 +211,7 @@ def stored_parameters(folder: Path) -> int:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
             shapes += [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
     except (OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError):
-        return 0  # the run itself says what is wrong with it
+        return 0  # the run itself reports what is wrong with the files
     return sum(map(math.prod, shapes))
 
 
@@ -212,5 +220,5 @@ def _device(record: RunRecord) -> str:
 
 
 def kind_of(config: Config) -> tuple[str, ...]:
-    """Runs of one kind are expected to take, and to cost, the same."""
+    """Return the kind of a run; runs of one kind are expected to cost the same."""
     return (config.dataset.name, config.model.name, config.scale.name, str(config.trainer.max_steps))

@@ -1,4 +1,4 @@
-"""Ids in, logits out: what a model config builds."""
+"""The models that a model config builds, from token ids to logits."""
 
 from typing import TYPE_CHECKING
 

@@ -10,12 +10,13 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 from ntl.config.model import GPT2Config
 from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_rows
 
-# The published gelu_new in one kernel instead of seven, which keeps one tensor for the backward pass instead of five.
+# The same function as the published gelu_new, but one kernel instead of seven. It saves one tensor for the backward
+# pass instead of five.
 FUSED = "gelu_pytorch_tanh"
 
 
 def build(config: GPT2Config, *, tokenizer: Any) -> PreTrainedModel:
-    """A decoder whose embedding has a row for every token of ``tokenizer``, the pad token's row among the new ones."""
+    """Build a decoder whose embedding has a row for every token of ``tokenizer``, including a new one for padding."""
     if config.pretrained:
         model = fuse_activation(load_pretrained(config, AutoModelForCausalLM, **gpt2_dropout(config)))
     else:
@@ -24,7 +25,7 @@ def build(config: GPT2Config, *, tokenizer: Any) -> PreTrainedModel:
 
 
 def fuse_activation(model: PreTrainedModel) -> PreTrainedModel:
-    """The same model with the same function as activation, ``FUSED``; one that has another stays as it is."""
+    """Replace the activation gelu_new by ``FUSED``, in place; a model with another activation is not changed."""
     if getattr(model.config, "activation_function", "") == "gelu_new":
         model.config.activation_function = FUSED
         for module in model.modules():
@@ -34,12 +35,12 @@ def fuse_activation(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def gpt2_dropout(config: GPT2Config) -> dict[str, Any]:
-    """``config.dropout`` under each of the three names that GPT-2 has for it."""
+    """Return ``config.dropout`` under each of GPT-2's three names for it."""
     return dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
 
 
 def gpt2_config(config: GPT2Config, tokenizer: Any, **settings: Any) -> transformers.GPT2Config:
-    """transformers' config of these shapes; ``settings`` are further ones."""
+    """Return transformers' config of these shapes, with additional ``settings``."""
     return transformers.GPT2Config(
         vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
         n_positions=config.n_positions,

@@ -1,4 +1,4 @@
-"""What the training line asks of a language model: its hidden states, and how its head makes logits of them.
+"""The interface of a language model for training: its hidden states, and its head that computes logits from them.
 
 Shapes: B batch, S source length, T target length, D hidden size.
 """
@@ -16,10 +16,15 @@ from ntl.system.errors import UserError
 def hidden_states(
     model: Any, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor | None = None
 ) -> Tensor:
-    """(B, T, D), what the head reads; of an encoder-decoder the decoder's, of a decoder (then T = S) its last layer's.
+    """Return the last hidden states (B, T, D), which the head reads, without computing logits.
 
-    input_ids and attention_mask (B, S), decoder_input_ids (B, T). No logits are computed. ``model`` may be a PeftModel
-    whose adapters are inside the model, as LoRA's are.
+    For an encoder-decoder they are those of the decoder; for a decoder-only model, T = S.
+
+    Args:
+        model: A transformers model, or a PeftModel whose adapters are inside the model, as those of LoRA are.
+        input_ids: (B, S).
+        attention_mask: (B, S).
+        decoder_input_ids: (B, T) for an encoder-decoder, None for a decoder-only model.
     """
     model = _unwrapped(model)
     if decoder_input_ids is None:
@@ -34,16 +39,16 @@ def hidden_states(
 
 
 def lm_head(model: Any) -> LMHead:
-    """The head of a transformers language model, or of one in a PeftModel, its weight shared with the model."""
+    """Return the head of a transformers language model, or of one in a PeftModel; it shares the model's weight."""
     model = _unwrapped(model)
     layer, config = model.get_output_embeddings(), model.config
     return LMHead(_weight(layer), getattr(layer, "bias", None), _scale(config), _cap(config))
 
 
 def checked_lm_head(model: Any) -> LMHead:
-    """``lm_head``, once its logits were those of the model's own forward on two tokens.
+    """Return ``lm_head`` after checking its logits against the model's own forward pass on two tokens.
 
-    UserError for an architecture that computes them in another way.
+    Raises UserError for an architecture that computes its logits in another way.
     """
     head = lm_head(model)
     was_training = model.training
@@ -53,31 +58,35 @@ def checked_lm_head(model: Any) -> LMHead:
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = ids
     with torch.no_grad():
-        ours, its = head.logits(hidden_states(model, **inputs)), model(**inputs, use_cache=False).logits
+        ours, expected = head.logits(hidden_states(model, **inputs)), model(**inputs, use_cache=False).logits
     model.train(was_training)
-    # A factor or a cap that was overlooked shows at once; what remains is rounding.
-    fits = ours.shape == its.shape  # peft's prompts are more positions
-    if not fits or not torch.allclose(ours.float(), its.float(), rtol=0.02, atol=0.02 * float(its.float().std())):
+    # The tolerance allows for rounding; a missing factor or cap exceeds it.
+    fits = ours.shape == expected.shape  # the prompts of peft's prompt tuning add positions
+    atol = 0.02 * float(expected.float().std())
+    if not fits or not torch.allclose(ours.float(), expected.float(), rtol=0.02, atol=atol):
         raise UserError(
-            f"model_type {model.config.model_type}: its logits are not what its head makes of its hidden states; "
-            "a loss that is computed from hidden states cannot be used with it."
+            f"model_type {model.config.model_type}: its logits cannot be computed from its hidden states and its head "
+            "alone; a loss from hidden states cannot be used with it."
         )
     return head
 
 
 def _unwrapped(model: Any) -> Any:
-    """The transformers model, with its adapters, of a PeftModel; any other as it is."""
+    """Return the transformers model inside a PeftModel, with its adapters; any other model is returned unchanged."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _weight(layer: Any) -> Tensor:
-    """(V, D), with its adapters', in whose graph they are."""
+    """Return the weight (V, D), including the active LoRA adapters, with the graph of these."""
     if not hasattr(layer, "get_delta_weight"):
         return layer.weight
     if layer.merged or layer.disable_adapters:
         return layer.get_base_layer().weight
     if any(getattr(layer.lora_dropout[name], "p", 0.0) for name in layer.active_adapters):
-        raise UserError("a LoRA adapter with dropout on the head: a loss from hidden states cannot drop its inputs.")
+        raise UserError(
+            "a LoRA adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the "
+            "head out of the adapters, or set their dropout to 0."
+        )
     weight = layer.get_base_layer().weight
     for name in layer.active_adapters:
         weight = weight + layer.get_delta_weight(name)

@@ -1,4 +1,4 @@
-"""Low-rank adaptation through peft: what is trained, and what of it a checkpoint holds."""
+"""Low-rank adaptation with peft: which weights are trained, and which of them a checkpoint stores."""
 
 from typing import Any
 
@@ -12,22 +12,23 @@ LORA = "lora_"
 
 
 def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
-    """Freeze the model and put an adapter beside every linear layer; ``config.full`` is trained as it is.
+    """Freeze the model and add an adapter to every linear layer, except in ``config.full``, which is fully trained.
 
-    The model stays the object that it was. UserError where peft is not installed, or ``config.full`` names no weight.
+    The model is modified in place and returned. Raises UserError if peft is not installed or an entry of
+    ``config.full`` matches no weight.
     """
     with needs("lora"):
         import peft
     names = [name for name, _ in model.named_parameters()]
     if absent := [each for each in config.full if not any(name.startswith(each) for name in names)]:
-        raise UserError(f"model.lora.full: no weight's name begins with {absent[0]!r}; give one as {names[0]!r}.")
+        raise UserError(f"model.lora.full: no weight's name begins with {absent[0]!r}; give one such as {names[0]!r}.")
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType] - peft takes any number
         lora_dropout=config.dropout,
         target_modules="all-linear",
         exclude_modules=[name.rstrip(".") for name in config.full],
-        # GPT-2's layers hold their weight the other way round; peft would say so for each of them.
+        # GPT-2's Conv1D layers store their weight transposed; peft would warn about each of them.
         fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.modules()),
     )
     peft.inject_adapter_in_model(settings, model)
@@ -38,13 +39,13 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
 
 
 def trained_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The weights that training changes, by their names in the model."""
+    """Return the trainable weights by their names in the model."""
     return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 @torch.no_grad()
 def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The weights of the model without adapters that computes the same, on the CPU: what ``from_pretrained`` reads."""
+    """Return the weights with merged adapters, on the CPU: a plain model's state dict, for ``from_pretrained``."""
     from peft.tuners.lora import LoraLayer
 
     state = {}
@@ -60,7 +61,7 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def load_trained(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None:
-    """The inverse of ``trained_state``. RuntimeError for weights of another model."""
+    """Load what ``trained_state`` returned. Raises RuntimeError for the weights of another model."""
     own = trained_state(model)
     different = sorted(own.keys() ^ state.keys()) or [name for name in own if own[name].shape != state[name].shape]
     if different:

@@ -1,4 +1,4 @@
-"""Reading a checkpoint, and growing its vocabulary without losing a row."""
+"""Loading a checkpoint, and growing its vocabulary while keeping every row."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from ntl.system.hub import require
 def _one_line(name: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # transformers, safetensors and torch each raise their own kinds here
+    except Exception as error:  # transformers, safetensors and torch raise errors of different types
         raise UserError(f"model {name}: {str(error).splitlines()[0]} Give another folder by model.path=.") from error
 
 
 def pretrained_config(config: ModelConfig) -> Any:
-    """transformers' config of the weights of ``config``. UserError where it cannot be read."""
+    """Return transformers' config of the pretrained weights. Raises UserError if it cannot be read."""
     name = source(config)
     require(name)
     with _one_line(name):
@@ -31,12 +31,14 @@ def pretrained_config(config: ModelConfig) -> Any:
 def load_pretrained(
     config: ModelConfig, auto_class: Any, *, new_weights: str | None = None, **overrides: Any
 ) -> PreTrainedModel:
-    """The published or local weights of ``config``, through one of transformers' auto classes.
+    """Load the published or local weights of ``config`` with one of transformers' auto classes.
 
-    ``new_weights`` is how the names of weights begin that a published checkpoint need not have, as those of a new head.
+    Args:
+        new_weights: The prefix of weights that may be missing from the checkpoint, such as those of a new head.
+        overrides: Settings that replace those in the checkpoint's config.
 
     Raises:
-        UserError: The checkpoint cannot be read, is damaged, or is of another kind than the model's family.
+        UserError: The checkpoint cannot be read, is damaged, or belongs to another architecture.
     """
     name = source(config)
     require(name)
@@ -46,8 +48,8 @@ def load_pretrained(
         )
     if getattr(model, "peft_config", None):
         raise UserError(
-            f"model {name}: it is an adapter beside its base; merge the two (peft's merge_and_unload), save them by "
-            "save_pretrained, and give that folder by model.path=."
+            f"model {name}: this is an adapter without its base model; merge the two (peft's merge_and_unload), save "
+            "the result with save_pretrained, and give that folder by model.path=."
         )
     absent = sorted(name for name in info["missing_keys"] if new_weights is None or not name.startswith(new_weights))
     if absent:
@@ -59,7 +61,7 @@ def load_pretrained(
 
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Add embedding rows for tokens that the checkpoint does not know; every row that it has stays as it is."""
+    """Add embedding rows for tokens that the checkpoint does not have; its own rows are not changed."""
     if len(tokenizer) > embedding_rows(model):
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model.config.pad_token_id = tokenizer.pad_token_id
@@ -71,17 +73,17 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
 
 def checkpoint_activations(model: Any) -> None:
-    """Compute the activations of each layer again in the backward pass instead of keeping them."""
-    # The first name is that of transformers 5.23.
+    """Recompute the activations of each layer in the backward pass instead of storing them."""
+    # transformers 5.23 has the first name, earlier versions the second.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})
 
 
 def embedding_rows(model: Any) -> int:
-    """V: the width of the model's logits."""
+    """Return V, the width of the model's logits."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
 def vocabulary_rows(configured: int, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Rows of a new embedding: the published number, or as many as the tokenizer needs if that is more."""
+    """Return the number of rows of a new embedding: the configured number, or more if the tokenizer needs more."""
     return max(configured, len(tokenizer))

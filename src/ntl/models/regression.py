@@ -1,4 +1,4 @@
-"""A language model's body with one output for a sequence, through transformers' own classes (paper, Table 4)."""
+"""Language models with a regression head, one output per sequence, from transformers' own classes (paper, Table 4)."""
 
 from typing import Any
 
@@ -18,7 +18,10 @@ ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
 
 
 def build_t5(config: T5RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """The output is a small network's on the decoder's state at the end token; the decoder reads the question, too."""
+    """Build a T5 whose head, a small network, reads the decoder's state at the end token.
+
+    The decoder reads the question as well.
+    """
     if config.pretrained:
         model = load_pretrained(
             config,
@@ -36,7 +39,7 @@ def build_t5(config: T5RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
 
 
 def build_gpt2(config: GPT2RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """The output is a linear function of the hidden state at the last token that is no padding."""
+    """Build a GPT-2 whose head is a linear function of the hidden state at the last token that is not padding."""
     if config.pretrained:
         settings = {**gpt2_dropout(config), **ONE_OUTPUT}
         model = load_pretrained(config, AutoModelForSequenceClassification, new_weights="score.", **settings)

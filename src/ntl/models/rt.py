@@ -1,4 +1,4 @@
-"""The Regression Transformer as the paper has it: T5 whose embedding adds frozen encodings to its number tokens.
+"""The Regression Transformer as in the paper: a T5 whose embedding adds frozen encodings to the number tokens.
 
 Shapes: V vocabulary, K number tokens, D hidden size.
 """
@@ -23,13 +23,13 @@ from ntl.system.errors import UserError
 def encode_numbers(
     places: Sequence[tuple[int, int]], width: int, *, log_scale: bool = True, max_value: float = 3e9
 ) -> Tensor:
-    """Encodings (K, D) float32 of the values x = d x 10^e of digits and places (d, e); D is ``width``.
+    """Return the encodings (K, D), float32, of the values x = d x 10^e of (digit d, place e); D is ``width``.
 
-    E_i = x / (i + 1) and E_{i+1} = -x / (i + 1) for even i. With ``log_scale``
-    sign(E) log10(|E| + 1) / (log10(max_value) / 10), else E / (max_value / 10). Computed in float64, the logarithm
-    without the sum, so that no value underflows; the original's float32 loses those below some 1e-7.
+    E_i = x / (i + 1) and E_{i+1} = -x / (i + 1) for even i. The encoding is sign(E) log10(|E| + 1) /
+    (log10(max_value) / 10) with ``log_scale``, otherwise E / (max_value / 10). It is computed in float64 and with
+    log1p, so that no value underflows. The original's float32 loses values below about 1e-7.
     """
-    # On the CPU also where the model is built on the meta device.
+    # On the CPU, even if the model is built on the meta device.
     values = torch.tensor([digit * 10.0**place for digit, place in places], dtype=torch.float64, device="cpu")
     columns = torch.arange(width, device="cpu")
     divisors = (columns - columns % 2 + 1) * (1 - 2 * (columns % 2))
@@ -42,9 +42,9 @@ def encode_numbers(
 
 
 class NumberEmbedding(nn.Embedding):
-    """Embedding (V, D), learned, plus the encoding of number tokens, frozen. A head tied to ``weight`` has no encoding.
+    """A learned embedding (V, D) plus the frozen encodings of number tokens.
 
-    The encodings are no weights of a checkpoint: they follow from the config.
+    A head tied to ``weight`` does not see the encodings. A checkpoint does not store them: they follow from the config.
     """
 
     encodings: Tensor
@@ -57,17 +57,20 @@ class NumberEmbedding(nn.Embedding):
         self.set_numbers(config)
 
     def set_numbers(self, config: "RTNetworkConfig") -> None:
-        """Take the number tokens of the config: ``encodings`` (K + 1, D), the first 0, and ``index`` (V,) into it."""
-        for name, buffer in self._buffers_of(config).items():
+        """Register the buffers for the number tokens of the config.
+
+        These are ``encodings`` (K + 1, D), whose first row is 0, and ``index`` (V,), the row of each token.
+        """
+        for name, buffer in self._make_buffers(config).items():
             dtype = self.weight.dtype if buffer.is_floating_point() else None
             self.register_buffer(name, buffer.to(self.weight.device, dtype), persistent=False)
 
     def reset_numbers(self, config: "RTNetworkConfig") -> None:
-        """Fill the buffers again, which ``from_pretrained`` leaves uninitialized."""
-        for name, buffer in self._buffers_of(config).items():
+        """Fill the buffers, which ``from_pretrained`` leaves uninitialized."""
+        for name, buffer in self._make_buffers(config).items():
             init.copy_(getattr(self, name), buffer)
 
-    def _buffers_of(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
+    def _make_buffers(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
         tokens = config.number_tokens or {}
         places = [parsed for token in tokens if (parsed := parse_place_token(token))]
         encodings_KD = encode_numbers(
@@ -78,12 +81,12 @@ class NumberEmbedding(nn.Embedding):
         return {"encodings": nn.functional.pad(encodings_KD, (0, 0, 1, 0)), "index": index_V}
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., D) of token ids (...)."""
+        """Return the embeddings (..., D) of token ids (...)."""
         return super().forward(input) + nn.functional.embedding(self.index[input], self.encodings)
 
 
 class RTNetworkConfig(transformers.T5Config):
-    """T5's config and the encodings': ``number_tokens`` is the tokens ``_d_e_`` with their ids."""
+    """T5's config with the settings of the encodings; ``number_tokens`` maps the tokens ``_d_e_`` to their ids."""
 
     model_type = "ntl_rt"
 
@@ -93,7 +96,7 @@ class RTNetworkConfig(transformers.T5Config):
 
 
 class RTForConditionalGeneration(T5ForConditionalGeneration):
-    """T5 whose encoder and decoder share a ``NumberEmbedding``; its head is tied to the learned part."""
+    """A T5 whose encoder and decoder share a ``NumberEmbedding``; its head is tied to the learned part."""
 
     config_class = RTNetworkConfig
     config: RTNetworkConfig
@@ -108,13 +111,13 @@ class RTForConditionalGeneration(T5ForConditionalGeneration):
             module.reset_numbers(self.config)
 
     def resize_token_embeddings(self, *args: Any, **options: Any) -> nn.Embedding:
-        """As of any model of transformers; the encodings follow."""
+        """Resize the embedding as in any transformers model, together with the encodings."""
         embedding: Any = super().resize_token_embeddings(*args, **options)
         embedding.set_numbers(self.config)
         return embedding
 
     def set_number_tokens(self, tokens: dict[str, int]) -> None:
-        """Give these tokens their encodings, and no others; every id has a row already."""
+        """Set the tokens that have encodings. Every id must have a row already."""
         self.config.number_tokens = tokens
         embedding: Any = self.get_input_embeddings()
         embedding.set_numbers(self.config)
@@ -125,10 +128,10 @@ AutoModelForSeq2SeqLM.register(RTNetworkConfig, RTForConditionalGeneration)
 
 
 def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """T5 with an encoding for every token ``_d_e_`` of ``tokenizer``.
+    """Build a T5 with an encoding for every token ``_d_e_`` of ``tokenizer``.
 
-    ``pretrained`` weights are those of a T5, whose rows all stay, or of a model built here. For a tokenizer without
-    such tokens, which is none but a size alone (``ntl.costs.estimate``), the paper's stand behind it.
+    Pretrained weights may be those of a T5, all of whose rows are kept, or of a model built here. If the tokenizer has
+    no such tokens, because only its size is known (``ntl.costs.estimate``), the paper's tokens are added after its own.
     """
     if config.log_scale and config.max_value <= 1:
         raise UserError(
@@ -139,7 +142,7 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
     if config.pretrained:
         model: Any = load_pretrained(config, RTForConditionalGeneration, dropout_rate=config.dropout, **settings)
     else:
-        network: Any = t5_config(config, tokenizer, made_by=RTNetworkConfig, **settings)
+        network: Any = t5_config(config, tokenizer, config_class=RTNetworkConfig, **settings)
         network.vocab_size = max(network.vocab_size, *(token_id + 1 for token_id in tokens.values()))
         model = RTForConditionalGeneration(network)
     fit_vocabulary(model, tokenizer)

@@ -10,7 +10,7 @@ from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_ro
 
 
 def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
-    """An encoder-decoder whose embedding has a row for every token of ``tokenizer``."""
+    """Build an encoder-decoder whose embedding has a row for every token of ``tokenizer``."""
     if config.pretrained:
         model = load_pretrained(config, AutoModelForSeq2SeqLM, dropout_rate=config.dropout)
     else:
@@ -19,15 +19,15 @@ def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
 
 
 def t5_config(
-    config: T5Config, tokenizer: Any, *, made_by: Any = transformers.T5Config, **settings: Any
+    config: T5Config, tokenizer: Any, *, config_class: Any = transformers.T5Config, **settings: Any
 ) -> transformers.T5Config:
-    """transformers' config of these shapes, of the class ``made_by``; ``settings`` are further ones of it."""
+    """Return transformers' config of these shapes, of the class ``config_class``, with additional ``settings``."""
     tokens: dict[str, Any] = {
         "decoder_start_token_id": tokenizer.pad_token_id,
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
-    return made_by(
+    return config_class(
         vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
         d_model=config.d_model,
         d_kv=config.d_kv,

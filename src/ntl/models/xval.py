@@ -1,4 +1,4 @@
-"""xVal (Golkar et al., 2023) as the paper trains it: an encoder that reads numbers as scaled embeddings.
+"""xVal (Golkar et al., 2023) as trained in the paper: an encoder that represents numbers by scaled embeddings.
 
 Shapes: B batch, S sequence length, D hidden size, H heads, V vocabulary.
 """
@@ -19,9 +19,9 @@ from ntl.system.errors import UserError
 
 
 class XValModelConfig(PretrainedConfig):
-    """Shapes of the encoder, those of the paper by default: 213,440,257 parameters.
+    """The shapes of the encoder. The defaults are those of the paper, with 213,440,257 parameters.
 
-    ``paper_compat`` attends to padding, as the original does; a prediction then depends on its batch.
+    With ``paper_compat`` the model attends to padding, as the original does, so that a prediction depends on its batch.
     """
 
     model_type = "ntl_xval"
@@ -58,7 +58,7 @@ class XValOutput(ModelOutput):
 
 
 class _AttentionIn(nn.Linear):
-    """Queries, keys and values, first weights as in ``nn.MultiheadAttention``."""
+    """The projection to queries, keys and values, initialized as in ``nn.MultiheadAttention``."""
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
@@ -72,9 +72,9 @@ class _AttentionOut(nn.Linear):
 
 
 class XValBlock(GradientCheckpointingLayer):
-    """Attention and feed-forward, each behind a layer norm: ``nn.TransformerEncoderLayer(norm_first=True)``.
+    """Pre-norm attention and feed-forward layers, equivalent to ``nn.TransformerEncoderLayer(norm_first=True)``.
 
-    Written out because that one's mask does not follow autocast, and its fast path gives other values in evaluation.
+    torch's layer is not used because its mask does not follow autocast and its fast path changes values in evaluation.
     """
 
     def __init__(self, config: XValModelConfig) -> None:
@@ -91,7 +91,7 @@ class XValBlock(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden_BSD: torch.Tensor, mask_B11S: torch.Tensor | None) -> torch.Tensor:
-        """The next layer's hidden states (B, S, D); attention goes to positions whose mask is true."""
+        """Return the layer's output (B, S, D); only positions whose mask is true are attended to."""
         hidden_BSD = hidden_BSD + self.dropout(self._attend(self.attention_norm(hidden_BSD), mask_B11S))
         inner_BSF = self.dropout(self.activation(self.feed_in(self.feed_norm(hidden_BSD))))
         return hidden_BSD + self.dropout(self.feed_out(inner_BSF))
@@ -105,13 +105,13 @@ class XValBlock(GradientCheckpointingLayer):
 
 
 class XValForMaskedNumber(PreTrainedModel):
-    """Token embedding x value + learned position, pre-norm encoder, and two heads at one masked position."""
+    """A pre-norm encoder of token embedding x value + learned position, with two heads at one masked position."""
 
     config_class = XValModelConfig
     base_model_prefix = "xval"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["XValBlock"]  # noqa: RUF012 - transformers declares it so
+    _no_split_modules = ["XValBlock"]  # noqa: RUF012 - declared like this in transformers
 
     def __init__(self, config: XValModelConfig) -> None:
         super().__init__(config)
@@ -132,13 +132,13 @@ class XValForMaskedNumber(PreTrainedModel):
         number_positions: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
     ) -> XValOutput:
-        """Both heads at the masked position alone.
+        """Compute both heads at the masked position only.
 
         Args:
-            input_ids: (B, S), at most ``max_position_embeddings`` long.
+            input_ids: (B, S), with S at most ``max_position_embeddings``.
             number_values: (B, S) float: sign(x) ln(1 + |x|) at a number x, 1 elsewhere and at the mask.
             number_positions: (B,), the masked position.
-            attention_mask: (B, S), 0 on padding; None where there is none.
+            attention_mask: (B, S), 0 on padding; None without padding.
         """
         hidden_BSD = self.encode(input_ids, number_values, attention_mask)
         masked_BD = hidden_BSD[torch.arange(len(hidden_BSD), device=hidden_BSD.device), number_positions]
@@ -147,7 +147,7 @@ class XValForMaskedNumber(PreTrainedModel):
     def encode(
         self, input_ids: torch.Tensor, number_values: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The last layer's hidden states (B, S, D)."""
+        """Return the last layer's hidden states (B, S, D)."""
         embedded_BSD = self.token_embedding(input_ids)
         hidden_BSD = embedded_BSD * number_values.to(embedded_BSD.dtype)[..., None]
         hidden_BSD = hidden_BSD + self.position_embedding.weight[: input_ids.shape[1]]
@@ -172,7 +172,7 @@ class XValForMaskedNumber(PreTrainedModel):
         self.token_head[-1] = new_embeddings
 
     def _init_weights(self, module: nn.Module) -> None:
-        # torch's own initialization, which the original leaves as it is.
+        # The original keeps torch's default initialization.
         if isinstance(module, (nn.Embedding, nn.Linear, nn.LayerNorm)):
             module.reset_parameters()
 
@@ -182,7 +182,7 @@ AutoModel.register(XValModelConfig, XValForMaskedNumber)
 
 
 def build(config: XValConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """The encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run."""
+    """Build the encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run."""
     if config.pretrained:
         settings = {"dropout": config.dropout, "paper_compat": config.paper_compat}
         model = load_pretrained(config, XValForMaskedNumber, **settings)

@@ -1,1 +1,1 @@
-"""The ground floor: errors, files, locks, the machine, the network. Knows nothing of models or numbers."""
+"""Utilities that know nothing of models or numbers: errors, files, locks, the machine, the network."""

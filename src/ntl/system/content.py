@@ -1,6 +1,7 @@
-"""A folder of weights or of a tokenizer by what is read of it: which files, and one sha256 for them.
+"""The files of a folder of weights or of a tokenizer that are read, and a single sha256 digest of them.
 
-A gigabyte takes a second or two, which each process pays once: a digest kept on disk could be that of older files.
+Hashing a gigabyte takes a second or two, once per process. The digest is not cached on disk, where it could be
+outdated.
 """
 
 import hashlib
@@ -19,19 +20,19 @@ ADAPTER = "adapter_config.json"
 SAVED = "tokenizer.json"
 SENTENCEPIECE = "spiece.model"
 BPE = ("vocab.json", "merges.txt")
-# The first of these that is there is read, and the settings beside it.
+# The first of these that exists is read, together with the settings next to it.
 TOKENIZERS = ((SAVED,), (SENTENCEPIECE,), BPE)
 TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """config.json and the files of weights that ``from_pretrained`` takes. UserError: it could not load them."""
+    """Return config.json and the weight files that ``from_pretrained`` loads. Raises UserError if it could not."""
     if not (folder / CONFIG).is_file():
         raise UserError(f"model.path={folder}: no {CONFIG} in this folder; give one written by save_pretrained.")
     if (folder / ADAPTER).is_file():
         raise UserError(
-            f"model.path={folder}: it has an adapter ({ADAPTER}), whose base lies elsewhere; merge the two "
-            "(peft's merge_and_unload), save them by save_pretrained, and give that folder."
+            f"model.path={folder}: it has an adapter ({ADAPTER}), whose base model lies elsewhere; merge the two "
+            "(peft's merge_and_unload), save the result with save_pretrained, and give that folder."
         )
     if (folder / WEIGHTS).is_file():
         return [folder / CONFIG, folder / WEIGHTS]
@@ -54,19 +55,19 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files that ``ntl.tokenizers.load_tokenizer`` reads. UserError where there is no tokenizer."""
+    """Return the files that ``ntl.tokenizers.load_tokenizer`` reads. Raises UserError if there is no tokenizer."""
     for names in TOKENIZERS:
-        # Whatever is there is to be read, and told if it is no file.
+        # exists(), not is_file(): reading something else then raises a clear error.
         if all((folder / name).exists() for name in names):
             return [path for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).exists()]
-    half = [name for name in BPE if (folder / name).exists()]
-    found = f" ({half[0]} alone is not enough)" if half else ""
+    incomplete = [name for name in BPE if (folder / name).exists()]
+    found = f" ({incomplete[0]} alone is not enough)" if incomplete else ""
     expected = ", or ".join(" and ".join(names) for names in TOKENIZERS)
     raise UserError(f"{folder} holds no tokenizer{found}: expected {expected}")
 
 
 def digest(files: Sequence[Path]) -> str:
-    """The sha256 of names and contents, wherever the files lie. UserError: one cannot be read."""
+    """Return the sha256 of the names and contents of files in any folder. Raises UserError if one is unreadable."""
     lines = [f"{path.name} {_sha256(path)}\n" for path in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -79,6 +80,6 @@ def _sha256(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _hashed(path: Path, *state: int) -> str:
-    # ``state`` is the key: a table asks for the id of each of its runs.
+    # ``state`` is part of the cache's key. The cache is needed because a table asks for the id of each of its runs.
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

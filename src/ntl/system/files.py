@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, their digests, and what killed processes leave behind."""
+"""Atomic writing of files, their digests, and the removal of what killed processes leave behind."""
 
 import hashlib
 import os
@@ -12,18 +12,18 @@ from typing import IO
 
 from ntl.system.errors import one_line_errors
 
-# A process that works in a folder writes there every few minutes at least.
+# Far longer than the few minutes between two writes of a process that is working in a folder.
 UNUSED_SECONDS = 24 * 3600.0
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the hexadecimal sha256 digest of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Return when the disk has what was written to a file, or the names in a folder."""
+    """Flush a file's content, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -33,10 +33,11 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """A binary handle; the file appears under its name, in place of an older one, only when the block ends well.
+    """Open a file for atomic binary writing.
 
-    It is on the disk before. Until then it is a hidden neighbour, ``.NAME.*.part`` (``remove_parts``). OSError as it
-    comes.
+    The file replaces an older one of its name only if the block ends without an error, and only after its content is on
+    the disk. Until then it is a hidden file in the same folder, ``.NAME.*.part`` (see ``remove_parts``). OSErrors are
+    not changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -45,7 +46,7 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o644)  # mkstemp's own mode shuts out everyone else
+        os.chmod(name, 0o644)  # mkstemp makes the file unreadable for other users
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -53,28 +54,28 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """The file with this text (UTF-8), by ``atomic_writer``."""
+    """Write a text file (UTF-8) with ``atomic_writer``."""
     with atomic_writer(path) as stream:
         stream.write(text.encode())
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write atomically, and not at all where the file has this text already. UserError: it cannot be written."""
+    """Write a text file atomically, unless it has this text already. Raises UserError if it cannot be written."""
     with one_line_errors("write", path):
         if not path.exists() or path.read_bytes() != text.encode():
             write_atomically(path, text)
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what killed processes had begun to write in a folder that nobody else writes to."""
+    """Remove the unfinished files of killed processes from a folder in which no other process is writing."""
     for part in folder.glob(".*.part"):
         part.unlink(missing_ok=True)
 
 
 def sweep(parent: Path, pattern: str, unused_seconds: float = UNUSED_SECONDS) -> None:
-    """Remove the folders of ``parent`` that match and in which nothing was written for so long."""
+    """Remove the folders in ``parent`` that match the pattern and have not been written to for ``unused_seconds``."""
     for folder in parent.glob(pattern):
-        # Another process may be at the same.
+        # Another process may be removing the same folder.
         with suppress(FileNotFoundError):
             written = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
             if folder.is_dir() and time.time() - written >= unused_seconds:

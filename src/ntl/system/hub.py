@@ -1,4 +1,4 @@
-"""Published weights and tokenizers: in the cache, on the hub, or a clear and quick no."""
+"""Published weights and tokenizers: found in the cache or on the hub, or a clear error within seconds."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 def require(name: str) -> None:
-    """Raise a one-line ``UserError`` with the remedies unless ``name`` is a folder or a hub id that can be read."""
+    """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read."""
     if Path(name).is_dir():
         weight_files(Path(name))
         return
@@ -24,7 +24,7 @@ def require(name: str) -> None:
 
 
 def identity(name: str) -> dict[str, str]:
-    """``sha256`` of the weights in a folder or of a hub id that was loaded, and the hub's ``commit`` of them."""
+    """Return the ``sha256`` of the weights in a folder or of a cached hub id, and for a hub id the ``commit``."""
     if Path(name).is_dir():
         return {"sha256": digest(weight_files(Path(name)))}
     from huggingface_hub import try_to_load_from_cache
@@ -35,12 +35,12 @@ def identity(name: str) -> dict[str, str]:
     snapshot = Path(path).parent
     try:
         return {"commit": snapshot.name, "sha256": digest(weight_files(snapshot))}
-    except UserError:  # transformers also takes weights that the hub converted, from a branch of their own
+    except UserError:  # transformers also loads weights that the hub converted, which are on a separate branch
         return {"commit": snapshot.name}
 
 
 def _no_hub() -> str:
-    """Why the hub cannot be asked; empty where it can be."""
+    """Return why the hub cannot be reached; empty if it can."""
     from huggingface_hub import constants
 
     if constants.is_offline_mode():
@@ -64,10 +64,10 @@ def _unavailable(name: str) -> str:
 
 
 def cached_or_downloaded(hub_id: str) -> Path:
-    """The folder with the tokenizer files of ``owner/name``.
+    """Return the folder with the tokenizer files of ``owner/name``.
 
-    A cached copy is taken without asking the network, so that a run can be repeated without it. Code of the
-    repository is never run. Raises :class:`ntl.system.errors.UserError` with the remedies, within seconds.
+    A cached copy is used without network access, so that a run can be repeated offline. Code of the repository is never
+    executed. Raises UserError with the remedies, within seconds.
     """
     folder = _cached(hub_id)
     if folder is not None:
@@ -98,7 +98,7 @@ def _download(hub_id: str) -> Path:
 
 
 def _fetch(hub_id: str, names: tuple[str, ...]) -> Path | None:
-    """The folder of these files in the cache once they are there; None where the repository has not all of them."""
+    """Download these files and return their folder in the cache; None if the repository does not have all of them."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError
 

@@ -1,4 +1,4 @@
-"""Packages that import a module only when a name of it is asked for (PEP 562). Standard library only."""
+"""Lazy packages, which import a module only when one of its names is used (PEP 562). Standard library only."""
 
 import ast
 from collections.abc import Callable
@@ -10,9 +10,10 @@ from ntl.system.errors import needs
 
 
 def exports(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
-    """``__getattr__`` and ``__all__`` of a package, whose names ``file`` imports in its ``if TYPE_CHECKING:`` block.
+    """Return ``__getattr__`` and ``__all__`` for a package.
 
-    The block is read instead of a second list, so that what runs is what the type checker sees.
+    Its names are those that ``file`` imports in its ``if TYPE_CHECKING:`` block. The block is parsed, so that there is
+    no second list that could differ from what the type checker sees.
     """
     blocks = [node for node in ast.parse(Path(file).read_bytes()).body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]

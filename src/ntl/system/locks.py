@@ -1,4 +1,4 @@
-"""Locks between processes, which the system releases when their owner ends, however it ends."""
+"""Locks between processes, which the system releases when their owner ends, even if it is killed."""
 
 import errno
 import tempfile
@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout, lock_descriptor
 
 from ntl.system.errors import one_line_errors
 
-# Some network, cluster and user-space file systems have none, or are mounted without them.
+# The errors of file systems without locks, as some network, cluster and user-space file systems are.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -21,51 +21,51 @@ class Taken(Exception):
 
 @contextmanager
 def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
-    """Hold the lock of a file, which is made where it is not there; False where the file system has no locks.
+    """Hold the lock of a file, which is created if needed. Yields False if the file system has no locks.
 
-    Where another process has it, ``waiting`` is called and then waited; without ``waiting`` that raises ``Taken``.
-    OSError for whatever else goes wrong.
+    If another process holds the lock, ``waiting`` is called before waiting for it; without ``waiting``, ``Taken`` is
+    raised. Other OSErrors are not changed.
     """
-    # A soft lock, a file that marks itself taken, would outlive an owner that was killed.
-    held = FileLock(path, thread_local=False, fallback_to_soft=False)
+    # A soft lock, which is a file that marks itself as taken, would outlive an owner that was killed.
+    file_lock = FileLock(path, thread_local=False, fallback_to_soft=False)
     try:
-        _acquire(held, waiting)
+        _acquire(file_lock, waiting)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
     try:
-        yield held.is_locked
+        yield file_lock.is_locked
     finally:
-        held.release()
+        file_lock.release()
 
 
 @contextmanager
 def wait_for_lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
-    """``lock``, with a line while another process has it. UserError where the file cannot be written."""
+    """Hold ``lock``, logging a line if it has to wait. Raises UserError if the file cannot be written."""
     with ExitStack() as stack:
         with one_line_errors("write", path):
-            told = partial(log, f"waiting for another process that holds {path}")
-            held = stack.enter_context(lock(path, told))
-        yield held
+            waiting = partial(log, f"waiting for another process that holds {path}")
+            is_held = stack.enter_context(lock(path, waiting))
+        yield is_held
 
 
-def _acquire(held: FileLock, waiting: Callable[[], None] | None) -> None:
-    path = Path(held.lock_file)
+def _acquire(file_lock: FileLock, waiting: Callable[[], None] | None) -> None:
+    path = Path(file_lock.lock_file)
     while True:
         with suppress(Timeout):
-            held.acquire(timeout=0)
+            file_lock.acquire(timeout=0)
             return
         if is_locked(path):
             break
-        # Its last owner deleted it between opening and locking it: there is a new one now.
+        # The last owner deleted the file between our opening and locking it: try again with the new file.
     if waiting is None:
         raise Taken(path)
     waiting()
-    held.acquire()
+    file_lock.acquire()
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock of a file now. Where that cannot be told it is True, without locks False."""
+    """Return whether a process holds the lock of a file now; True if this is unknown, False if there are no locks."""
     try:
         with path.open() as file:
             return not lock_descriptor(file.fileno(), blocking=False)
@@ -76,7 +76,7 @@ def is_locked(path: Path) -> bool:
 
 
 def without_locks(folder: Path, what: str, setting: str) -> str:
-    """The warning where there are no locks: ``what`` is started in ``folder``, which ``setting=`` chooses."""
+    """Return the warning about a file system without locks; ``what`` is started in the folder set by ``setting=``."""
     return (
         f"{folder}: this file system has no locks, so that two processes at one {what} are not kept apart; start each "
         f"{what} once, or choose another place by {setting}=."
@@ -84,12 +84,12 @@ def without_locks(folder: Path, what: str, setting: str) -> str:
 
 
 def tell_without_locks(folder: Path, setting: str, say: Callable[[str], None]) -> None:
-    """Warn before runs are started in ``folder``, which need not be there yet."""
+    """Warn, before runs are started in ``folder``, if its file system has no locks. The folder need not exist yet."""
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             lock_descriptor(file.fileno(), blocking=False)
     except OSError as error:
-        # What cannot be written to is told by whoever writes there.
+        # If the folder cannot be written to, whoever writes there reports it.
         if error.errno in _NO_LOCKS:
             say(without_locks(folder, "run", setting))

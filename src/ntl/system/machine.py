@@ -1,4 +1,4 @@
-"""What a record says about where it was made."""
+"""The machine and software that a run uses, as its record describes them."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ PACKAGES = ("ntl", "torch", "transformers", "tokenizers", "accelerate", "numpy",
 
 
 def packages() -> dict[str, str]:
-    """Versions of Python and of the packages that a result depends on."""
+    """Return the versions of Python and of the packages that a result depends on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -30,27 +30,27 @@ def packages() -> dict[str, str]:
 
 
 def git_state() -> dict[str, str | bool | None]:
-    """The commit of the source tree and whether a tracked file differs from it; None outside a checkout.
+    """Return the commit of the source tree and whether a tracked file differs from it; None outside a checkout.
 
-    What lies in ``results`` is made by runs and makes none.
+    Changes in ``results`` are ignored, as its files are written by runs and do not influence any.
     """
     root = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10)
+            result = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return result.stdout.strip() if result.returncode == 0 else None
 
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
 
 
 def pick_device(name: str) -> "torch.device":
-    """Where ``device=auto``, ``cpu`` or ``cuda`` computes: auto is a CUDA device where there is one, else the CPU.
+    """Return the device for ``device=auto``, ``cpu`` or ``cuda``; auto is a CUDA device if there is one, else the CPU.
 
-    Apple's GPU is left out: it has no float64, in which losses are summed for the log.
+    Apple GPUs are not used because they lack float64, in which losses are summed for the log.
     """
     import torch
 
@@ -60,9 +60,9 @@ def pick_device(name: str) -> "torch.device":
 
 
 def device_name(device: "torch.device") -> str:
-    """The accelerator's name, or the processor's with its instructions and the number of threads in use.
+    """Return the name of the GPU, or of the processor with its instruction set and the number of threads in use.
 
-    All of that decides how sums are rounded: the same run on another processor has other last digits.
+    All of these influence how sums are rounded: the last digits of a run differ between processors.
     """
     import torch
 
@@ -72,7 +72,7 @@ def device_name(device: "torch.device") -> str:
 
 
 def processor_name() -> str:
-    """With the instructions in use, and its model number where Linux tells."""
+    """Return the processor's name with the instruction set in use, and on Linux its model number."""
     import torch
 
     found = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
@@ -80,13 +80,14 @@ def processor_name() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
         return found
-    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    known = {"model name", "model"} <= told.keys()
-    return f"{found} ({told['model name']}, model {told['model']})" if known else found
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    if not {"model name", "model"} <= fields.keys():
+        return found
+    return f"{found} ({fields['model name']}, model {fields['model']})"
 
 
 def peak_memory_bytes(device: "torch.device") -> int:
-    """Peak device memory on a GPU, peak resident memory of this process on a CPU."""
+    """Return the peak device memory on a GPU, or the peak resident memory of this process on a CPU."""
     import torch
 
     if device.type == "cuda":
@@ -96,7 +97,7 @@ def peak_memory_bytes(device: "torch.device") -> int:
 
 
 def available_cores() -> int:
-    """Cores this process may use: its affinity mask, and a container's quota where there is one."""
+    """Return the number of cores this process may use, by its affinity mask and a container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -106,10 +107,12 @@ def available_cores() -> int:
 
 
 def keep_freed_memory() -> None:
-    """From here on freed memory stays with the process: else every step maps large tensors anew and faults in their
-    pages, which on a CPU can take as long as the arithmetic. Of glibc alone; elsewhere nothing changes.
+    """Make glibc keep freed memory for reuse from here on; with another C library this does nothing.
+
+    Otherwise every step maps memory for its large tensors anew. On a CPU the page faults can take as long as the
+    arithmetic.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(-4, 0)  # M_MMAP_MAX: nothing is mapped on its own
-        mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing is given back
+        mallopt(-4, 0)  # M_MMAP_MAX: no allocation uses mmap
+        mallopt(-1, -1)  # M_TRIM_THRESHOLD: no memory is returned to the system

@@ -1,4 +1,4 @@
-"""Whether a host answers at all, found out in seconds."""
+"""A check within seconds of whether a host is reachable."""
 
 import threading
 import urllib.error
@@ -8,10 +8,10 @@ PROBE_SECONDS = 6.0
 
 
 def unreachable(url: str) -> str:
-    """Why ``url`` does not answer, or the empty string.
+    """Return why ``url`` does not answer, or the empty string if it does.
 
-    Download libraries wait for minutes on a network that drops packets, and a dead name server holds the lookup
-    itself: so a thread asks first, and is not waited for any longer than ``PROBE_SECONDS``.
+    On a network that drops packets download libraries wait for minutes, and with a dead name server the lookup itself
+    blocks. The request is therefore made in a thread, which is given up after ``PROBE_SECONDS``.
     """
     answer = [f"no answer within {PROBE_SECONDS:g} seconds"]
 
