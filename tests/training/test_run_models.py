@@ -144,17 +144,17 @@ def test_the_router_loss_by_hand(make) -> None:
         assert objective.eval()(**batch).aux_sum.tolist() == [0] * 4
 
 
-MODEL = ["model=rt_tiny", "model.d_model=16", "model.d_kv=8", "model.d_ff=32", "model.num_layers=1", "loss=ntl_was"]
-STEPS = ["trainer.max_steps=6", "trainer.save_steps=3", "dataset.test_rows_per_cell=1", "decoding=greedy"]
+RT = ["model=rt_tiny", "model.d_model=16", "model.d_kv=8", "model.d_ff=32", "model.num_layers=1", "loss=ntl_was"]
+RT_STEPS = ["trainer.max_steps=6", "trainer.save_steps=3", "dataset.test_rows_per_cell=1", "decoding=greedy"]
 
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_one_that_was_not(settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = [line for line in settings(dataset="multiplication") if not line.startswith("model.")]
-    straight = read_record(run(compose([*shared, *MODEL, *STEPS])))
+    straight = read_record(run(compose([*shared, *RT, *RT_STEPS])))
     assert {"interpolate/malformed", "extrapolate/malformed"} <= set(straight.metrics)
 
-    config = compose([*shared, *MODEL, *STEPS, f"output_dir={tmp_path / 'killed'}"])
+    config = compose([*shared, *RT, *RT_STEPS, f"output_dir={tmp_path / 'killed'}"])
     original = ObjectiveTrainer.training_step
 
     def killed(self, *args, **kwargs):
@@ -179,20 +179,20 @@ def test_a_killed_run_ends_as_one_that_was_not(settings, tmp_path: Path, monkeyp
     assert read_predictions(tmp_path / "again.jsonl")[1] == rows
 
 
-SHAPE = ["model=xval_tiny", "model.d_model=16", "model.d_ff=32", "model.num_layers=1"]
-STEPS = ["trainer.batch_size=16", "trainer.max_steps=8", "trainer.save_steps=4", "trainer.logging_steps=2"]
+XVAL = ["model=xval_tiny", "model.d_model=16", "model.d_ff=32", "model.num_layers=1"]
+XVAL_STEPS = ["trainer.batch_size=16", "trainer.max_steps=8", "trainer.save_steps=4", "trainer.logging_steps=2"]
 
 
 @pytest.fixture
 def xval(small: Callable[..., Config]) -> Callable[..., Config]:
     """``small`` for xVal: its settings of a decoder are not xVal's."""
 
-    def make(*overrides: str, rows: tuple[int, int, int] = (48, 8, 12), shape: Sequence[str] = SHAPE) -> Config:
+    def make(*overrides: str, rows: tuple[int, int, int] = (48, 8, 12), shape: Sequence[str] = XVAL) -> Config:
         base = small()
         names = ("train_rows", "validation_rows", "test_rows")
         data = ["dataset=noisy_numbers", *(f"dataset.{name}={n}" for name, n in zip(names, rows, strict=True))]
         places = [f"data_dir={base.data_dir}", f"output_dir={base.output_dir}", "tracking=none", "device=cpu"]
-        return compose([*data, *shape, *STEPS, *places, *overrides])
+        return compose([*data, *shape, *XVAL_STEPS, *places, *overrides])
 
     return make
 
@@ -284,8 +284,8 @@ def test_thirty_two_examples_are_learnt_by_heart(xval) -> None:
     assert [int(answer.text) for answer in answers] == [int(row["answer"]) for row in parts.rows("train")]
 
 
-DATA = ["dataset=noisy_numbers", "dataset.train_rows=32", "dataset.validation_rows=8", "dataset.test_rows=8"]
-STEPS = [
+FEW_ROWS = ["dataset=noisy_numbers", "dataset.train_rows=32", "dataset.validation_rows=8", "dataset.test_rows=8"]
+LEARN_BY_HEART = [
     "trainer.batch_size=32",
     "trainer.schedule=linear",
     "trainer.warmup_steps=20",
@@ -315,7 +315,7 @@ def test_32_examples(model: str, tmp_path: Path) -> None:
     steps, rate, near_zero = RUNS[model]
     decoding = ["decoding.decimals=0"] if model in NUMBER_HEADS else []
     places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"]
-    settings = [*DATA, *STEPS, *places, f"model={model}", *decoding]
+    settings = [*FEW_ROWS, *LEARN_BY_HEART, *places, f"model={model}", *decoding]
     config = compose([*settings, f"trainer.max_steps={steps}", f"trainer.lr={rate}"])
     parts = RunParts(config, say=lambda line: None)
     trainer = parts.trainer(Path(parts.config.output_dir) / "run" / "checkpoints")
