@@ -28,7 +28,7 @@ MISUSES = {
 }
 # What to do where a group is given the place of a file or a folder.
 PLACES = {
-    "dataset": ' No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',
+    "dataset": " No data set is a file alone; docs/extending.md says how to add one.",
     "model": " Weights are given by model.path={}, beside a model= of their kind.",
 }
 

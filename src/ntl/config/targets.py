@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import yaml
 
 PACKAGE = "ntl"
-# Where what a setting names must be defined: what one adds oneself goes there, too (README, "Adding a loss").
+# Where what a setting names must be defined: what a user adds goes there, too (docs/extending.md).
 ROOMS = {
     "model._target_": "ntl.models",
     "dataset._target_": "ntl.data",

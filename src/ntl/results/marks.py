@@ -7,7 +7,7 @@ only entries of the newest day are written: older ones keep the figures of their
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ntl.results.gains import control_parts
 from ntl.results.markdown import escape
 from ntl.results.table import Table, by_seed
 from ntl.results.text import mean_and_interval
+from ntl.results.text_tables import benchmark_table, paper_table, read_lines
 from ntl.system.errors import UserError
 
 START = re.compile(r"<!-- (?P<kind>[a-z]+): (?P<place>.*?) -->", re.DOTALL)
@@ -58,6 +59,20 @@ class ControlMark:
     """A list: of each table with records, what the control alone gives of the largest gain."""
 
     scale: str = "tiny"
+
+
+@dataclass
+class BenchmarkMark:
+    """Lines of a file of ``results/benchmarks`` as a table; the fields are those of ``benchmark_table``."""
+
+    file: str = MISSING
+    columns: dict[str, str] = MISSING
+    where: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class PaperMark:
+    """A table of the paper's tables and figures: of each its command and what is published."""
 
 
 Tables = Sequence[Table]
@@ -128,6 +143,14 @@ def _timing(mark: TimingSpec, tables: Tables, where: str, folder: str) -> str:
     return f"{value:.2f} [{low:.2f}, {high:.2f}], {rounds} rounds"
 
 
+def _benchmark(mark: BenchmarkMark, tables: Tables, where: str, folder: str) -> str:
+    return f"\n{benchmark_table(read_lines(BENCHMARKS / mark.file, where), mark.columns, mark.where, where)}\n"
+
+
+def _paper(mark: PaperMark, tables: Tables, where: str, folder: str) -> str:
+    return f"\n{paper_table(tables, folder)}\n"
+
+
 # The schema of a kind's place, and what writes its text.
 KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "finding": (FindingMark, _finding),
@@ -135,6 +158,8 @@ KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "mean": (MeanMark, _mean),
     "control": (ControlMark, _control),
     "timing": (TimingSpec, _timing),
+    "benchmark": (BenchmarkMark, _benchmark),
+    "paper": (PaperMark, _paper),
 }
 
 
