@@ -64,7 +64,7 @@ data: install ## prepare the data sets that can be had, and say where the others
 reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; DRY_RUN=1 prints hours and disk
 	@$(RUN_PY) scripts/reproduce.py table=$(TABLE) scale=$(SCALE) $(if $(DRY_RUN),--dry-run)
 
-costs: install ## write what every table costs into README.md, from the published records
+costs: install ## write what every table costs into results/costs.md, from the published records
 	@$(RUN_PY) scripts/reproduce.py --ledger
 
 tables: install ## rebuild results/tables, results/claims.md and the results in the texts from the published records

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "losses.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "losses.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 BLOCKS = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
 OF_TRL = [code for code in BLOCKS if "SFTTrainer" in code or "SFTConfig" in code]
@@ -56,6 +57,14 @@ def test_the_blocks_run(names: dict[str, Any]) -> None:
     hidden = names["hidden_states"](model, batch["input_ids"], batch["attention_mask"])
     found = names["loss"].linear(hidden, names["head"].weight, names["labels"], **names["settings"])
     torch.testing.assert_close(found, expected)
+
+
+def test_the_block_of_the_readme_trains(names: dict[str, Any]) -> None:
+    given = {"max_steps": 1, "report_to": "none", "save_strategy": "no", "use_cpu": True}
+    names["arguments"] = names["TrainingArguments"](f"{names['folder'].name}/readme", **given)
+    (code,) = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    run(code, names)
+    assert names["trainer"].state.global_step == 1
 
 
 def test_a_stock_tokenizer_with_a_warning_and_squashed(names: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The README's recipes, followed to the letter in a copy of the tree: each new loss, data set and model trains."""
+"""The recipes of docs/extending.md, followed to the letter in a copy of the tree: what each adds trains."""
 
 import json
 import re
@@ -19,16 +19,18 @@ RUNS = {
     "objective": ["objective=numbers_only", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
     "data set": ["dataset=doubling", "dataset.train_rows=64"],
     "model": ["model=mistral_tiny", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
+    "decoding": ["decoding=longer", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
 }
 FOLLOW = """
 import sys
 from ntl.config import compose, run_id
-from ntl.results import read_record
+from ntl.results import build_table, read_record
 from ntl.training import run
 for line in sys.stdin.read().splitlines():
     config = compose(line.split())
     record = read_record(run(config))
-    print("RECORD", record.id, record.steps, record.curves["loss"][0][1] > 0)
+    print("RECORD", record.id, record.steps, record.curves["loss"][0][1] > 0, config.decoding.name)
+print("TABLE", len(build_table("weights", [], "tiny").commands))
 """
 
 
@@ -51,8 +53,8 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     tree = tmp_path_factory.mktemp("copy")
     for name in ("src", "config"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    changed = _follow((ROOT / "README.md").read_text(encoding="utf-8"), tree)
-    assert len(changed) == 9
+    changed = _follow((ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), tree)
+    assert len(changed) == 12
     return tree, changed
 
 
@@ -70,9 +72,11 @@ def test_every_recipe_trains(followed: tuple[Path, list[Path]]) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     records = [line.split() for line in done.stdout.splitlines() if line.startswith("RECORD")]
-    assert [(steps, learned) for _, _, steps, learned in records] == [("2", "True")] * 4
-    names = ["gpt2_tiny-ntl_relative", "noisy_numbers-gpt2_tiny-ntl_was", "doubling-gpt2_tiny", "mistral_tiny"]
+    assert [(steps, learned) for _, _, steps, learned, _ in records] == [("2", "True")] * 5
+    names = ["gpt2_tiny-ntl_relative", "noisy_numbers-gpt2_tiny", "doubling-gpt2_tiny", "mistral_tiny", "noisy_numbers"]
     assert all(name in record[1] for name, record in zip(names, records, strict=True))
+    assert [decoding for *_, decoding in records] == [*["greedy"] * 4, "longer"]
+    assert "TABLE 4" in done.stdout.splitlines()
 
 
 # The recipe's data set, with numbers from a file in place of drawn ones.

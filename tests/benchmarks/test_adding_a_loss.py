@@ -1,4 +1,4 @@
-"""A loss that is a function and a YAML, those of the README, is reached by its name everywhere."""
+"""A loss that is a function and a YAML, those of docs/extending.md, is reached by its name everywhere."""
 
 import csv
 import re
@@ -25,9 +25,9 @@ DIGITS = NumberVocabulary.from_values([float("nan"), *range(10)])
 
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The README's ``relative.py`` and ``ntl_relative.yaml``, beside what there is."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = dict(re.findall(r"^`([\w./]+relative\.\w+)`:\n\n```\w+\n(.*?)^```$", readme, re.M | re.S))
+    """``relative.py`` and ``ntl_relative.yaml`` of the recipe, added to the tree."""
+    recipe = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^`([\w./]+relative\.\w+)`:\n\n```\w+\n(.*?)^```$", recipe, re.M | re.S))
     shutil.copytree(ROOT / "config", tmp_path / "config")
     (tmp_path / "relative.py").write_text(found["src/ntl/losses/relative.py"])
     (tmp_path / "config/loss/ntl_relative.yaml").write_text(found["config/loss/ntl_relative.yaml"])

@@ -29,7 +29,7 @@ MISTAKES = {
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
     "dataset=/some/file.jsonl": (
         "dataset=/some/file.jsonl: no such choice",
-        'README, "Adding a loss, a model, a data set"',
+        "docs/extending.md says how to add one",
     ),
     "model=owner/name": ("model=owner/name: no such choice", "model.path=owner/name"),
     "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
@@ -149,7 +149,7 @@ def test_a_key_of_a_group_is_suggested_with_its_group(override: str, hint: str) 
         ("scale=vast", "scale is one of hour, paper, small, tiny."),
         (
             "dataset=file.jsonl",
-            'No data set is a file alone; to add one: README, "Adding a loss, a model, a data set".',
+            "No data set is a file alone; docs/extending.md says how to add one.",
         ),
         ("model=./weights", "Weights are given by model.path=./weights, with a model= of their kind."),
         ("hydra/launcher=slrm", "Did you mean 'slurm'?"),

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config import UserError, compose
+from ntl.config import compose
 from ntl.config.identity import plain
 from ntl.costs.runs import Costs
 from ntl.launch import ledger as module
-from ntl.launch.ledger import LEDGER, dry_run, dry_run_text, figure, hours, ledger, write_ledger
+from ntl.launch.ledger import HEAD, dry_run, dry_run_text, figure, hours, ledger, write_ledger
 from ntl.launch.plan import base_run, demands, runs_to_make
 from ntl.results import RunRecord, table_runs
 from ntl.results.spec import load_table_spec, table_names
 
-START, END = f"<!-- {LEDGER} -->", f"<!-- end of {LEDGER} -->"
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "results" / "costs.md"
 
 
 @pytest.mark.parametrize(
@@ -30,13 +29,13 @@ def test_hours_name_their_device() -> None:
     assert hours({}) == "0"
 
 
-def test_every_table_and_scale_is_in_the_readme_with_its_runs() -> None:
-    text = README.read_text(encoding="utf-8")
-    between = text.partition(START)[2].partition(END)[0]
+def test_every_table_and_scale_is_in_the_published_ledger_with_its_runs() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.startswith(HEAD), "make costs"
     rows = {
         (name, scale): (int(runs), basis)
         for name, scale, runs, basis in re.findall(
-            r"^\| (\w+) \| (\w+) \| (\d+) \| [^|]+ \| [^|]+ \| [^|]+ \| ([^|]+) \|$", between, re.MULTILINE
+            r"^\| (\w+) \| (\w+) \| (\d+) \| [^|]+ \| [^|]+ \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE
         )
     }
     specs = {name: load_table_spec(name) for name in table_names()}
@@ -51,7 +50,7 @@ def test_every_table_and_scale_is_in_the_readme_with_its_runs() -> None:
     assert all(0 < runs <= most[key] for key, (runs, _) in rows.items()), "make costs"
     assert all("measured" in basis or basis in ("estimated", "upper preset") for _, basis in rows.values())
     assert all((basis == "upper preset") == (scale == "paper") for (_, scale), (_, basis) in rows.items())
-    assert between.count("all, each run once") == 4
+    assert text.count("all, each run once") == 4
 
 
 def test_dry_run_counts_a_shared_run_once(
@@ -86,20 +85,18 @@ def one_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_table")
-def test_the_ledger_replaces_what_stands_between_its_marks(
-    timed_record: Callable[..., RunRecord], tmp_path: Path
-) -> None:
+def test_the_same_records_give_the_same_page(timed_record: Callable[..., RunRecord], tmp_path: Path) -> None:
     records = [timed_record(3600.0, name) for name in ("noisy_numbers", "multiplication")]
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{START}\nold\n{END}\nafter\n")
-    write_ledger(readme, records)
-    text = readme.read_text()
-    assert text == f"before\n{START}\n{ledger(records)}\n{END}\nafter\n"
+    page = tmp_path / "costs.md"
+    page.write_text("old")
+    write_ledger(page, records)
+    text = page.read_text()
+    assert text == f"{HEAD}\n{ledger(records)}\n"
     assert re.search(
         r"^\| quickstart \| tiny \| 15 \| - \| 15 \(CPU\) \| 0\.\d+ GB \| measured \|$", text, re.MULTILINE
     )
-    write_ledger(readme, records)
-    assert readme.read_text() == text
+    write_ledger(page, records)
+    assert page.read_text() == text
 
 
 def test_the_ledger_prints_epochs_and_calls_the_authors_presets_so(
@@ -113,11 +110,3 @@ def test_the_ledger_prints_epochs_and_calls_the_authors_presets_so(
     assert re.search(r"^\| table9 \| tiny \| 9 \| 0\.80 \|.* measured \|$", text, re.MULTILINE)
     assert re.search(r"^\| table9 \| small \| 9 \| 427 \|.* estimated \|$", text, re.MULTILINE)
     assert re.search(r"^\| table9 \| paper \| 3 \| 13,333 \|.* upper preset \|$", text, re.MULTILINE)
-
-
-@pytest.mark.parametrize("text", ["nothing", START, END])
-def test_marks_that_are_not_there(tmp_path: Path, text: str) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(text)
-    with pytest.raises(UserError, match="add them"):
-        write_ledger(readme, [])

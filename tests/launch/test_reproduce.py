@@ -177,8 +177,8 @@ def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reproduce, "load_records", lambda folders: folders)
     monkeypatch.setattr(reproduce, "write_ledger", lambda *given: calls.append(given))
     assert reproduce.main(["--ledger"]) == 0
-    assert calls == [(reproduce.ROOT / "README.md", [reproduce.ROOT / "results" / "runs"])]
-    assert (reproduce.ROOT / "README.md").is_file()
+    assert calls == [(reproduce.ROOT / "results" / "costs.md", [reproduce.ROOT / "results" / "runs"])]
+    assert (reproduce.ROOT / "results" / "costs.md").is_file()
 
 
 def test_status_says_where_it_cannot_know_who_is_at_a_run(

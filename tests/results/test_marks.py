@@ -61,6 +61,37 @@ def test_the_share_of_the_control_by_table(tables) -> None:
     assert line.endswith("RMSE to the noise-free target: -0.520 of -2.000 (NTL-WAS, λ = 0.3), 26%.")
 
 
+def filled(kind: str, place: str, tables: list[Table]) -> list[str]:
+    """The lines between the marks."""
+    return fill(f"<!-- {kind}: {place} --><!-- end of {kind} -->", PAGE, tables, "results/tables").splitlines()[1:-1]
+
+
+def test_lines_of_a_benchmark(tables: list[Table]) -> None:
+    columns = 'columns: {loss: loss, times CE: "ratio:.2f", seconds: seconds}'
+    where = 'where: {share: "0.8", part: forward, loss: [ce, ntl_was]}'
+    head, ruler, ce, was = filled("benchmark", f"{{file: losses.csv, {columns}, {where}}}", tables)
+    assert (head, ruler) == ("| loss | times CE | seconds |", "| --- | ---: | --- |")
+    assert ce.startswith("| ce | 1.00 [1.00, 1.00] | 0.0")
+    assert re.fullmatch(r"\| ntl\\_was \| \d\.\d\d \[\d\.\d\d, \d\.\d\d\] \| [\d.]+ \|", was)
+    nested = '{file: training.json, columns: {model: model, speed: "examples_per_s.ours:,.0f"}, where: {loss: ce}}'
+    assert [re.sub(r"[\d,]{5,}", "n", line) for line in filled("benchmark", nested, tables)[2:]] == [
+        "| gpt2\\_tiny | n |",
+        "| t5\\_tiny | n |",
+    ]
+
+
+def test_the_parts_of_the_paper(make_record) -> None:
+    made = [make_record("ce", seed, {RMSE: 10.0}) for seed in (1, 2, 3)]
+    tables = [build_table("quickstart", made), *(build_table("table2", [], scale) for scale in ("tiny", "small"))]
+    lines = filled("paper", "{}", tables)
+    command = "`python scripts/reproduce.py table=2 scale=tiny`"
+    assert lines[2] == f"| Table 2 | loss variants on integer arithmetic | {command} |  | tiny, small |"
+    assert "| `make figures` | [drawn](results/figures/figure2.png) |  |" in lines[4]
+    assert "| `make figures` | [tiny](results/figures/figure4.png) | paper |" in "".join(lines)
+    assert lines[-1].startswith("Tables A1 to A4 ")
+    assert not any("Quickstart" in line for line in lines)
+
+
 def test_a_page_of_dates_keeps_the_entries_of_earlier_days(tables) -> None:
     entry = f"<!-- difference: {PAIR} -->old<!-- end of difference -->\n"
     page = f"# Log\n\n## 2026-11-22: new\n{entry}\n## 2026-11-22: newest day\n{entry}\n## 2026-11-20: old\n{entry}"
@@ -87,6 +118,12 @@ def test_a_page_of_dates_keeps_the_entries_of_earlier_days(tables) -> None:
             "table 'quickstart' has no row 'CE' with a column 'test/x'",
         ),
         ("<!-- mean: {table: quickstart, row: CE, metric: m, block: 9} --><!-- end of mean -->", "has no such block"),
+        ("<!-- benchmark: {file: no.csv, columns: {a: b}} --><!-- end of benchmark -->", "/no.csv"),
+        ("<!-- benchmark: {file: losses.csv, columns: {a: b}} --><!-- end of benchmark -->", "there is no field 'b'"),
+        (
+            "<!-- benchmark: {file: losses.csv, columns: {a: loss}, where: {loss: x}} --><!-- end of benchmark -->",
+            "where: no line has loss=x",
+        ),
     ],
 )
 def test_a_wrong_mark_is_one_line(tables, text: str, message: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "ntl"
 # Setting -> the package that must define what it names. Your own code goes there, too (README, "Adding a loss").
+# Where what a setting names must be defined: what a user adds goes there, too (docs/extending.md).
 ROOMS = {
     "model._target_": "ntl.models",
     "dataset._target_": "ntl.data",

@@ -1,4 +1,4 @@
-"""What tables cost, as text: of the runs that are missing (``--dry-run``), and of all (the ledger in README)."""
+"""What tables cost, as text: of the runs that are missing (``--dry-run``), and of all (``results/costs.md``)."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,16 +12,21 @@ from ntl.launch.plan import Demand, demands
 from ntl.launch.progress import duration
 from ntl.results import RunRecord
 from ntl.results.match import computing
-from ntl.results.publish import write_between
 from ntl.results.spec import load_table_spec, table_names
+from ntl.system.files import write_text
 
-LEDGER = "cost ledger"
 WIDTH = 120
 PRESETS = (
     f"An upper preset (scale={PRESET_SCALE}) takes as many steps as the authors' command; their "
     "runs were stopped by hand at steps that are not recorded. Epochs are known where a published record has the same "
     "training data."
 )
+HEAD = """# What the tables cost
+
+Written by `make costs` from the records in `results/runs`; never edited by hand. A run is measured where there are
+records of its data set, model and scale: the median of their wall times, one thread a run. Any other is estimated, as
+the last paragraph says. `python scripts/reproduce.py table=2 scale=paper --dry-run` prints what a table still lacks.
+"""
 Json = dict[str, Any]
 
 
@@ -128,6 +133,6 @@ def _epochs(total: Sum) -> str:
     return " to ".join(list(ends)[:: max(1, len(ends) - 1)])
 
 
-def write_ledger(readme: Path, records: Sequence[RunRecord]) -> None:
-    """Put the ledger between its two marks in a file. UserError where they are not there."""
-    write_between(readme, LEDGER, ledger(records))
+def write_ledger(path: Path, records: Sequence[RunRecord]) -> None:
+    """Write the page of the ledger, ``results/costs.md``."""
+    write_text(path, f"{HEAD}\n{ledger(records)}\n")

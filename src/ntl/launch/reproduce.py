@@ -168,11 +168,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--status", action="store_true", help="print done, running, queued, failed and missing runs, and the hours left"
     )
     parser.add_argument("--json", action="store_true", help="of --dry-run and --status: print JSON")
-    parser.add_argument("--ledger", action="store_true", help="write what every table costs into README.md")
+    parser.add_argument("--ledger", action="store_true", help="write what every table costs into results/costs.md")
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
     if chosen.ledger:
-        write_ledger(ROOT / "README.md", load_records([ROOT / PUBLISHED]))
+        write_ledger(ROOT / "results" / "costs.md", load_records([ROOT / PUBLISHED]))
         return 0
     if chosen.dry_run:
         _dry_run(settings, chosen.json)

@@ -159,9 +159,12 @@ class Claim:
 
     @property
     def sentence(self) -> str:
-        """The claim, what decides it, and ``why``."""
-        name = "".join(f"{each.name}: " for each in self._deciding[:1])
-        return f"{self.spec.text} {_cap(f'{name}{self.why}')}."
+        """The claim and what decides it, or how many of the comparisons that were run support it."""
+        if self.verdict is ClaimVerdict.untested:
+            sides = [each.side for each in self.comparisons if each.ran]
+            count = f"Supported by {sides.count(True)} of {len(sides)} comparisons, contradicted by none"
+            return f"{self.spec.text} {count if sides else 'No run yet'}."
+        return f"{self.spec.text} {_cap(f'{self._deciding[0].name}: {self.why}')}."
 
 
 def _side(low: float, high: float, bound: float) -> bool | None:

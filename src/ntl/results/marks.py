@@ -7,7 +7,7 @@ only the entries of the newest day are written: older ones keep the numbers of t
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ntl.results.notes import control_parts
 from ntl.results.render.markdown import escape
 from ntl.results.render.text import mean_and_interval
 from ntl.results.table import Table
+from ntl.results.text_tables import benchmark_table, paper_table, read_lines
 from ntl.results.typed import read_typed_text
 from ntl.system.errors import UserError
 
@@ -59,6 +60,20 @@ class ControlMark:
     """A list: for each table with records, the share of the largest gain that the control alone gives."""
 
     scale: str = "tiny"
+
+
+@dataclass
+class BenchmarkMark:
+    """Lines of a file of ``results/benchmarks`` as a table; the fields are those of ``benchmark_table``."""
+
+    file: str = MISSING
+    columns: dict[str, str] = MISSING
+    where: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class PaperMark:
+    """A table of the paper's tables and figures: of each its command and what is published."""
 
 
 Tables = Sequence[Table]
@@ -129,6 +144,14 @@ def _timing(mark: TimingSpec, tables: Tables, where: str, folder: str) -> str:
     return f"{value:.2f} [{low:.2f}, {high:.2f}], {rounds} rounds"
 
 
+def _benchmark(mark: BenchmarkMark, tables: Tables, where: str, folder: str) -> str:
+    return f"\n{benchmark_table(read_lines(BENCHMARKS / mark.file, where), mark.columns, mark.where, where)}\n"
+
+
+def _paper(mark: PaperMark, tables: Tables, where: str, folder: str) -> str:
+    return f"\n{paper_table(tables, folder)}\n"
+
+
 # Kind of mark -> the schema of what follows its colon, and the function that writes its text.
 KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "finding": (FindingMark, _finding),
@@ -136,6 +159,8 @@ KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "mean": (MeanMark, _mean),
     "control": (ControlMark, _control),
     "timing": (TimingSpec, _timing),
+    "benchmark": (BenchmarkMark, _benchmark),
+    "paper": (PaperMark, _paper),
 }
 
 

@@ -27,18 +27,11 @@ UNKNOWN = (
 )
 
 
-def write_between(path: Path, name: str, text: str) -> None:
-    """Replace the text between ``<!-- name -->`` and ``<!-- end of name -->`` in a page of Markdown.
-
-    UserError where the file does not have the two marks.
-    """
-    with one_line_errors("read", path):
-        page = path.read_text(encoding="utf-8")
-    write_text(path, replace_between(page, name, text, path))
-
-
 def replace_between(page: str, name: str, text: str, path: Path) -> str:
-    """The text ``page`` of the file ``path`` with the replacement of ``write_between``."""
+    """``page``, the text of ``path``, with ``text`` between ``<!-- name -->`` and ``<!-- end of name -->``.
+
+    UserError where the page does not have the two marks.
+    """
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     before, marked, rest = page.partition(start)
     _, ended, after = rest.partition(end)

@@ -1,4 +1,4 @@
-"""An objective that is a module and a YAML, those of the README, trains."""
+"""An objective that is a module and a YAML, those of docs/extending.md, trains."""
 
 import re
 import shutil
@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The README's ``numbers_only.py`` and ``numbers_only.yaml``, beside what there is."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = dict(re.findall(r"^`([\w./]+/numbers_only\.\w+)`:\n\n```\w+\n(.*?)^```$", readme, re.M | re.S))
+    """``numbers_only.py`` and ``numbers_only.yaml`` of the recipe, added to the tree."""
+    recipe = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^`([\w./]+/numbers_only\.\w+)`:\n\n```\w+\n(.*?)^```$", recipe, re.M | re.S))
     shutil.copytree(ROOT / "config", tmp_path / "config")
     (tmp_path / "numbers_only.py").write_text(found["src/ntl/training/objectives/numbers_only.py"])
     (tmp_path / "config/objective/numbers_only.yaml").write_text(found["config/objective/numbers_only.yaml"])

@@ -1,0 +1,55 @@
+"""README and the pages of docs/: links, length, and what they say was never run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "data" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "results").glob("*.md")),
+    *sorted((ROOT / "results" / "tables").rglob("*.md")),
+    ROOT / "results" / "figures" / "README.md",
+]
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_the_readme_is_read_in_one_sitting_and_names_every_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 170
+    assert [path.name for path in (ROOT / "docs").glob("*.md") if f"(docs/{path.name})" not in text] == []
+    rooms = [path.parent.name for path in (ROOT / "src" / "ntl").glob("*/__init__.py")]
+    assert len(rooms) > 10
+    assert [room for room in rooms if f"\n  {room}/" not in text] == []
+
+
+def test_what_the_readme_says_was_never_run_has_no_table() -> None:
+    """Its first paragraph, and the scales in docs/configuration.md."""
+    assert (
+        "(`scale=paper`) but were never run. The same holds for our settings for one GPU (`scale=small`)"
+        in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    )
+    tables = [path.stem for path in (ROOT / "results" / "tables").glob("*.md")]
+    assert len(tables) > 10
+    assert [stem for stem in tables if stem.endswith(("_paper", "_small"))] == []
