@@ -64,7 +64,7 @@ def test_the_package_is_installed_from_the_clone() -> None:
     found = {line: wanted.fullmatch(line.strip()) for line in lines}
     assert len(lines) > 4
     assert [line for line, match in found.items() if match is None] == []
-    named = {extra for match in found.values() if match for extra in (match[1] or "").split(",")} - {"", "{brings}"}
+    named = {extra for match in found.values() if match for extra in (match[1] or "").split(",")} - {"", "{chosen}"}
     assert {"train", "report", "lora", "slurm", "notebooks"} <= named <= extras.keys()
 
 
