@@ -116,9 +116,7 @@ def test_a_data_set_that_reads_a_file_never_gives_what_the_file_was_before(
     file.write_text(contents[1])
     refused = train()
     assert refused.returncode == 2
-    line = (
-        rf"error: outputs/\S+/record\.json: this run is finished, but its data is not .* now: {file} has other .*\.\n"
-    )
+    line = rf"error: outputs/\S+/record\.json: this run is finished, but the data has changed: {file} has other .*\.\n"
     assert re.fullmatch(line, refused.stderr)
     assert data() == first
     shutil.move(tree / "outputs", tree / "before")

@@ -103,7 +103,7 @@ def test_a_finished_run_of_other_data_is_not_finished_in_silence(
     with pytest.raises(UserError) as raised:
         run(config)
     assert str(raised.value) == (
-        f"{finished / 'record.json'}: this run is finished, but the data has changed since: test.jsonl had "
+        f"{finished / 'record.json'}: this run is finished, but the data has changed: test.jsonl had "
         f"sha256 {digests[0]} and has {digests[1]}; restore the data, or remove the run's folder to train it on the "
         "changed data."
     )

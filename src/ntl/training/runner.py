@@ -237,7 +237,7 @@ def _check_data(record: RunRecord, record_path: Path, config: Config) -> None:
     files = record.data.get("files")
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(
-            f"{record_path}: this run is finished, but the data has changed since: {changes}; restore the data, or "
+            f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
             "remove the run's folder to train it on the changed data."
         )
 

@@ -8,7 +8,7 @@ from pages import chapter
 
 from ntl.results import RunRecord, load_records
 from ntl.results.report.make_report import RESULTS
-from ntl.results.report.runs import COLUMNS, details, listed, other_settings
+from ntl.results.report.runs import COLUMNS, details, listed, other_settings, page_data
 
 
 def test_the_values_of_a_run(arithmetic_record: Callable[..., RunRecord]) -> None:
@@ -129,6 +129,20 @@ def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., R
     assert found["curves"] == curves
     assert found["config"]["loss.name"] == "ce"
     assert found["about"]["git.commit"] == "0123456789"
+
+
+def test_settings_that_most_runs_have_are_in_the_page_once(arithmetic_record: Callable[..., RunRecord]) -> None:
+    runs = [configured(arithmetic_record, "ce", seed, f"run{seed}", trainer__lr=1e-4) for seed in (1, 2, 3)]
+    runs.append(configured(arithmetic_record, "ntl_was", 1, "other", trainer__lr=2e-4, trainer__smoothing=0.1))
+    del runs[1].config["loss"]["weight"]
+    data = page_data(runs)
+    assert data["config"]["trainer.lr"] == 1e-4
+    assert data["runs"]["run1"]["config"].keys() & data["config"].keys() == set()
+    assert data["runs"]["run2"]["lacks"] == ["loss.weight"]
+    for run in runs:
+        found = data["runs"][run.id]
+        whole = data["config"] | found["config"]
+        assert {key: whole[key] for key in whole if key not in found["lacks"]} == details(run)["config"]
 
 
 def test_the_list_sorts_by_values_and_searches_words(some_records: list[RunRecord]) -> None:

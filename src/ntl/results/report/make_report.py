@@ -127,7 +127,7 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
             policy=_policy(style, script),
             style=style,
             script=script,
-            data={"examples": explorer.examples(), "runs": {each.id: runs.details(each) for each in records}},
+            data={"examples": explorer.examples(), **runs.page_data(records)},
             records=records,
             claims=[] if names else judge_claims(load_claims(known=[table.spec for table in every]), every),
             tables=shown,

@@ -1,6 +1,8 @@
 """The list of all runs, and the data from which the page shows a run's settings, metrics and curves."""
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +126,21 @@ def details(record: RunRecord) -> dict[str, Any]:
         about["model"] = record.model
     settings = {"overrides": payload["overrides"], "config": leaves(payload["config"]), "about": leaves(about)}
     return {**_without_folders(settings), "metrics": payload["metrics"], "curves": payload["curves"]}
+
+
+def page_data(records: Iterable[RunRecord]) -> dict[str, Any]:
+    """``runs``, run id -> ``details``, and ``config``, the settings that most runs have.
+
+    The config of a run has the settings that differ from those, and ``lacks`` names those that it does not have.
+    """
+    runs = {record.id: details(record) for record in records}
+    counts = Counter((key, json.dumps(value)) for run in runs.values() for key, value in run["config"].items())
+    shared = {key: json.loads(value) for (key, value), count in counts.items() if 2 * count > len(runs)}
+    for run in runs.values():
+        own = run["config"]
+        run["config"] = {key: value for key, value in own.items() if key not in shared or shared[key] != value}
+        run["lacks"] = [key for key in shared if key not in own]
+    return {"config": shared, "runs": runs}
 
 
 @dataclass(frozen=True)

@@ -80,12 +80,13 @@ function folded(name, ...parts) {
 }
 
 function showRun(run, body) {
-  const { overrides, metrics, curves, config, about } = data.runs[run.dataset.id];
+  const { overrides, metrics, curves, config, lacks, about } = data.runs[run.dataset.id];
+  const whole = Object.entries({ ...data.config, ...config }).filter(([key]) => !lacks.includes(key));
   body.replaceChildren(
     html("pre", {}, `python train.py ${overrides.join(" ")}`),
     ...curvesPart(curves),
     folded("Metrics", metricsTable(metrics)),
-    folded("Resolved config", settings(config)),
+    folded("Resolved config", settings(Object.fromEntries(whole.sort()))),
     folded("Code, data and device", settings(about)),
   );
 }
