@@ -228,7 +228,7 @@ def test_the_papers_number_is_the_second_line_of_its_own_model(arithmetic_record
     assert beside == {"tiny": [], "small": ["paper 0.34 ± 0.01"] * 3}  # one a rule
 
 
-def test_of_many_tables_of_a_scale_one_is_open(some_records: list[RunRecord]) -> None:
+def test_of_many_tables_one_is_open(some_records: list[RunRecord]) -> None:
     def opened(names: list[str]) -> dict[str, bool]:
         text = chapter("tables", some_records, names)
         found = re.findall(r'<article>\s*<details( open)?>\s*<summary><h4>.*?</summary>\s*<div id="([\w-]+)"', text)

@@ -137,7 +137,7 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
             anchor=tables.anchor,
             by_scale=by_scale,
             empty=empty,
-            open_tables=tables.open_tables,
+            open_tables=tables.open_tables(filled),
             ruled_rows=tables.ruled_rows,
             absent=tables.ABSENT,
             views=tables.VIEWS,

@@ -14,7 +14,7 @@ RULES = {"default": "", "paper": "@paper", "expectation": "@expectation"}
 RULE_LABELS = {"default": "our rules", "paper": "the paper's rules", "expectation": "expectation decoding"}
 VIEWS = {"ours": "ours", "paper": "the paper's", "difference": "ours − the paper's", "all": "all three"}
 ABSENT = "-"
-FEW = 2  # tables of a scale that may all be open
+FEW = 2  # tables that may all be open
 # Kind of finding -> what it means, in the order of the page.
 GROUPS = {
     "Shown": "the interval excludes 0, and the exact p is at most 0.05",
@@ -148,7 +148,7 @@ def grouped(tables: Iterable[Table]) -> dict[str, list[Table]]:
 
 
 def open_tables(tables: Sequence[RuledTable]) -> Sequence[RuledTable]:
-    """Those of a scale that are open at first: of many only the one with the strongest finding."""
+    """The tables that are open at first: of many only the one with the strongest finding."""
     if len(tables) <= FEW:
         return tables
     strongest = next(table for found in grouped(ruled.default for ruled in tables).values() for table in found)
