@@ -1,6 +1,5 @@
 """Each claim of ``config/claims.yaml`` judged by the records: its comparisons, and the verdict that follows."""
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +8,14 @@ from pathlib import Path
 
 from ntl.results.claims import ClaimSpec, EvidenceSpec, PlaceSpec, Says, TimingSpec, Whose, column_of
 from ntl.results.compare import by_seed
+from ntl.results.load import read_rows
 from ntl.results.notes import model_name
 from ntl.results.render.markdown import escape, line
 from ntl.results.render.text import interval_text
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
 from ntl.results.table import Block, Table, TableRow, prints_as_zero
-from ntl.system.errors import UserError, one_line_errors
+from ntl.system.errors import UserError
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "results" / "benchmarks"
 RULE = (
@@ -221,9 +221,7 @@ def read_timing(each: TimingSpec, where: str, folder: Path = BENCHMARKS) -> tupl
     path = folder / each.benchmark
     if not path.is_file():
         raise UserError(f"{where}.benchmark: there is no {path}")
-    with one_line_errors("read", path):
-        text = path.read_text(encoding="utf-8")
-    lines = list(csv.DictReader(row for row in text.splitlines() if not row.startswith("#")))
+    lines = read_rows(path)
     numbers = (each.column, f"{each.column}_low", f"{each.column}_high", "rounds")
     if lost := [name for name in (*each.where, *numbers) if name not in (lines[0] if lines else {})]:
         raise UserError(f"{where}: {each.benchmark} has no column {lost[0]!r}")

@@ -1,5 +1,6 @@
-"""Finding runs and records: published ones (results/runs/**/*.json), local ones (outputs/*/record.json)."""
+"""Finding runs and records: published ones (results/runs/**/*.json), local ones (outputs/*/record.json); CSV files."""
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -78,3 +79,18 @@ def find_run(run: str, outputs: Path) -> Path:
     ids = sorted(child.name for child in outputs.iterdir() if child.is_dir()) if outputs.is_dir() else []
     hint = nearest(run, ids) or f" There are {len(ids)} runs there."
     raise UserError(f"no run {run!r}: neither a run folder nor an id under {outputs}/.{hint}")
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file with a header, by column name; lines that begin with # are comments.
+
+    UserError where the file is not there or a row has another number of values than the header.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            header, *rows = csv.reader(line for line in stream if not line.startswith("#"))
+        return [dict(zip(header, values, strict=True)) for values in rows]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): restore it, or run its script again") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not a table ({error}): restore it, or run its script again") from error

@@ -1,6 +1,5 @@
 """Tables in texts that are written from files: the lines of a benchmark, and where each part of the paper is found."""
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.results.figures.spec import figure_names, load_figure_spec
+from ntl.results.load import read_rows
 from ntl.results.publish import UNKNOWN
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
@@ -23,11 +23,10 @@ def read_lines(path: Path, where: str) -> list[dict[str, str]]:
     """
     if not path.is_file():
         raise UserError(f"{where}: there is no {path}")
+    if path.suffix != ".json":
+        return read_rows(path)
     with one_line_errors("read", path):
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            return [dict(_flat(entry)) for entry in json.loads(text)]
-    return list(csv.DictReader(row for row in text.splitlines() if not row.startswith("#")))
+        return [dict(_flat(entry)) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def _flat(entry: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -5,8 +5,9 @@ import pytest
 
 from ntl.config import UserError
 from ntl.results.figures.make_figures import RESULTS
-from ntl.results.figures.runs import Source, constants, models, panel_plans, read_rows, runs_by_loss
+from ntl.results.figures.runs import Source, constants, models, panel_plans, runs_by_loss
 from ntl.results.figures.spec import load_figure_spec
+from ntl.results.load import read_rows
 
 SPEC = load_figure_spec("tiny_losses")
 NOISY = SPEC.panels[0]

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from ntl.results.figures.runs import Source, read_rows
+from ntl.results.figures.runs import Source
 from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import ON_AXIS, PAGE, Drawing, finish, panels
+from ntl.results.load import read_rows
 from ntl.results.spec import read_paper
 
 SHARE = 0.8

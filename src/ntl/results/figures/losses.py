@@ -7,9 +7,10 @@ test compares with the functions, so that `make figures` takes seconds and gives
 import numpy as np
 from matplotlib.colors import Normalize
 
-from ntl.results.figures.runs import Source, read_rows
+from ntl.results.figures.runs import Source
 from ntl.results.figures.spec import FigureSpec
 from ntl.results.figures.style import COLOURS, COLUMN, MARKERS, PAGE, RASTER, Drawing, finish, panels
+from ntl.results.load import read_rows
 
 LABEL = 4
 # Columns that are no loss, or one that is not shown.

@@ -1,6 +1,5 @@
 """What figures are drawn from: the runs of a table's rows, and files under results/."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -97,18 +96,3 @@ def models(spec: FigureSpec, panel: PanelSpec) -> tuple[str, str]:
     replaced = [places.get(f"model={name}", f"model={name}").removeprefix("model=") for name in pinned]
     ran, stood = (", ".join(dict.fromkeys(MODELS.get(name, name) for name in names)) for names in (pinned, replaced))
     return ran, stood
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file with a header, by column name; lines that begin with # are comments.
-
-    UserError where the file is not there or a row has another number of values than the header.
-    """
-    try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            header, *rows = csv.reader(line for line in stream if not line.startswith("#"))
-        return [dict(zip(header, values, strict=True)) for values in rows]
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}): restore it, or run its script again") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not a table ({error}): restore it, or run its script again") from error
