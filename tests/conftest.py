@@ -1,10 +1,13 @@
 """Settings that hold for every test. Environment variables come first: torch and transformers read them on import."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -18,7 +21,7 @@ import pytest
 from absl.logging import get_absl_handler
 from hypothesis import HealthCheck, settings
 
-from ntl.config import compose
+from ntl.config import compose, composition
 from ntl.results import RunRecord
 
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
@@ -97,3 +100,19 @@ def timed_record() -> Callable[..., RunRecord]:
         return RunRecord(id="r", overrides=[], config=config, seed=1, metrics={}, wall_time_s=seconds, **known)
 
     return make
+
+
+@pytest.fixture
+def add_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str, str], None]:
+    """``add_recipe(package, module, config)``: two files of docs/extending.md, a module and a YAML, are in the tree."""
+
+    def add(package: ModuleType, module: str, config: str) -> None:
+        recipes = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+        found = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", recipes, re.M | re.S))
+        shutil.copytree(composition.CONFIG_DIR, tmp_path / "config")
+        (tmp_path / Path(module).name).write_text(found[module])
+        (tmp_path / config).write_text(found[config])
+        monkeypatch.setattr(composition, "CONFIG_DIR", tmp_path / "config")
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+
+    return add

@@ -1,10 +1,8 @@
 """A loss that is a function and a YAML, those of docs/extending.md, is reached by its name everywhere."""
 
 import csv
-import re
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,26 +12,19 @@ from ntl import NumberTokenLoss, losses
 from ntl.benchmarks import loss_curves
 from ntl.benchmarks.losses import benchmark
 from ntl.benchmarks.made_up import Setting, token_losses
-from ntl.config import UserError, compose, composition
+from ntl.config import UserError, compose
 from ntl.losses import ce_ntl, kinds
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.terms import terms_of
 
-ROOT = Path(__file__).resolve().parents[2]
 DIGITS = NumberVocabulary.from_values([float("nan"), *range(10)])
 
 
 @pytest.fixture
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def added(add_recipe: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """``relative.py`` and ``ntl_relative.yaml`` of the recipe, added to the tree."""
-    recipe = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    found = dict(re.findall(r"^`([\w./]+relative\.\w+)`:\n\n```\w+\n(.*?)^```$", recipe, re.M | re.S))
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "relative.py").write_text(found["src/ntl/losses/relative.py"])
-    (tmp_path / "config/loss/ntl_relative.yaml").write_text(found["config/loss/ntl_relative.yaml"])
-    monkeypatch.setattr(composition, "CONFIG_DIR", tmp_path / "config")
     kinds.kinds()  # registers all existing losses first
-    monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
+    add_recipe(losses, "src/ntl/losses/relative.py", "config/loss/ntl_relative.yaml")
     for name in ("_KINDS", "_BY_FUNCTION"):
         monkeypatch.setattr(kinds, name, dict(getattr(kinds, name)))
     yield

@@ -1,31 +1,20 @@
 """An objective that is a module and a YAML, those of docs/extending.md, trains."""
 
-import re
-import shutil
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from ntl.config import composition, run_id
+from ntl.config import run_id
 from ntl.config.stored import read_config
 from ntl.results import read_record
 from ntl.training import objectives, run
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def added(add_recipe: Callable[..., None]) -> Iterator[None]:
     """``numbers_only.py`` and ``numbers_only.yaml`` of the recipe, added to the tree."""
-    recipe = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    found = dict(re.findall(r"^`([\w./]+/numbers_only\.\w+)`:\n\n```\w+\n(.*?)^```$", recipe, re.M | re.S))
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "numbers_only.py").write_text(found["src/ntl/training/objectives/numbers_only.py"])
-    (tmp_path / "config/objective/numbers_only.yaml").write_text(found["config/objective/numbers_only.yaml"])
-    monkeypatch.setattr(composition, "CONFIG_DIR", tmp_path / "config")
-    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])
+    add_recipe(objectives, "src/ntl/training/objectives/numbers_only.py", "config/objective/numbers_only.yaml")
     yield
     sys.modules.pop("ntl.training.objectives.numbers_only", None)
 
