@@ -17,7 +17,7 @@ from ntl.launch.plan import Run, demands, load_table, output_root, plan_runs, ru
 from ntl.launch.status import State, statuses
 from ntl.launch.sweep import sweep_missing
 from ntl.results import load_records
-from ntl.training.checkpoints import checkpoint_at
+from ntl.training.checkpoints import checkpoint_at, write_manifest
 
 NOISY = ["dataset=noisy_numbers", "loss=ce"]
 
@@ -265,7 +265,9 @@ def _base(outputs: Path, run: str) -> str:
     return record.config["base"]
 
 
-def test_a_base_is_made_where_a_run_from_it_is_missing(table: Path, target: str, tmp_path: Path) -> None:
+def test_a_base_is_made_where_a_run_from_it_is_missing(
+    table: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outputs = tmp_path / "outputs"
     complete(table, outputs, target)
     published = load_records([outputs])
@@ -278,6 +280,15 @@ def test_a_base_is_made_where_a_run_from_it_is_missing(table: Path, target: str,
     todo = runs_to_make([demand], tmp_path / "other")
     assert [run.id for run in todo] == [arm.config["base"].partition("@")[0], arm.id]
     assert [status.state for status in statuses([demand], tmp_path / "other")].count(State.missing) == 2
+    # With the published weights of what it begins from: the arm alone.
+    base, _, step = arm.config["base"].partition("@")
+    weights = checkpoint_at(tmp_path / "bases" / base, int(step))
+    weights.mkdir(parents=True)
+    (weights / "model.safetensors").touch()
+    write_manifest(weights)
+    monkeypatch.setattr("ntl.launch.plan.BASES", tmp_path / "bases")
+    (demand,) = demands([str(table)], "tiny", [record for record in published if record.id != arm.id])
+    assert [run.id for run in runs_to_make([demand], tmp_path / "other")] == [arm.id]
 
 
 def test_a_launcher_of_hydra_gets_bases_before_the_others(

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import CONFIG_DIR
 from ntl.results import read_record
-from ntl.training import run
+from ntl.results.publish import publish_weights
+from ntl.training import resume, run
 from ntl.training.checkpoints import RUN, checkpoint_at, read_run, write_manifest
 from ntl.training.resume import checkpoint_for, describe
 from ntl.training.tracking import METRICS, read_metrics
@@ -277,6 +278,33 @@ def test_one_that_was_interrupted_needs_its_base_no_more(
     shutil.rmtree(kept)
     again = read_record(run(arm()))
     assert (again.metrics, again.curves, again.model) == (straight.metrics, straight.curves, straight.model)
+
+
+def test_published_weights_serve_where_its_run_is_not_there(
+    kept: Path, arm: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside_its_base = read_record(run(arm()))
+    (published,) = publish_weights([kept.name], kept.parent, tmp_path / "bases")
+    assert sorted(path.name for path in published.iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+        "run.json",
+    ]
+    monkeypatch.setattr(resume, "BASES", tmp_path / "bases")
+    elsewhere = read_record(run(arm(f"output_dir={tmp_path / 'elsewhere'}")))
+    assert (elsewhere.metrics, elsewhere.curves) == (beside_its_base.metrics, beside_its_base.curves)
+    assert elsewhere.model["base"] == beside_its_base.model["base"]
+    (published / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"no complete .*checkpoint-5; train that run first"):
+        run(arm(f"output_dir={tmp_path / 'third'}"))
+
+
+def test_weights_that_no_run_starts_from_are_not_published(copy_of: Callable[..., Path], tmp_path: Path) -> None:
+    folder = copy_of("loss=ce", *SHORT)
+    with pytest.raises(UserError, match=r"has no weights that other runs start from; train it with keep_steps="):
+        publish_weights([folder.name], folder.parent, tmp_path / "bases")
+    assert not (tmp_path / "bases").exists()
 
 
 def test_a_base_that_is_not_there(arm: Callable[..., Config]) -> None:

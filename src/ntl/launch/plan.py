@@ -16,7 +16,7 @@ from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, 
 from ntl.results.match import RowPlan, override_key, plan_table, row_name
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import not_kept
+from ntl.training.checkpoints import BASES, find_base, not_kept
 
 # Only the end of a log is read; a line is far shorter than this.
 _TAIL_BYTES = 8192
@@ -242,8 +242,9 @@ def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand
     without = {tuple(overrides): run_id(configs[tuple(overrides)]) for overrides in missing_runs(spec, scale, records)}
     bases = {base: compose(base) for base in dict.fromkeys(map(base_run, configs)) if base}
     runs = {run_id(config): config for config in (*configs.values(), *bases.values())}
-    # A base is needed wherever a run that starts from it is made, even if its record is published.
-    needed = {base: run_id(bases[base]) for base in dict.fromkeys(map(base_run, without)) if base}
+    # A base is needed wherever a run that starts from it is made, even if its record is published, but its weights not.
+    starting = [run for run in without if base_run(run) and not find_base(configs[run].base, BASES)]
+    needed = {base: run_id(bases[base]) for base in dict.fromkeys(map(base_run, starting))}
     return Demand(spec, scale, runs, {**needed, **without})
 
 

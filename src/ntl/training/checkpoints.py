@@ -24,6 +24,8 @@ WEIGHTS = "model.safetensors"
 # Marks a checkpoint that is never pruned, because other runs start from its weights (``keep_steps``).
 KEEP = "keep"
 STEP = re.compile(r"checkpoint-([0-9]+)")
+# Published weights that other runs start from: <id>/checkpoints/checkpoint-<step>, without the optimizer's state.
+BASES = Path(__file__).resolve().parents[3] / "results" / "bases"
 
 
 def _write_json(path: Path, value: object) -> None:
@@ -89,6 +91,27 @@ def weights_digest(folder: Path) -> str:
 def checkpoint_at(run: Path, step: int) -> Path:
     """Return the folder of a run's checkpoint at an optimizer step."""
     return run / CHECKPOINTS / f"checkpoint-{step}"
+
+
+def find_base(base: str, *folders: Path) -> Path | None:
+    """Return the complete checkpoint that ``base`` (``ID@STEP``) names, from the first of the folders that has it."""
+    name, _, step = base.rpartition("@")
+    found = (checkpoint_at(runs / name, int(step)) for runs in folders)
+    return next(filter(is_whole, found), None)
+
+
+def publish_base(checkpoint: Path, bases: Path) -> Path:
+    """Copy a complete checkpoint's weights, its model's config and its run's description, about a third of its size.
+
+    Returns:
+        The copy, itself a complete checkpoint that runs can start from, but that nothing can be resumed from.
+    """
+    target = checkpoint_at(bases / checkpoint.parent.parent.name, step_of(checkpoint))
+    target.mkdir(parents=True, exist_ok=True)
+    for path in (*checkpoint.glob("*.safetensors"), checkpoint / "config.json", checkpoint / RUN):
+        shutil.copyfile(path, target / path.name)
+    write_manifest(target)
+    return target
 
 
 def not_kept(run: Path, steps: Sequence[int]) -> list[int]:

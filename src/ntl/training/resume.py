@@ -10,7 +10,16 @@ from ntl.config import Config
 from ntl.config.identity import deciding
 from ntl.config.trainer import Schedule, TrainerConfig
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import CHECKPOINTS, checkpoint_at, is_whole, newest_whole, read_run, steps_taken
+from ntl.training.checkpoints import (
+    BASES,
+    CHECKPOINTS,
+    checkpoint_at,
+    find_base,
+    is_whole,
+    newest_whole,
+    read_run,
+    steps_taken,
+)
 
 # Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
 ENDLESS = (Schedule.plateau, Schedule.constant)
@@ -48,19 +57,18 @@ def checkpoint_for(config: Config, folder: Path, say: Callable[[str], None]) -> 
 
 
 def base_for(config: Config) -> Path:
-    """Return the checkpoint whose weights a run with ``base`` starts from.
+    """Return the checkpoint whose weights a run with ``base`` starts from: its own, or else a published one.
 
     Raises:
         UserError: There is no complete checkpoint at that step, or its run has another model or tokenizer.
     """
-    name, _, step = config.base.rpartition("@")
-    folder = Path(config.output_dir) / name
-    checkpoint = checkpoint_at(folder, int(step))
-    if not is_whole(checkpoint):
+    if not (checkpoint := find_base(config.base, Path(config.output_dir), BASES)):
+        name, _, step = config.base.rpartition("@")
+        folder = Path(config.output_dir) / name
         again = "remove its folder and train it again" if (folder / "record.json").is_file() else "train that run first"
         raise UserError(
-            f"base={config.base}: there is no complete {checkpoint}; {again}, with keep_steps=[{step}]. "
-            "scripts/reproduce.py trains the bases of its tables itself."
+            f"base={config.base}: there is no complete {checkpoint_at(folder, int(step))}; {again}, "
+            f"with keep_steps=[{step}]. scripts/reproduce.py trains the bases of its tables itself."
         )
     before, now = read_run(checkpoint).get("config", {}), describe(config, "")["config"]
     changed = {key: _differences(before.get(key), now.get(key), key) for key in ("model", "tokenizer")}
