@@ -11,10 +11,10 @@ from edits import edited
 
 from ntl.config import UserError
 from ntl.config.cli import report
+from ntl.launch.publish import main as publish
 from ntl.results import RunRecord, pack_bits, pack_errors, read_record
 from ntl.results.check import DEEPEST, Wrong, check
 from ntl.results.make_tables import main as make_tables
-from ntl.results.publish import main as publish
 from ntl.results.record import from_json, to_json
 from ntl.results.report.make_report import main as make_report
 

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from ntl.config import compose
 from ntl.config.identity import recorded
+from ntl.launch.publish import main as publish
 from ntl.results import RunRecord, read_record, unpack_errors
-from ntl.results.publish import main as publish
 from ntl.system.content import digest
 from ntl.training import run
 from ntl.training.parts import RunParts

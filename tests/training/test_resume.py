@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import CONFIG_DIR
+from ntl.launch.publish import publish_weights
 from ntl.results import read_record
-from ntl.results.publish import publish_weights
 from ntl.training import resume, run
 from ntl.training.checkpoints import RUN, checkpoint_at, read_run, write_manifest
 from ntl.training.resume import checkpoint_for, describe

@@ -1,6 +1,5 @@
 """Files: tables into ``results/tables``, and chosen records into ``results/runs``."""
 
-import argparse
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
-from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 
 ROOT = Path(__file__).resolve().parents[3]
 # The files of a table, named by its stem, and what writes each.
@@ -117,22 +115,6 @@ def publish_runs(
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
 
 
-def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str) -> list[Path]:
-    """Copy the weights at each run's ``keep_steps``, which other runs start from, to ``<bases>/<id>``.
-
-    UserError: a run has no complete checkpoint of such a step, or the folder cannot be written to.
-    """
-    checkpoints = []
-    for run in runs:
-        folder = find_run(run, Path(outputs))
-        kept = [path for path in by_step(folder / CHECKPOINTS) if (path / KEEP).is_file() and is_whole(path)]
-        if not kept:
-            raise UserError(f"{folder} has no weights that other runs start from; train it with keep_steps=[STEP]")
-        checkpoints += kept
-    with one_line_errors("publish to", Path(bases)):
-        return [publish_base(checkpoint, Path(bases)) for checkpoint in checkpoints]
-
-
 def loaded_weights(record: RunRecord) -> str:
     """The weights that a run was trained from, as its model's name does not say them; "" where none were loaded."""
     weights = record.model.get("weights")
@@ -142,25 +124,3 @@ def loaded_weights(record: RunRecord) -> str:
     shape = [f"{name} {text}" for name, text in record.model.get("shape", {}).items()]
     parameters = f"{record.model.get('parameters', 0):,} parameters"
     return f"from weights with {', '.join([*named, parameters, *shape])}"
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Copy the records of finished runs into results/runs. UserError: of ``publish_runs``, ``publish_weights``."""
-    parser = argparse.ArgumentParser(
-        description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
-    parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "runs", help="where published records are")
-    parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
-    parser.add_argument(
-        "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
-    )
-    arguments = parser.parse_args(argv)
-    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty):
-        print(path)
-        if loaded := loaded_weights(read_record(path)):
-            print(f"  {loaded}")
-    if arguments.weights:
-        for path in publish_weights(arguments.runs, arguments.outputs, arguments.out.parent / "bases"):
-            print(path)
