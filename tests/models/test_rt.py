@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 from ntl.config import UserError, compose
 from ntl.config.model import RTConfig
 from ntl.models.rt import RTForConditionalGeneration, build, encode_numbers
-from ntl.numbers.places import find_place_tokens, parse_place_token, place_tokens
+from ntl.numbers.text import find_place_tokens, parse_place_token, place_tokens
 
 TINY = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 1, "num_heads": 2}
 IDS = torch.tensor([[3, 4, 1]])

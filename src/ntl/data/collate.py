@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ntl.numbers.scale import signed_log
+from ntl.numbers.text import signed_log
 
 IGNORE_INDEX = -100
 EncodedExample = dict[str, np.ndarray]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import T5Config
 
-from ntl.losses.lm_head import LMHead
+from ntl.losses.fused.linear import LMHead
 from ntl.system.errors import UserError
 
 

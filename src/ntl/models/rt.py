@@ -16,7 +16,7 @@ from transformers import initialization as init
 from ntl.config.model import RTConfig
 from ntl.models.pretrained import fit_vocabulary, load_pretrained
 from ntl.models.t5 import t5_config
-from ntl.numbers.places import find_place_tokens, parse_place_token, place_token, place_tokens
+from ntl.numbers.text import find_place_tokens, parse_place_token, place_token, place_tokens
 from ntl.system.errors import UserError
 
 

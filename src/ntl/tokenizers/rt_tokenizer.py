@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from ntl.numbers.places import MAX_PLACE, MIN_PLACE, find_place_tokens, place_tokens
+from ntl.numbers.text import MAX_PLACE, MIN_PLACE, find_place_tokens, place_tokens
 from ntl.tokenizers.rt import count_malformed, read, write
 
 

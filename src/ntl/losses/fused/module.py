@@ -166,9 +166,8 @@ class NumberTokenLoss(nn.Module):
         num_items_in_batch: Tensor | float | None = None,
     ) -> JointLoss:
         """Return the total of `forward` together with the sums and counts of both terms, for logging."""
-        arguments = self._arguments(labels, loss_weights, num_items_in_batch)
         inplace = self.inplace and not torch.compiler.is_compiling()
-        return ce_ntl(logits, inplace=inplace, **arguments)
+        return ce_ntl(logits, inplace=inplace, **self._arguments(labels, loss_weights, num_items_in_batch))
 
     def linear(
         self,
@@ -227,7 +226,10 @@ class NumberTokenLoss(nn.Module):
         # Not the logits: a slice of them would be copied when it is flattened.
         return torch.cat([values[..., 1:], torch.full_like(values[..., :1], fill)], dim=-1)
 
-    def _arguments(self, labels: Tensor, weights: Tensor | None, num_items: Tensor | float | None) -> dict[str, Any]:
+    def _arguments(
+        self, labels: Tensor, weights: Tensor | None = None, num_items: Tensor | float | None = None
+    ) -> dict[str, Any]:
+        """Return the arguments of `ce_ntl` except logits and inplace, for labels that are not yet shifted."""
         vocab, ignore = self.number_vocab, self.ignore_index
         if self.shift and labels.dim() < 2:
             raise ValueError(
@@ -238,7 +240,11 @@ class NumberTokenLoss(nn.Module):
         if weights is not None and weights.shape == labels.shape:
             weights = self._shifted(weights, 0)
         labels = self._shifted(labels, ignore)
-        counts: dict[str, Any] = {}
+        arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, **self.options}
+        arguments |= {"kind": self.kind, "weight": self.weight, "implementation": self.implementation}
+        arguments |= {"number_vocab": vocab, "ignore_index": ignore}
+        if self.cost is not None:
+            arguments["cost"] = self.cost
         if num_items is not None:
             # Created on the device, as a copy to it would synchronise with the host.
             base = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
@@ -249,24 +255,19 @@ class NumberTokenLoss(nn.Module):
             else:
                 weight_sum = checked.sum()
                 share = (checked * numbers).sum() / weight_sum.where(weight_sum > 0, 1.0)
-            counts = {"base_count": base, "number_count": base.to(labels.device) * share}
-        cost = {} if self.cost is None else {"cost": self.cost}
-        settings = {"kind": self.kind, "weight": self.weight, "implementation": self.implementation}
-        inputs = {"labels": labels, "loss_weights": weights, "number_vocab": vocab, "ignore_index": ignore}
-        return {**inputs, **settings, **counts, **cost, **self.options}
+            arguments |= {"base_count": base, "number_count": base.to(labels.device) * share}
+        return arguments
 
     def _validate(self) -> None:
         """Compute the loss of one number label, which raises what invalid arguments raise."""
-        vocab = self.number_vocab
-        if vocab.values.is_meta:
+        if self.values.is_meta:
             return
-        logits = vocab.token_values.new_zeros(1, vocab.vocab_size or vocab.min_logits)
-        cost = {} if self.cost is None else {"cost": self.cost}
-        # Triton needs a GPU, on which the module may not be yet.
-        implementation = "reference" if self.implementation == "triton" else self.implementation
-        settings = {"kind": self.kind, "weight": self.weight, "implementation": implementation}
-        settings |= {"ignore_index": self.ignore_index, "inplace": self.inplace}
-        ce_ntl(logits, vocab.token_ids[:1], vocab, **settings, **cost, **self.options)
+        labels = self.token_ids[:1].repeat(1, 2)
+        logits = self.token_values.new_zeros(*labels.shape, self.vocab_size or self.min_logits)
+        arguments = self._arguments(labels)
+        if self.implementation == "triton":  # needs a GPU, on which the module may not be yet
+            arguments["implementation"] = "reference"
+        ce_ntl(logits, inplace=self.inplace, **arguments)
 
     def _warn_of_dropped_smoothing(self) -> None:
         dropped = _find_trainer_smoothing()
