@@ -31,7 +31,7 @@ ROOMS = {
     "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
 }
-# Old module -> its present one: configs of old runs contain the old names.
+# Old module, or function, -> its present one: configs of old runs contain the old names.
 MOVED = {
     **{
         f"ntl.data.{name}": f"ntl.data.sets.{name}"
@@ -39,6 +39,9 @@ MOVED = {
     },
     "ntl.data.number_collate": "ntl.data.collate",
     "ntl.losses.cost": "ntl.losses.wasserstein",
+    "ntl.models.gpt2.build": "ntl.models.causal.build_gpt2",
+    "ntl.models.regression.build_gpt2": "ntl.models.causal.build_gpt2_regression",
+    "ntl.models.regression.build_t5": "ntl.models.t5.build_regression",
     "ntl.training.objectives.masked_number": "ntl.training.objectives.number_heads",
     "ntl.training.objectives.regression": "ntl.training.objectives.number_heads",
 }
@@ -71,6 +74,7 @@ def as_now(values: Any) -> Any:
 
 
 def _as_now(target: Any) -> Any:
+    target = MOVED.get(str(target), target)
     module, dot, name = str(target).rpartition(".")
     return f"{MOVED[module]}{dot}{name}" if module in MOVED else target
 
