@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
-from ntl.system.content import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
+from ntl.system.hub import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
 from ntl.system.errors import UserError
 
 _UNIGRAM = 1
