@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
 from ntl.launch import complete_tables
+from ntl.launch.ledger import State, statuses
 from ntl.launch.plan import Run, demands, load_table, output_root, plan_runs, runs_to_make
-from ntl.launch.status import State, statuses
-from ntl.launch.sweep import sweep_missing
+from ntl.launch.workers import sweep_missing
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ntl.launch import progress
 from ntl.launch.plan import Ended, Run
-from ntl.launch.progress import Estimate, LiveDisplay, PlainDisplay, duration, make_display, result_line
+from ntl.launch.progress import Estimate, LiveDisplay, duration, make_display, result_line
 
 MakeRun = Callable[..., Run]
 
@@ -72,7 +72,7 @@ def test_plain_display_is_lines_without_markup_or_wrapping(make_run: MakeRun, mo
     out, now = io.StringIO(), [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     display = make_display(2, Console(file=out, width=20))
-    assert isinstance(display, PlainDisplay)
+    assert not isinstance(display, LiveDisplay)
     run = make_run("a[b]", max_steps=400)
     display.tick([(run, 0.0)], None)
     assert out.getvalue() == ""

@@ -9,10 +9,10 @@ from fake_runs import run
 
 from ntl.config import UserError, compose, run_id
 from ntl.costs.runs import CPU, Cost, Costs
-from ntl.launch import status
+from ntl.launch import ledger
+from ntl.launch.ledger import State, Status, seconds_left, status_text, statuses
 from ntl.launch.plan import demands
 from ntl.launch.slurm import Job, mark
-from ntl.launch.status import State, Status, seconds_left, status_text, statuses
 from ntl.results import load_records
 
 
@@ -70,7 +70,7 @@ def test_states_of_jobs(
     mark(folders[3], Job("7_1", log))
 
     def details(states: dict[str, str]) -> list[tuple[State, str]]:
-        monkeypatch.setattr(status, "job_states", lambda: states)
+        monkeypatch.setattr(ledger, "job_states", lambda: states)
         by_id = {each.id: each for each in found(small_table, tmp_path)}
         return [(by_id[folder.name].state, by_id[folder.name].detail) for folder in folders[2:]]
 
@@ -87,5 +87,5 @@ def test_states_of_jobs(
     def no_slurm() -> None:
         raise UserError("no squeue here")
 
-    monkeypatch.setattr(status, "job_states", no_slurm)
+    monkeypatch.setattr(ledger, "job_states", no_slurm)
     assert [each.state for each in found(small_table, tmp_path)].count(State.failed) == 2

@@ -5,7 +5,7 @@ import pytest
 from fake_runs import FAILS, NO_RECORD
 from hydra.errors import ConfigCompositionException
 
-from ntl.launch.sweep import sweep_missing
+from ntl.launch.workers import sweep_missing
 from ntl.results import read_record
 
 
