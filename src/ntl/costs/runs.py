@@ -167,7 +167,7 @@ class Costs:
         return trainer.max_steps * max(self._flops(config) / rate, STEP_SECONDS)
 
     def _flops(self, config: Config) -> float:
-        # Of a step, without decoding. Kaplan et al., 2020: 6 FLOPs per parameter and token, forward and backward together.
+        # Of a step, without decoding. Kaplan et al., 2020: 6 per parameter and token, forward and backward together.
         trainer = config.trainer
         tokens: float = trainer.max_input_length
         if typical := {name: median(found) for name, found in self._tokens.items()}:
