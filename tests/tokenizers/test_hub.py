@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import constants
 
 from ntl.config import UserError
-from ntl.system import network
+from ntl.system import hub
 from ntl.tokenizers import load_tokenizer
 
 HUB_ID = "owner/name"
@@ -143,7 +143,7 @@ def test_a_name_that_cannot_be_resolved(online: pytest.MonkeyPatch) -> None:
 
 
 def test_a_network_that_swallows_everything(online: pytest.MonkeyPatch) -> None:
-    online.setattr(network, "PROBE_SECONDS", 0.3)
+    online.setattr(hub, "PROBE_SECONDS", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

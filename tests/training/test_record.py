@@ -15,7 +15,7 @@ from ntl.config import compose
 from ntl.config.identity import recorded
 from ntl.launch.publish import main as publish
 from ntl.results import RunRecord, read_record, unpack_errors
-from ntl.system.content import digest
+from ntl.system.hub import digest
 from ntl.training import run
 from ntl.training.parts import RunParts
 from ntl.training.record import build_record, longer_than_train

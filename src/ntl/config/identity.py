@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.model import NOT_IN_WEIGHTS
-from ntl.system.content import digest, tokenizer_files, weight_files
+from ntl.system.hub import digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 

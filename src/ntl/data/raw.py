@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ntl.data.files import read_file
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import atomic_writer, sha256_of
-from ntl.system.network import unreachable
+from ntl.system.hub import unreachable
 
 Log = Callable[[str], None]
 T = TypeVar("T")

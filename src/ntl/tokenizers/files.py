@@ -5,8 +5,8 @@ from pathlib import Path
 
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
-from ntl.system.content import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
 from ntl.system.errors import UserError
+from ntl.system.hub import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
 
 _UNIGRAM = 1
 
