@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntl.config.implementation import checked_implementation
+from ntl.config.loss import checked_implementation
 from ntl.losses.fused.passes import FusedTotal, Pass, chunked_pass, losses_without_gradient
 from ntl.losses.fused.plan import inputs_from_logits
 from ntl.losses.fused.terms import Terms

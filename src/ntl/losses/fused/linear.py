@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.config.implementation import checked_implementation
+from ntl.config.loss import checked_implementation
 from ntl.losses.fused.chunks import RowBatch, compute_losses, compute_losses_and_gradient
 from ntl.losses.fused.joint import denominators_of, is_faster, joint_loss, joint_of_sums
 from ntl.losses.fused.passes import number_losses, row_batch
