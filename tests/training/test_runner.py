@@ -22,7 +22,7 @@ def test_a_finished_run_is_reported_without_torch(finished: Path, small) -> None
     program = f"""
 import sys
 from ntl.config import compose
-from ntl.config.stored import read_config
+from ntl.config.composition import read_config
 from ntl.training import run
 from pathlib import Path
 print(run(read_config(Path({str(finished)!r}))))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import DecodingConfig
+from ntl.config.composition import read_config
 from ntl.config.identity import plain
-from ntl.config.stored import read_config
 from ntl.data.dataset import TextDataset
 from ntl.decoding.batches import Journal, batches, decode
 from ntl.decoding.generation import own_settings

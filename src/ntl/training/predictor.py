@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntl.config import Config
+from ntl.config.composition import CHANGEABLE, read_config
 from ntl.config.identity import plain
-from ntl.config.stored import CHANGEABLE, read_config
 from ntl.evaluation.evaluate import PREDICTIONS, print_tables
 from ntl.evaluation.evaluate import plain as plain_number
 from ntl.evaluation.scores import score_predictions

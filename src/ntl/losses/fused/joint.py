@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.config.implementation import checked_implementation
+from ntl.config.loss import checked_implementation
 from ntl.losses.fused.chunks import (
     RowBatch,
     compute_losses,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.config.implementation import checked_implementation
+from ntl.config.loss import checked_implementation
 from ntl.losses.fused.chunks import RowBatch, compute_losses, compute_losses_and_gradient, number_losses
 from ntl.losses.fused.joint import is_faster, joint_loss
 from ntl.losses.fused.plan import Counts, NumberPositions, Targets, check_labels
