@@ -101,11 +101,18 @@ def help_text() -> str:
 
 
 @cache
+def schemas() -> dict[str, Any]:
+    """``SCHEMAS``, and that of each data set in ``config/dataset`` whose file in ``ntl.data.sets`` defines its own."""
+    names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
+    return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name))}
+
+
+@cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
-    for path, node in SCHEMAS.items():
+    for path, node in schemas().items():
         group, name = path.rsplit("/", 1)
         store.store(group=f"schema/{group}", name=name, node=node)
 
@@ -121,7 +128,7 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """A suggestion for an unknown key: a setting of that name in a group, else the most similar known key."""
     if key == "name":  # every group has one
         return ""
-    paths = {path: None for name, schema in SCHEMAS.items() for path in _paths(schema, f"{name.partition('/')[0]}.")}
+    paths = {path: None for name, schema in schemas().items() for path in _paths(schema, f"{name.partition('/')[0]}.")}
     same = [path for path in paths if path.endswith(f".{key}") and key != "_target_"]
     return did_you_mean(same) if same and not parent else nearest(key, known)
 

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ntl.config.composition import SCHEMAS, compose
+from ntl.config.composition import compose, schemas
 from ntl.config.legality import validate
 from ntl.config.root import Config
 from ntl.config.targets import as_now, read_yaml
@@ -19,7 +19,7 @@ CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
 
 
 def _schema_of(group: str, values: Mapping[str, Any]) -> type | None:
-    for path, schema in SCHEMAS.items():
+    for path, schema in schemas().items():
         names = {field.name for field in fields(schema)}
         if path.startswith(f"{group}/") and set(values) <= names:
             target = getattr(schema, "_target_", MISSING)
