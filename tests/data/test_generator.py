@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.data.files import Pair, Pairs, read_file
+from ntl.data.files import Pair, Pairs, iterate_members, read_file
 from ntl.data.raw import Missing
-from ntl.data.sets import generator
+from ntl.data.sets import deepmind
 from ntl.data.sets.arithmetic import answer_of
-from ntl.data.sets.generator import KNOWN_TEXT, PINS, WORKER, core_hours, ensure_environment, generate
+from ntl.data.sets.deepmind import KNOWN_TEXT, PINS, WORKER, core_hours, ensure_environment, generate
 
 EASY = "train-easy/arithmetic__add_sub_multiple.txt"
 LONGER = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
@@ -39,9 +39,9 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def replace(before: str = "", fewer: str = "") -> None:
         path = tmp_path / "worker.py"
         path.write_text(FAKE_WORKER.format(before=before, fewer=fewer))
-        monkeypatch.setattr(generator, "WORKER", path)
-        monkeypatch.setattr(generator, "_python", lambda environment: Path(sys.executable))
-        monkeypatch.setattr(generator, "ensure_environment", lambda environment, log: ("package==1",))
+        monkeypatch.setattr(deepmind, "WORKER", path)
+        monkeypatch.setattr(deepmind, "_python", lambda environment: Path(sys.executable))
+        monkeypatch.setattr(deepmind, "ensure_environment", lambda environment, log: ("package==1",))
 
     return replace
 
@@ -125,16 +125,13 @@ def test_the_known_text_is_that_of_the_staged_archive_names() -> None:
 def test_the_real_generator(
     tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: list[str]
 ) -> None:
-    from ntl.data.files import read_members
-
     try:
         ensure_environment(tmp_path / "env", silent.append)
     except UserError as error:
         pytest.skip(f"the package index cannot be reached: {error}")
     made = ensure_environment(tmp_path / "env", silent.append)
     assert len(silent) == 1, "a whole environment is not made again"
-    monkeypatch.setattr(generator, "TRAIN_PAIRS", 200)
-    monkeypatch.setattr(generator, "TEST_PAIRS", 100)
+    monkeypatch.setattr(deepmind, "KNOWN_TEXT", {(EASY, 200): "", (LONGER, 100): ""})
     record = generate({EASY: 1, LONGER: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
     assert record["pins"] == list(made)
     archive = data_root / "mathematics_dataset" / "arithmetic-regen.tar.gz"
@@ -143,7 +140,8 @@ def test_the_real_generator(
         assert len(pairs) == count
         assert all(answer_of(question) == answer for question, answer in pairs)
         # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
-        assert list(Pairs(read_members(archive, [name])[name], name))[:count] == pairs
+        ((_, whole),) = iterate_members(archive, [name])
+        assert list(Pairs(whole, name))[:count] == pairs
     shutil.rmtree(tmp_path / "env")
 
 
