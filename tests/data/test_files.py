@@ -93,28 +93,6 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         read_file(tmp_path)
 
 
-@given(st.binary(max_size=200))
-def test_whatever_bytes_pairs_or_one_error(data: bytes) -> None:
-    pairs, reason = None, ""
-    try:
-        pairs = parse_pairs(data, "x")
-    except UserError as error:
-        reason = str(error)
-    if pairs is None:
-        assert reason.startswith("x:")
-        return
-    assert "".join(f"{q}\n{a}\n" for q, a in pairs).encode() in (data, data + b"\n")
-    assert all(q and a for q, a in pairs)
-
-
-LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1)
-
-
-@given(st.lists(st.tuples(LINE, LINE), min_size=1))
-def test_pairs_round_trip(pairs: list[tuple[str, str]]) -> None:
-    assert parse_pairs("".join(f"{q}\n{a}\n" for q, a in pairs).encode(), "x") == pairs
-
-
 def test_read_jsonl(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.jsonl", b'{"question": "q", "answer": "7", "n": 1}\n\n  \n{"answer":"\\u2028","question":"r"}'
@@ -201,7 +179,7 @@ def test_whatever_bytes_an_archive_holds(tmp_path_factory: pytest.TempPathFactor
     assert reason.startswith(str(path))
 
 
-SHORT_LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1, max_size=9)
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), min_size=1)
 
 
 def reference(data: bytes) -> list[tuple[str, str]] | None:
@@ -214,12 +192,10 @@ def reference(data: bytes) -> list[tuple[str, str]] | None:
 
 
 @given(
-    data=st.one_of(
-        st.binary(max_size=60), st.lists(SHORT_LINE, max_size=20).map(lambda lines: "\n".join(lines).encode())
-    ),
-    block=st.integers(1, 30),
+    data=st.one_of(st.binary(max_size=200), st.lists(LINE, max_size=20).map(lambda lines: "\n".join(lines).encode())),
+    block=st.integers(1, 30) | st.just(files.BLOCK),
 )
-def test_blocks_of_any_size_read_the_same(data: bytes, block: int) -> None:
+def test_whatever_bytes_pairs_or_one_error_with_blocks_of_any_size(data: bytes, block: int) -> None:
     found, reason = None, "x:"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK", block)

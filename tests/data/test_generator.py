@@ -12,7 +12,7 @@ from ntl.config import UserError
 from ntl.data.files import Pair, Pairs, iterate_members, read_file
 from ntl.data.raw import Missing
 from ntl.data.sets import deepmind
-from ntl.data.sets.arithmetic import answer_of
+from ntl.data.sets.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, answer_of
 from ntl.data.sets.deepmind import KNOWN_TEXT, PINS, WORKER, core_hours, ensure_environment, generate
 
 EASY = "train-easy/arithmetic__add_sub_multiple.txt"
@@ -108,17 +108,10 @@ def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypa
     assert not (tmp_path / "env" / "complete.json").exists()
 
 
-def test_pins_exist_for_every_python_from_3_11() -> None:
+def test_pins_exist_for_every_python_from_3_11_and_the_text_of_every_file_of_arithmetic_is_known() -> None:
     assert list(PINS) == sorted(PINS, reverse=True)
     assert min(PINS) == (3, 11)
-
-
-def test_the_known_text_is_that_of_the_staged_archive_names() -> None:
-    assert {name for name, _ in KNOWN_TEXT} == {
-        *(f"{regime}/arithmetic__add_sub_multiple.txt" for regime in ("train-easy", "train-medium", "train-hard")),
-        "interpolate/arithmetic__add_sub_multiple.txt",
-        LONGER,
-    }
+    assert {name for name, _ in KNOWN_TEXT} == {*TRAIN, INTERPOLATE, EXTRAPOLATE}
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_no_text_is_the_users_error(tmp_path: Path, texts: list[str]) -> None:
 
 
 def test_an_unknown_kind_is_the_users_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown tokenizer kind 'digits': choose one of default, digit, rt, xval. Did"):
+    with pytest.raises(UserError, match="unknown tokenizer kind 'digits': choose one of default, digit, rt, xval"):
         train_tokenizer(["a"], tmp_path / "saved", kind="digits")
 
 
