@@ -103,11 +103,18 @@ def help_text() -> str:
 
 
 @cache
+def schemas() -> dict[str, Any]:
+    """``SCHEMAS``, and that of each data set in ``config/dataset`` whose file in ``ntl.data.sets`` defines its own."""
+    names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
+    return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name))}
+
+
+@cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
-    for path, node in SCHEMAS.items():
+    for path, node in schemas().items():
         group, name = path.rsplit("/", 1)
         store.store(group=f"schema/{group}", name=name, node=node)
 
@@ -123,7 +130,7 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """A suggestion for an unknown key: a setting of that name in a group, else the most similar known key."""
     if key == "name":  # every group has one
         return ""
-    paths = dict.fromkeys(path for name, schema in SCHEMAS.items() for path in _paths(schema, name.partition("/")[0]))
+    paths = dict.fromkeys(path for name, schema in schemas().items() for path in _paths(schema, name.partition("/")[0]))
     same = [path for path in paths if path.endswith(f".{key}") and key != "_target_"]
     return did_you_mean(same) if same and not parent else nearest(key, known)
 
@@ -249,7 +256,7 @@ def compose(overrides: Sequence[str] = ()) -> root.Config:
 
 def _merged(group: str, values: Mapping[str, Any]) -> Any:
     """Stored values of a group in the first schema that has all of their keys and, if any, their target."""
-    for path, schema in SCHEMAS.items():
+    for path, schema in schemas().items():
         if path.startswith(f"{group}/") and values.keys() <= {field.name for field in fields(schema)}:
             target = getattr(schema, "_target_", MISSING)
             if target in (MISSING, values.get("_target_", target)):

@@ -25,7 +25,7 @@ from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, number_vocabulary, train_tokenizer
-from ntl.tokenizers.kinds import KINDS
+from ntl.tokenizers.load import KINDS
 from ntl.training.arguments import training_arguments
 from ntl.training.objectives.terms import terms_of
 from ntl.training.protocols import Collator, Objective

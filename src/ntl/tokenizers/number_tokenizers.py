@@ -1,4 +1,4 @@
-"""The tokenizer of xVal as a class of transformers; ``ntl.data`` uses its parts."""
+"""The tokenizers of the Regression Transformer and of xVal, which write numbers in tokens of their own."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,10 +7,57 @@ from typing import Any, ClassVar
 
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from ntl.tokenizers.xval import NUMBER, read, read_paper
+from ntl.numbers.text import MAX_PLACE, MIN_PLACE, find_place_tokens, place_tokens
+from ntl.tokenizers import rt, xval
 
-_NUMBER = re.compile(re.escape(NUMBER))
+_NUMBER = re.compile(re.escape(xval.NUMBER))
 _SIGN = re.compile(r"([+-]) (?=[0-9.])")
+
+
+class RTTokenizer(PreTrainedTokenizerFast):
+    """Reads numbers as :func:`ntl.tokenizers.rt.read` does and writes them as :func:`ntl.tokenizers.rt.write` does.
+
+    Offsets refer to the text in which numbers are written as tokens.
+    """
+
+    @classmethod
+    def added_tokens(cls, max_place: int = MAX_PLACE) -> tuple[str, ...]:
+        return place_tokens(last=max_place)
+
+    @property
+    def max_place(self) -> int:
+        places = find_place_tokens(self.get_added_vocab()).values()
+        return max((place for _, place in places), default=MIN_PLACE - 1)
+
+    @property
+    def reader(self) -> str:
+        """The dotted name of the function with which encoding processes read numbers (``ntl.data.encode_worker``)."""
+        place = self.max_place
+        return "ntl.tokenizers.rt.read" if place == MAX_PLACE else f"ntl.tokenizers.rt.read:{place}"
+
+    def count_malformed(self, ids: list[int]) -> int:
+        return rt.count_malformed(self._known(ids))
+
+    def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **options: Any) -> Any:
+        place = self.max_place
+        return super()._encode_plus(_read_all(text, place), _read_all(text_pair, place), *args, **options)
+
+    def _decode(self, token_ids: Any, skip_special_tokens: bool = False, **options: Any) -> str:
+        ids = token_ids["input_ids"] if isinstance(token_ids, dict) else token_ids
+        ids = [ids] if isinstance(ids, int) else ids
+        unwritten = frozenset(self.all_special_tokens if skip_special_tokens else ())
+        return rt.write(self._known(ids), self.convert_tokens_to_string, unwritten)
+
+    def _known(self, ids: list[int]) -> list[str]:
+        # An embedding may have more rows than the tokenizer has tokens.
+        tokens = self.convert_ids_to_tokens(list(ids))
+        return [token for token in tokens if token is not None]
+
+
+def _read_all(text: Any, max_place: int) -> Any:
+    if isinstance(text, (list, tuple)):
+        return type(text)(_read_all(item, max_place) for item in text)
+    return rt.read(text, max_place)[0] if isinstance(text, str) else text
 
 
 class XValTokenizer(PreTrainedTokenizerFast):
@@ -28,25 +75,23 @@ class XValTokenizer(PreTrainedTokenizerFast):
 
     @classmethod
     def added_tokens(cls, **_: Any) -> tuple[str, ...]:
-        """``[NUM]``."""
-        return (NUMBER,)
+        return (xval.NUMBER,)
 
     # No __init__: transformers rebuilds a class with one from its vocabulary instead of reading tokenizer.json.
     @property
     def paper_compat(self) -> bool:
-        """The setting with which it was made or saved."""
         return bool(self.init_kwargs.get("paper_compat", False))
 
     @property
     def reader(self) -> str:
         """The dotted name of the function that reads the numbers of a text."""
-        function = read_paper if self.paper_compat else read
+        function = xval.read_paper if self.paper_compat else xval.read
         return f"{function.__module__}.{function.__qualname__}"
 
     @property
     def number_token_id(self) -> int:
         """The id of ``[NUM]``: 32100 with the vocabulary of T5."""
-        return self.get_vocab()[NUMBER]
+        return self.get_vocab()[xval.NUMBER]
 
     def write(self, ids: Sequence[int], numerals: Sequence[str]) -> str:
         """The text of ids with a numeral for each ``[NUM]``, without special tokens.
@@ -88,7 +133,7 @@ class XValTokenizer(PreTrainedTokenizerFast):
 
     def _read(self, text: str) -> tuple[str, dict[int, float]]:
         """The text with ``[NUM]`` for its numbers, and their values by where that stands."""
-        written, values = (read_paper if self.paper_compat else read)(text)
+        written, values = (xval.read_paper if self.paper_compat else xval.read)(text)
         places = [match.start() for match in _NUMBER.finditer(written)]
         return written, dict(zip(places, values, strict=True))
 
