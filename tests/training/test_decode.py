@@ -256,9 +256,17 @@ def test_a_run_that_another_process_is_at_is_left_to_it(finished: Path, small) -
             run(small())
 
 
-def test_of_two_readings_one_after_the_other_none_is_lost(finished: Path, small) -> None:
-    for name in ("expectation", "median"):
-        run(small(f"beside={name}", f"beside.{name}.num_beams=20"))
+@pytest.mark.slow
+def test_of_two_readings_at_once_none_is_lost(finished: Path, settings, command, beside_a_decoding) -> None:
+    first, second = (
+        settings(f"beside={name}", f"beside.{name}.num_beams=20", f"beside.{name}.batch_size=1")
+        for name in ("expectation", "median")
+    )
+    refused = beside_a_decoding(finished, first, lambda: command("train.py", *second))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "another process is working on this run" in refused.stderr
+    added = command("train.py", *second)
+    assert added.returncode == 0, added.stderr
     record = read_record(finished / "record.json")
     assert sorted(record.config["beside"]) == ["expectation", "median"]
     assert {"test/covered@expectation", "test/covered@median"} <= record.metrics.keys()

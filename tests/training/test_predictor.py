@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config import run_id
+from ntl.config import compose, run_id
 from ntl.decoding.batches import Journal
 from ntl.evaluation import evaluate as evaluation
 from ntl.evaluation import read_predictions, score_predictions
@@ -109,8 +109,8 @@ def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(arguments: list[st
     assert not any(line.rpartition("|")[2].strip() in ("torch", "transformers") for line in imported)
 
 
-def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, small, tmp_path: Path, monkeypatch) -> None:
-    """Under whatever name the folder is given; and so has the run itself, as long as it decodes."""
+def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_path: Path, monkeypatch) -> None:
+    """Under whatever name the folder is given."""
     link = tmp_path / "link"
     link.symlink_to(finished)
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
@@ -122,10 +122,21 @@ def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, small, 
     add, taken = Journal.add, []
     monkeypatch.setattr(Journal, "add", lambda *batch: (taken.append(is_taken(finished)), add(*batch)))
     predict(link)
-    (finished / "record.json").unlink()
-    run(small())
-    assert taken == [True, True]
+    assert taken == [True]
     assert not is_taken(finished)
+
+
+@pytest.mark.slow
+def test_beside_a_run_that_decodes_it_is_refused_with_one_line(settings, command, beside_a_decoding) -> None:
+    words = settings("decoding=median", "decoding.num_beams=20", "decoding.batch_size=1")
+    config = compose(words)
+    folder = Path(config.output_dir) / run_id(config)
+    second = beside_a_decoding(folder, words, lambda: command("scripts/predict.py", str(folder)))
+    assert (second.returncode, second.stdout, second.stderr.count("\n")) == (2, "", 1), second.stderr
+    assert second.stderr.startswith(f"error: {folder}: another process is working on this run; wait for it")
+    assert predict(folder, say=[].append) == folder / "predictions.jsonl"
+    record = read_record(folder / "record.json")
+    assert score_predictions(folder / "predictions.jsonl").predictions_sha256 == record.predictions_sha256
 
 
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.batch_size=16")

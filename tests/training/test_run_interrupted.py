@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ntl.config import Config, compose, run_id
 from ntl.config.composition import CONFIG_DIR
-from ntl.results import RunRecord
+from ntl.results import RunRecord, read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
@@ -111,7 +111,9 @@ def test_a_resume_at_any_step_gives_the_same_bits(steps, schedule, small, outcom
 @pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=FIXTURES)
 @given(steps=st.sets(st.integers(1, STEPS), min_size=1, max_size=3), schedule=st.sampled_from(list(SCHEDULES)))
-def test_the_same_bits_often(steps, schedule, small, outcome, straight, run_interrupted) -> None:
+def test_a_resume_at_any_step_gives_the_same_bits_often(
+    steps, schedule, small, outcome, straight, run_interrupted
+) -> None:
     check_interrupted(steps, schedule, small, outcome, straight, run_interrupted)
 
 
@@ -229,6 +231,28 @@ def test_a_loss_that_diverges_is_exit_code_3_and_one_line(settings, tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_killed_run_ends_as_one_that_was_not(data_root: Path, without_times, tmp_path: Path, monkeypatch) -> None:
+    """On the real arithmetic data."""
+    monkeypatch.setenv("NTL_DATA_DIR", str(data_root))
+    words = ["dataset=arithmetic", "loss=ntl_was", "trainer.max_steps=200", "trainer.save_steps=50", "tracking=none"]
+    words += ["device=cpu", f"data_dir={tmp_path / 'data'}"]
+    killed = Command(lambda *more: [*words, *more], tmp_path)
+    straight = run(compose(killed.straight)).parent
+    rows = read_record(straight / "record.json").data["rows"]
+    assert rows == {"train": 99_999, "validation": 3_000, "interpolate": 1_000, "extrapolate": 1_000}
+    with killed.start() as process:
+        killed.wait_for_a_checkpoint(process)
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (killed.folder / "record.json").exists()
+    assert 0 < len(read_metrics(killed.folder / METRICS)) < len(read_metrics(straight / METRICS))
+    killed.finish()
+    check_snapshot(killed, straight, without_times)
+
+
 # A log line every 5 steps, and a decoding of some seconds.
 LONG = ["trainer.max_steps=300", "trainer.save_steps=20", "trainer.logging_steps=5", "dataset.test_rows=3000"]
 LONG += ["trainer.eval_steps=50", "model.dropout=0.1"]
@@ -292,7 +316,9 @@ PLACES = [
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_run_killed_while_it_writes_a_file_ends_as_one_that_was_not(settings, without_times, tmp_path: Path) -> None:
+def test_a_run_killed_while_it_writes_a_checkpoint_predictions_or_the_record(
+    settings, without_times, tmp_path: Path
+) -> None:
     command = Command(settings, tmp_path, "trainer.save_steps=4", "trainer.logging_steps=1")
     straight = run(compose(command.straight)).parent
     killed_at = str(Path(__file__).with_name("killed_at.py"))

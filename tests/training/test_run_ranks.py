@@ -22,7 +22,7 @@ from ntl.config.composition import CONFIG_DIR
 from ntl.evaluation import score_predictions
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.checkpoints import newest_whole, read_run
+from ntl.training.checkpoints import newest_whole
 from ntl.training.decode import from_all, my_share, rank_and_size
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
@@ -126,7 +126,6 @@ def test_two_ranks_compute_what_one_process_does(accumulated: int, implementatio
     assert (checkpoint and checkpoint.name, damaged) == ("checkpoint-10", [])
     manifest = json.loads((two / "checkpoints" / "checkpoint-5" / "manifest.json").read_text())
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(manifest)
-    assert read_run(two / "checkpoints" / "checkpoint-5")["processes"] == 2
     assert [path.name for path in two.parent.iterdir()] == [two.name]
 
 
@@ -200,6 +199,16 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], on_ranks) -
     assert "Continuing from" in broken.run()
     for name, tensor in _weights(broken.folder).items():
         torch.testing.assert_close(tensor, _weights(straight.folder)[name], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(on_ranks) -> None:
+    shared = ["trainer.max_steps=4", "trainer.save_steps=2", "trainer.batch_size=8"]
+    two, one = (on_ranks(ranks, "plain", "outputs", *shared) for ranks in (2, 1))
+    two.run()
+    (two.folder / "record.json").unlink()
+    assert "checkpoint-4: written by 2 processes, but this run has 1, so that" in one.fail()
+    assert "Continuing from" in two.run()
 
 
 @pytest.mark.slow
