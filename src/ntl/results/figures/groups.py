@@ -78,13 +78,15 @@ def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
     # Shared by the panels, and it ends their scaling to what is drawn: after the last of them.
     axes[0].set_xlim(left=-1)
     axes[-1].set_xlabel(drawn[-1][0].axis)
+    ran, stood = models(spec, spec.panels[0])
     return finish(
         spec,
         figure,
         legend=3,
         seeds=seeds_text([len(have) for _, runs, _ in drawn for have in runs.values()]),
         findings=" ".join(_overall(spec, panel, runs) for panel, runs, _ in drawn),
-        **_models(spec),
+        model=ran,
+        place=stood,
     )
 
 
@@ -96,11 +98,6 @@ def _overall(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> str:
     best = max((np.mean(found) for found in constants(spec, whole, runs).values()), default=None)
     parts += [] if best is None else [f"the best constant answer {best:.1%}"]
     return f"All of {panel.title}: {', '.join(parts)}." if parts else ""
-
-
-def _models(spec: FigureSpec) -> dict[str, str]:
-    ran, stood = models(spec, spec.panels[0])
-    return {"model": ran, "place": stood}
 
 
 def pair_grid(records: Mapping[int, RunRecord], metric: str) -> np.ndarray:
@@ -145,7 +142,8 @@ def draw_pairs(spec: FigureSpec, source: Source) -> Drawing | None:
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both", label=panel.axis)  # pyright: ignore[reportArgumentType]
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
     bar.minorticks_off()
-    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]), **_models(spec))
+    ran, stood = models(spec, panel)
+    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]), model=ran, place=stood)
 
 
 def _inside(records: Mapping[int, RunRecord]) -> list[str]:

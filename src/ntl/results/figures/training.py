@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
@@ -111,7 +112,7 @@ def draw_epochs(spec: FigureSpec, source: Source) -> Drawing | None:
             each.plot([], [], MARKERS[loss], color=COLOURS[loss], markersize=4, label=name_of(loss))
         if not any(reached.values()):
             words = "none of the lengths\nwithin the training,\nwhatever the loss"
-            look = {"ha": "center", "va": "center", "color": "#555555", "backgroundcolor": "white"}
+            look: dict[str, Any] = {"ha": "center", "va": "center", "color": "#555555", "backgroundcolor": "white"}
             each.text(end / 2, (len(groups) - 1) / 2, words, **look)
         if min(reached.values(), default=0) < len(groups):
             each.text(end, -0.62, "not reached", ha="right", va="center", color="#555555")
