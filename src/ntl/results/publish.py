@@ -1,8 +1,9 @@
-"""Files: tables into ``results/tables``, and chosen records into ``results/runs``."""
+"""What is published: tables and their index, the page of claims, and chosen records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ntl.results.claims import Claim, Whose, capitalized
 from ntl.results.load import RECORD, find_run
 from ntl.results.record import RunRecord, read_record, write_record
 from ntl.results.render import csv, latex, markdown
@@ -23,6 +24,16 @@ RENDERERS: dict[str, Callable[[Table], str]] = {
 UNKNOWN = (
     "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
     "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
+)
+
+CLAIMS_RULE = (
+    "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
+    "**Confirmed**: every comparison that was run has its 95% interval wholly on the claim's side, and neither row is "
+    '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
+    "comparison lies wholly on the other side. **Untested**: all else, with the reason and how many comparisons have "
+    "it. A difference is paired by seed, p is that of the exact sign-flip test, and neither is corrected for their "
+    "number. A run at `scale=tiny` is of a small model in place of the paper's: the line names it, and says nothing of "
+    "larger ones. The interval of a time is its quartiles."
 )
 
 
@@ -80,12 +91,49 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
         command = f"`make reproduce TABLE={table.name} SCALE={table.scale}`"
         lines.append(line([page, escape(subject or what), table.scale, escape(table.finding), command]))
     if empty:
-        told = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
-        lines += ["", f"No run yet: {told}."]
+        names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
+        lines += ["", f"No run yet: {names}."]
     lines += ["", UNKNOWN, ""]
     path = Path(folder) / "README.md"
     write_text(path, "\n".join(lines))
     return path
+
+
+def claims_list(claims: Sequence[Claim], page: str) -> str:
+    """A Markdown list for README: the verdict and a line each, with a link to ``page``."""
+    lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
+    for whose in Whose:
+        members = [each for each in claims if each.spec.whose is whose]
+        lines += [f"{whose.value}:", ""]
+        lines += [f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members]
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def claims_page(claims: Sequence[Claim]) -> str:
+    """``results/claims.md``: the rule, one row a claim, then each claim's comparisons; not run ones in one line."""
+    lines = ["# Claims", "", CLAIMS_RULE, ""]
+    for whose in Whose:
+        members = [each for each in claims if each.spec.whose is whose]
+        lines += [f"## {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
+        lines += [line([escape(c.spec.name), f"**{c.verdict.value}**", escape(c.why)]) for c in members]
+        lines.append("")
+    lines += ["## Evidence", ""]
+    for claim in claims:
+        lines += [f"### {capitalized(claim.spec.name)}: {claim.verdict.value}", ""]
+        lines += [f"{escape(claim.spec.text)} ({escape(claim.spec.source)})", ""]
+        for each in claim.ran:
+            side = each.reason if each.side is None else ("for the claim" if each.side else "against it")
+            lines.append(f"- {each.where}: {escape(each.name)}: {escape(each.text)}: **{side}**")
+        lacking: dict[str, dict[str, None]] = {}
+        for each in claim.comparisons:
+            if not each.ran:
+                lacking.setdefault(each.scale, {})[each.source] = None
+        if lacking:
+            parts = [f"`{scale}`, {', '.join(names)}" for scale, names in lacking.items()]
+            lines.append(f"- no run: {'; '.join(parts)}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def find_record(run: str, outputs: Path) -> Path:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntl.results.check import check
+from ntl.results.record import check
 from ntl.system.errors import UserError
 from ntl.system.files import remove_parts, sha256_of, sync, write_atomically
 

@@ -1,29 +1,43 @@
-"""The size of the errors, the share of exact answers, and the explained variance."""
+"""What the answers are like: the size of their errors, and how often each digit is first and last (Figure A4)."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from ntl.results.figures.runs import ByLoss, Source, constants, models, runs_by_loss
-from ntl.results.figures.spec import FigureSpec, PanelSpec
+from ntl.results.figures.spec import (
+    ByLoss,
+    FigureSpec,
+    PanelSpec,
+    Source,
+    constants,
+    models,
+    runs_by_loss,
+    scores_by_loss,
+)
 from ntl.results.figures.style import (
     COLOURS,
     LINES,
     LOSSES,
     MARKERS,
     ON_AXIS,
+    PAGE,
+    RASTER,
     Drawing,
     finish,
     name_of,
+    name_rows,
     panels,
     seeds_text,
 )
 from ntl.results.packing import unpack_errors
 from ntl.results.record import RunRecord
+from ntl.system.errors import UserError
 
 SMALLEST = 0.01  # the share of the errors that are not 0 which may stand on the linear part of the axis
 LEFT, LOWEST = -0.03, -0.2  # left end of the axis of scores, without and with negative ones; lower ones are written
@@ -68,31 +82,32 @@ def draw_closeness(spec: FigureSpec, source: Source) -> Drawing | None:
         each.set_xlabel(panel.axis)
         if each is not axes[1]:
             each.set_yticklabels([])
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     pooled = {loss: np.concatenate(list(kept.values())) for loss, kept in errors.items()}
-    middle = [_middle(each, panel) for each, panel in zip(scores, others, strict=True)]
-    told = []
+    middle = []
+    for each, panel in zip(scores, others, strict=True):
+        every = [score for label, found in each.items() if label in LOSSES for score in found]
+        middle.append(f"{panel.title} {np.median(every):.3f}")
+    ranges = []
     for label in labels:
         parts = [_range(each[label], panel) for each, panel in zip(scores, others, strict=True) if label in each]
-        told.append(f"{_named(label)}: {', '.join([*parts, *_median(pooled.get(label))])}")
+        name = name_of(label) if label in LOSSES else label
+        ranges.append(f"{name}: {', '.join([*parts, *_median(pooled.get(label))])}")
     ran, _ = models(spec, first)
     return finish(
         spec,
         figure,
+        legend=5,
         seeds=seeds_text([len(kept) for kept in errors.values()]),
         model=ran,
         sample=_sample(runs, first.split, errors),
-        findings=f"The median over all runs: {', '.join(middle)}. {'; '.join(told)}.",
+        findings=f"The median over all runs: {', '.join(middle)}. {'; '.join(ranges)}.",
     )
 
 
 def _scores(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, list[float]]:
     """Loss -> one score a seed, then the table's constant answers by their label."""
     runs = runs_by_loss(spec, panel, source)
-    found = {
-        loss: [score for run in have.values() if (score := run.metrics.get(panel.metric)) is not None]
-        for loss, have in runs.items()
-    }
+    found = {loss: list(scores.values()) for loss, scores in scores_by_loss(runs, panel.metric).items()}
     return {label: scores for label, scores in {**found, **constants(spec, panel, runs)}.items() if scores}
 
 
@@ -145,19 +160,9 @@ def _draw_scores(axes: Axes, scores: Mapping[str, Sequence[float]], labels: Sequ
         for score in found[found < left]:
             axes.plot([left], [place], marker=4, color=colour, markersize=6, **ON_AXIS)  # a caret to the left
             axes.text(left + 0.05, place, f"{score:.3g}", color=colour, va="center")
-    axes.set_yticks(range(len(labels)), [LOSSES.get(label, label) for label in labels])
-    axes.set_ylim(len(labels) - 0.5, -0.5)
+    name_rows(axes, [LOSSES.get(label, label) for label in labels])
     axes.set_xlim(left, 1.03)
     axes.grid(axis="both")
-
-
-def _named(label: str) -> str:
-    return name_of(label) if label in LOSSES else label
-
-
-def _middle(scores: Mapping[str, Sequence[float]], panel: PanelSpec) -> str:
-    every = [score for label, found in scores.items() if label in LOSSES for score in found]
-    return f"{panel.title} {np.median(every):.3f}"
 
 
 def _range(scores: Sequence[float], panel: PanelSpec) -> str:
@@ -171,10 +176,113 @@ def _median(errors: np.ndarray | None) -> list[str]:
 
 
 def _sample(runs: ByLoss, split: str, errors: Mapping[str, Mapping[int, np.ndarray]]) -> str:
-    counts = {int(runs[loss][seed].metrics.get(f"{split}/count") or 0) for loss in errors for seed in errors[loss]}
-    kept = {one.size for each in errors.values() for one in each.values()}
-    lost = sum(int(np.isnan(one).sum()) for each in errors.values() for one in each.values())
-    total = sum(one.size for each in errors.values() for one in each.values())
-    many = " to ".join(f"{size:,}" for size in sorted({min(kept), max(kept)}))
-    whole = " to ".join(f"{size:,}" for size in sorted({min(counts), max(counts)}))
+    counts = [int(runs[loss][seed].metrics.get(f"{split}/count") or 0) for loss in errors for seed in errors[loss]]
+    every = [one for kept in errors.values() for one in kept.values()]
+    many, whole = (
+        " to ".join(f"{size:,}" for size in sorted({min(sizes), max(sizes)}))
+        for sizes in ([one.size for one in every], counts)
+    )
+    lost, total = sum(int(np.isnan(one).sum()) for one in every), sum(one.size for one in every)
     return f"{many} of a run's {whole} test answers; {lost} of all {total:,} are no number"
+
+
+PLACES = {"leading": "first digit", "last": "last digit"}
+
+
+def shares(records: Sequence[RunRecord], split: str, whose: str, place: str) -> np.ndarray:
+    """(N, 10): the share of each digit at a place of a record's numbers; a record that has none is left out."""
+    counts = [record.digit_histograms.get(split, {}).get(whose, {}).get(place) for record in records]
+    return np.array([np.divide(count, sum(count)) for count in counts if count and sum(count)]).reshape(-1, 10)
+
+
+def draw_digits(spec: FigureSpec, source: Source) -> Drawing | None:
+    """None where no panel has a run."""
+    by_panel = [(panel, runs) for panel in spec.panels if (runs := runs_by_loss(spec, panel, source))]
+    if not by_panel:
+        return None
+    figure, axes = panels(PAGE, 0.4 + 1.8 * len(by_panel), len(PLACES), len(by_panel), sharex=True, sharey="row")
+    counts = []
+    for row, (panel, runs) in enumerate(by_panel):
+        counts += [len(have) for have in runs.values()]
+        for each, (place, name) in zip(axes[row * len(PLACES) :], PLACES.items(), strict=False):
+            everyone = [record for have in runs.values() for record in have.values()]
+            answers = shares(everyone, panel.split, "answer", place)
+            if len(answers):
+                each.bar(range(10), 100 * answers[0], color="#D9D9D9", width=0.9, label="answers")
+            for at, (loss, have) in enumerate(runs.items()):
+                offset = 0.2 * (at - (len(runs) - 1) / 2)
+                _points(each, offset, loss, shares(list(have.values()), panel.split, "prediction", place))
+            each.set_title(f"{panel.title}, {name}")
+            each.set_xticks(range(10))
+    for each in axes[:: len(PLACES)]:
+        each.set_ylabel("share of numbers (%)")
+    for each in axes[-len(PLACES) :]:
+        each.set_xlabel("digit")
+    return finish(spec, figure, legend=5, seeds=seeds_text(counts))
+
+
+def _points(axes: Axes, offset: float, loss: str, found: np.ndarray) -> None:
+    if not len(found):
+        return
+    mean, low, high = 100 * found.mean(axis=0), 100 * found.min(axis=0), 100 * found.max(axis=0)
+    at = np.arange(10) + offset
+    axes.vlines(at, low, high, color=COLOURS[loss], linewidth=1)
+    axes.plot(at, mean, MARKERS[loss], label=name_of(loss), color=COLOURS[loss], markersize=3, **ON_AXIS)
+
+
+def mean_probabilities(found: Mapping[str, Any], runs: Sequence[str], split: str) -> np.ndarray | None:
+    """(10, 10), target digit by digit, averaged over those of the runs that the file has; NaN where unknown."""
+    tables = [found[run][split]["digits"] for run in runs if "digits" in found.get(run, {}).get(split, {})]
+    grids = [[[np.nan] * 10 if row is None else row for row in table] for table in tables]
+    return np.array(grids, dtype=float).mean(axis=0) if grids else None
+
+
+def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
+    """None where no panel has a run whose probabilities are known. UserError where the file cannot be read."""
+    known = _read(source.file(spec, "calibration"))
+    grid, counts = [], []
+    for panel in spec.panels:
+        for loss, have in runs_by_loss(spec, panel, source).items():
+            ids = [record.id for record in have.values()]
+            mean = mean_probabilities(known, ids, panel.split)
+            if mean is not None:
+                grid.append((panel.title, loss, mean))
+                counts.append(sum(run in known for run in ids))
+    if not grid:
+        return None
+    titles = list(dict.fromkeys(title for title, _, _ in grid))
+    losses = list(dict.fromkeys(loss for _, loss, _ in grid))
+    figure, axes = panels(PAGE, 0.5 + 1.3 * len(titles), len(losses), len(titles), sharex=True, sharey=True)
+    # The colours end at the next ten percent.
+    options = {"vmin": 0, "vmax": 10 * math.ceil(10 * max(np.nanmax(mean) for _, _, mean in grid)), **RASTER}
+    for title, loss, mean in grid:
+        row, column = titles.index(title), losses.index(loss)
+        each = axes[row * len(losses) + column]
+        each.imshow(100 * mean, **options)
+        each.set_xticks(range(0, 10, 3))
+        each.set_yticks(range(0, 10, 3))
+        if row == 0:
+            each.set_title(LOSSES[loss])
+        if column == 0:
+            each.set_ylabel(f"{title}\nright digit")
+    for each in axes[-len(losses) :]:
+        each.set_xlabel("predicted digit")
+    first = next(image for each in axes for image in each.images)
+    figure.colorbar(first, ax=axes, label="mean probability (%)", shrink=0.8)
+    parts = [f"{title}: {'; '.join(_mass(loss, mean) for t, loss, mean in grid if t == title)}." for title in titles]
+    return finish(spec, figure, seeds=seeds_text(counts), findings=" ".join(parts))
+
+
+def _mass(loss: str, mean: np.ndarray) -> str:
+    """Over the right digits that are known: the mean probability of the right one, and the distance from it."""
+    rows = [row for row in range(10) if not np.isnan(mean[row]).any()]
+    on = np.mean([mean[row, row] for row in rows])
+    away = np.mean([mean[row] @ np.abs(np.arange(10) - row) for row in rows])
+    return f"{name_of(loss)} {on:.1%} and {away:.2f}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); write it anew by scripts/calibrate.py --json") from error
