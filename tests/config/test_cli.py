@@ -151,7 +151,7 @@ def test_an_unknown_key_of_a_model_lists_the_settings_of_its_family() -> None:
         ("model=llama", "Did you mean one of 'llama_mini', 'llama_tiny'?"),
         ("model=gpt2_smal", "Did you mean one of 'gpt2_small', 'gpt2_small_regression'?"),
         ("loss=was", "Did you mean 'ntl_was'?"),
-        ("scale=vast", "scale is one of hour, paper, small, tiny."),
+        ("scale=vast", "scale is one of finetune, hour, paper, small, tiny."),
         ("dataset=file.jsonl", "No data set is a file alone; docs/extending.md says how to add one."),
         ("model=./weights", "Weights are given by model.path=./weights, with a model= of their kind."),
         ("hydra/launcher=slrm", "Did you mean 'slurm'?"),

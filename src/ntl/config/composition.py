@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,8 +14,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, loss, model, root, trainer
 from ntl.config.identity import plain, run_id
@@ -61,7 +62,7 @@ GROUPS = {
     "objective": "which tokens are predicted",
     "dataset": "what is read",
     "trainer": "on one device, or in several processes: ddp, fsdp",
-    "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU, from scratch; paper: as in the paper",
+    "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU; finetune: given weights; paper: the paper's",
     "decoding": "how answers are decoded",
     "beside": "further decodings: metrics as test/mae@expectation",
     "tracking": "where metrics are mirrored: wandb, online where its key is stored",
@@ -200,7 +201,7 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
         return
     words, step = found
     base = compose(words)
-    if step > base.trainer.max_steps:
+    if step > base.trainer.max_steps and not base.trainer.epochs:
         raise UserError(f"base={config.base}: that run ends at step {base.trainer.max_steps}; name a step up to it.")
     for group in ("model", "tokenizer"):
         if plain(getattr(base, group)) != plain(getattr(config, group)):
@@ -211,12 +212,31 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
     config.base = f"{run_id(base)}@{step}"
 
 
+def _settle(config: root.Config, overrides: Sequence[str]) -> None:
+    with suppress(
+        ValidationError
+    ):  # 1, yes and on are true; whatever is neither true nor false is left to ``validate``
+        config.trainer.bf16 = BooleanNode(config.trainer.bf16)._value()
+    # What is typed wins over the files: a number of steps over the epochs of a scale.
+    typed = {override.partition("=")[0].lstrip("+") for override in overrides}
+    for length, steps in trainer.DERIVED.items():
+        value, name, other = getattr(config.trainer, length), f"trainer.{length}", f"trainer.{steps}"
+        if value and other in typed:
+            if name in typed:
+                raise UserError(
+                    f"{name}={value:g} {other}={getattr(config.trainer, steps)}: {other} follows from {name}; leave "
+                    "one of them out."
+                )
+            setattr(config.trainer, length, 0.0)
+
+
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     """The typed, validated form of what Hydra composed from ``overrides``, which resolving ``base=`` needs."""
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
     _resolve_base(config, overrides)
+    _settle(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
     return config

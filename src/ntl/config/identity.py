@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.model import NOT_IN_WEIGHTS
+from ntl.config.trainer import DERIVED, chooses_decoded
 from ntl.system.hub import digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
@@ -59,6 +60,11 @@ def deciding(config: Any) -> dict[str, Any]:
     values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
     for group, content in _contents(config).items():
         values[group]["path"] = content
+    for given, steps in DERIVED.items():
+        if getattr(config.trainer, given):
+            values["trainer"].pop(steps, None)
+    if chooses_decoded(config.trainer):
+        values["decoding"] = differing(config.decoding)
     if config.base:
         values["base"] = config.base
     return {**values, "seed": config.seed}
@@ -67,8 +73,9 @@ def deciding(config: Any) -> dict[str, Any]:
 def run_id(config: Any) -> str:
     """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash, of ``deciding``, identifies the run; words are for people.
 
-    It leaves out locations (``NOT_RECORDED``), and decoding and paper_compat: a trained model can be decoded in several
-    ways, and every record has the scores of both parse rules.
+    It leaves out locations (``NOT_RECORDED``), steps that follow from epochs, and decoding and paper_compat: a trained
+    model can be decoded in several ways, and every record has the scores of both parse rules. Only where decoded
+    answers choose the checkpoint (``trainer.best``) is the decoding part of it.
     """
     canonical = json.dumps(deciding(config), sort_keys=True, separators=(",", ":"))
     hashed = hashlib.sha256(canonical.encode()).hexdigest()[:12]

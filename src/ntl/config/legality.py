@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.targets import check_plain, check_trust
+from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
 from ntl.system.errors import UserError
 
 
@@ -138,6 +139,61 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
         )
 
 
+def check_keep_steps(config: Any) -> None:
+    """UserError for a step to keep that the run does not have."""
+    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
+        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
+
+
+def _check_trainer(config: Any) -> None:
+    trainer = config.trainer
+    is_sharded, evaluates = trainer.parallel.name == "fsdp", trainer.eval_steps or trainer.eval_epochs
+    trains = trainer.max_steps or trainer.epochs
+    if not isinstance(trainer.bf16, bool) and trainer.bf16 != "auto":
+        raise UserError(f"trainer.bf16={trainer.bf16}: choose true, false, or auto: true where the device has it.")
+    if trainer.optim not in OPTIMIZERS:
+        near = nearest(trainer.optim, OPTIMIZERS) or f" Choose one of {', '.join(OPTIMIZERS)}."
+        raise UserError(
+            f"trainer.optim={trainer.optim}: no optimizer of transformers that works by its name alone.{near}"
+        )
+    if is_sharded and trainer.optim not in TORCH_OPTIMIZERS:
+        raise UserError(
+            f"trainer.optim={trainer.optim} trainer.parallel=fsdp: sharded weights need an optimizer of torch; choose "
+            f"one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
+        )
+    if is_sharded and not trains:
+        raise UserError(
+            "trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained, so nothing is sharded; use ddp."
+        )
+    if is_sharded and is_decoded(trainer):
+        raise UserError(
+            f"trainer.parallel=fsdp trainer.eval_decoded={trainer.eval_decoded} trainer.best={trainer.best}: sharded "
+            "weights would be gathered at every generated token; set trainer.eval_decoded=false trainer.best=loss, or "
+            "trainer=ddp."
+        )
+    if trainer.schedule.name == "plateau" and trains and not evaluates:
+        raise UserError(
+            "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
+            "set trainer.eval_steps, or trainer.schedule=constant."
+        )
+    fitting = (LOSS, *(OF_TEXT if config.dataset.answers == "text" else OF_NUMBERS))
+    if trainer.best and trainer.best not in fitting:
+        raise UserError(
+            f"trainer.best={trainer.best} dataset={config.dataset.name}: no validation metric of these answers; choose "
+            f"one of {', '.join(fitting)}.{nearest(trainer.best, fitting)}"
+        )
+    if trainer.best and trains and not evaluates:
+        raise UserError(
+            f"trainer.best={trainer.best} trainer.eval_steps=0: only evaluations say which checkpoint is the best; set "
+            "trainer.eval_epochs=1 or trainer.eval_steps, or leave trainer.best out."
+        )
+    if trainer.early_stopping and not trainer.best:
+        raise UserError(
+            f"trainer.early_stopping={trainer.early_stopping} trainer.best=: what should improve? Set trainer.best=loss, "
+            "or another validation metric."
+        )
+
+
 def validate(config: Any) -> None:
     """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
     check_trust(config)
@@ -155,15 +211,11 @@ def validate(config: Any) -> None:
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
     if config.base and not BASE.fullmatch(config.base):
         raise UserError(f"base={config.base}: give the id of a run in {config.output_dir} and a step, as ID@8000.")
-    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
-        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
+    if not config.trainer.epochs:
+        check_keep_steps(config)
     if config.tracking.name == "none" and config.tracking != type(config.tracking)():
         raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
-    if config.trainer.schedule.name == "plateau" and not config.trainer.eval_steps:
-        raise UserError(
-            "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
-            "set trainer.eval_steps, or trainer.schedule=constant."
-        )
+    _check_trainer(config)
     _check_family(config)
     _check_decoding(config, config.decoding, "decoding", "use decoding=greedy or decoding=beam")
     for name, decoding in config.beside.items():

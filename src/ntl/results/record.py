@@ -42,6 +42,8 @@ class RunRecord:
     rules: the version of every answer rule behind the metrics.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
+    Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
+    this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
     Without curves and packed answers a record has at most 10 KB: multiplication 8.2 KB at scale=tiny (16 cells) and

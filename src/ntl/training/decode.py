@@ -1,24 +1,35 @@
 """From a trained model to predictions.jsonl and its scores, during a run or for a finished one."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import torch
 from torch import distributed
 
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
 from ntl.config.identity import plain
+from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.decoding.batches import Journal, batches, decode
 from ntl.decoding.generation import own_settings
-from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
+from ntl.evaluation import (
+    constant_baselines,
+    number_metrics,
+    score_predictions,
+    text_metrics,
+    token_matches,
+    write_predictions,
+)
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import CHECKPOINTS, check_data, digest, newest_whole
+from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole
+from ntl.training.folder import best_step
 from ntl.training.parts import RunParts, Say
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
@@ -38,6 +49,8 @@ ADDITIONAL_METRICS = (
     "rmse_truth",
     "covered",
 )
+# The metrics of the decoded validation examples that are logged.
+VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 
 Item = TypeVar("Item")
 _ABSENT = object()
@@ -84,7 +97,8 @@ def check_lengths(parts: RunParts) -> None:
     if positions is None:
         return
     dataset, limit = parts.dataset, parts.config.trainer.max_input_length
-    generated = dict.fromkeys(dataset.test_splits, max_new_tokens(parts) if parts.model.can_generate() else 0)
+    decoded = (*dataset.test_splits, *(("validation",) if is_decoded(parts.config.trainer) else ()))
+    generated = dict.fromkeys(decoded, max_new_tokens(parts) if parts.model.can_generate() else 0)
     for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
         question = about["longest_question"]
@@ -108,6 +122,38 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
             f"{', '.join(known)}."
         )
     return chosen
+
+
+def decode_validation(parts: RunParts) -> dict[str, float]:
+    """Decode the validation examples of an evaluation as the test splits are decoded, and return their metrics.
+
+    These are accuracy and MAE, of texts BLEU, ROUGE-1 and exact match, and ``trainer.best``; an undefined one is left
+    out. Every rank must call this; the training is not affected.
+    """
+    config, dataset, model = parts.config, parts.dataset, cast(Any, parts.model)
+    rows, examples = parts.rows("validation"), parts.encoded("validation").first(config.trainer.eval_rows)
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        mine = decode(
+            config.decoding,
+            model=model,
+            tokenizer=parts.tokenizer,
+            examples=[examples[index] for index in my_share(len(examples))],
+            collate=parts.collator.prompts,
+            max_new_tokens=max_new_tokens(parts),
+        )
+    answers, found = from_all(mine), [{}]
+    if answers is not None:
+        known = [rows[index] for index in range(len(examples))]
+        texts, correct = [answer.text for answer in answers], [row["answer"] for row in known]
+        if dataset.metrics == "number":
+            scores = number_metrics(texts, correct, groups=[dataset.group(row["id"]) for row in known])
+        else:
+            scores = text_metrics(texts, correct)
+        named = {*VALIDATED, config.trainer.best} & scores.keys()
+        found = [{name: scores[name] for name in sorted(named) if math.isfinite(scores[name])}]
+    if rank_and_size()[1] > 1:
+        distributed.broadcast_object_list(found)
+    return found[0]
 
 
 def predictions_name(decoding: DecodingConfig, *more: str) -> str:
@@ -268,10 +314,17 @@ class DecodingLines:
 def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tuple[RunParts, Path]:
     """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
 
+    If the run is finished and its best checkpoint was scored, that one is taken instead.
+
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
     config = read_config(folder, overrides)
-    checkpoint, damaged = newest_whole(folder / CHECKPOINTS)
+    if best := best_step(folder):
+        checkpoint, damaged = checkpoint_at(folder, best), []
+        if not is_whole(checkpoint):
+            raise UserError(f"{checkpoint}: this is the checkpoint that the record scores, and it is not complete.")
+    else:
+        checkpoint, damaged = newest_whole(folder / CHECKPOINTS)
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")

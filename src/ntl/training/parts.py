@@ -29,6 +29,7 @@ from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, number_vocabulary, train_tokenizer
 from ntl.tokenizers.load import KINDS
 from ntl.training.arguments import training_arguments
+from ntl.training.best import KeepBest
 from ntl.training.objectives.terms import terms_of
 from ntl.training.trainer import ObjectiveTrainer
 from ntl.training.weights import whole_state
@@ -185,6 +186,7 @@ class RunParts:
         *,
         run: Mapping[str, Any] | None = None,
         callbacks: Sequence[Any] = (),
+        decoded: Callable[[], Mapping[str, float]] | None = None,
         started: float | None = None,
     ) -> ObjectiveTrainer:
         """Build the trainer.
@@ -193,22 +195,25 @@ class RunParts:
             checkpoints: Folder that checkpoints are written to.
             run: Description of the run that each checkpoint stores (``ntl.training.resume.describe``).
             callbacks: Callbacks of the trainer.
+            decoded: Metrics of the decoded validation examples, for each evaluation (``ntl.training.decode``).
             started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
         """
-        train = self.encoded("train")
+        train, trainer = self.encoded("train"), self.config.trainer
         self._warn_of_lost_text(train)
         return ObjectiveTrainer(
             model=self.objective(),
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
-            eval_dataset=self.encoded("validation").first(self.config.trainer.eval_rows),
+            eval_dataset=self.encoded("validation").first(trainer.eval_rows),
             data_collator=self.collator,
             processing_class=self.tokenizer,
             callbacks=list(callbacks),
-            normalization=self.config.trainer.normalization,
-            keep_checkpoints=self.config.trainer.keep_checkpoints,
+            normalization=trainer.normalization,
+            keep_checkpoints=trainer.keep_checkpoints,
             keep_steps=self.config.keep_steps,
-            length_bucketing=self.config.trainer.length_bucketing,
+            best=KeepBest(trainer.best, trainer.early_stopping) if trainer.best and trainer.max_steps else None,
+            decoded=decoded,
+            length_bucketing=trainer.length_bucketing,
             data_files=self.fingerprint["files"],
             run=run or {},
             example_id=lambda index: self.rows("train")[index]["id"],

@@ -16,7 +16,7 @@ from ntl.results.load import find_run
 from ntl.system.errors import one_line_when_full
 from ntl.system.secrets import redact
 from ntl.training.checkpoints import digest, step_of
-from ntl.training.folder import only_one
+from ntl.training.folder import best_step, only_one
 
 if TYPE_CHECKING:
     from ntl.training.parts import Say
@@ -62,7 +62,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
 
         parts, checkpoint = decode.restore(folder, overrides, say)
         name = decode.predictions_name(config.decoding)
-        if step_of(checkpoint) < config.trainer.max_steps:
+        if step_of(checkpoint) < (best_step(folder) or config.trainer.max_steps):
             name = decode.predictions_name(config.decoding, checkpoint.name)
             say(f"{checkpoint}: not the last of the {config.trainer.max_steps:,} steps.")
         elif plain(config.decoding) == plain(own.decoding):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig
 
+from ntl.config.trainer import HIGHER_IS_BETTER, LOSS
 from ntl.models.lora import LORA
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
 SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
+DECODED = [name for name in HIGHER_IS_BETTER if name != LOSS]
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
+CURVES += tuple(f"eval_{name}" for name in DECODED)
 
 
 def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
@@ -56,6 +59,14 @@ def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
     if parts.config.model.pretrained:
         found |= {"weights": parts.loaded, "shape": shape(parts.model.config)}
     return found
+
+
+def _chosen(trainer: "ObjectiveTrainer", bf16: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if trainer.best:
+        best = trainer.best.best
+        found["best"] = {"metric": trainer.best.metric, "step": best.step, "value": best.value}
+    return found if isinstance(bf16, bool) else {**found, "bf16": trainer.args.bf16}
 
 
 def shape(config: Any) -> dict[str, Any]:
@@ -89,7 +100,7 @@ def build_record(
     Args:
         parts: The parts of the run.
         trainer: The trainer, after training.
-        validation: ``eval_ce`` and ``eval_ntl`` at the last step, as far as the loss has them.
+        validation: ``eval_ce``, ``eval_ntl`` and decoded metrics at the step that is scored, as far as there are any.
         scores: The result of ``ntl.evaluation.score_predictions``.
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         overrides: The overrides of the command line.
@@ -103,7 +114,7 @@ def build_record(
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
     device: torch.device = trainer.args.device
-    names = [name for name in ("ce", "ntl") if f"eval_{name}" in validation]
+    names = [name for name in ("ce", "ntl", *DECODED) if f"eval_{name}" in validation]
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=folder.name,
@@ -114,7 +125,7 @@ def build_record(
         git=git,
         packages=packages(),
         device=device_name(device),
-        model=_model(parts, made_of),
+        model=_model(parts, made_of) | _chosen(trainer, config.trainer.bf16),
         num_devices=trainer.args.world_size,
         data={**parts.fingerprint, "longer_than_train": longer_than_train(parts)},
         steps=trainer.state.global_step,

@@ -16,6 +16,7 @@ from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
 from ntl.losses.sums import FLAT
 from ntl.system.errors import Diverged, UserError
+from ntl.training.best import KeepBest
 from ntl.training.checkpoints import (
     DATA,
     KEEP,
@@ -73,6 +74,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         normalization: See above.
         keep_checkpoints: Number of checkpoints that are kept during training.
         keep_steps: Steps whose checkpoints are saved and never deleted.
+        best: Keeps the best checkpoint, and may end the training early.
+        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
         length_bucketing: Whether the examples of a batch have similar lengths.
         train_dataset: The encoded training examples.
         data_collator: Collates examples into batches.
@@ -92,6 +95,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         normalization: Normalization,
         keep_checkpoints: int,
         keep_steps: Sequence[int] = (),
+        best: KeepBest | None = None,
+        decoded: Callable[[], Mapping[str, float]] | None = None,
         length_bucketing: bool = False,
         train_dataset: Any,
         data_collator: Any,
@@ -119,6 +124,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.keep_checkpoints = keep_checkpoints
         self.keep_steps = keep_steps
         self.add_callback(SaveAt(keep_steps))
+        self.best = best
+        if best:
+            self.add_callback(best)
+        self.decoded = decoded
         self.length_bucketing = length_bucketing
         self.example_id = example_id
         self.data_files = data_files
@@ -146,7 +155,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # ---- the loss
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
-        if self.state.global_step >= self.args.max_steps:
+        if self.state.global_step >= self.args.max_steps or (self.best and self.best.is_over):
             # Resumed from the last step, as after a kill while decoding: transformers would take one step more.
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -214,7 +223,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         # Ranks pad the last batch with repeated examples. Seq2SeqTrainer keeps them, so that they would count twice.
         self.gather_function = self.accelerator.gather_for_metrics
-        return super().evaluation_loop(*args, **kwargs)
+        output = super().evaluation_loop(*args, **kwargs)
+        if self.decoded:
+            output.metrics.update({f"eval_{name}": value for name, value in self.decoded().items()})
+        return output
 
     def _objective(self) -> Any:
         return self.accelerator.unwrap_model(self.model)
@@ -290,7 +302,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             if self.state.global_step in self.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
-            prune(folder, keep=self.keep_checkpoints)
+            prune(folder, keep=self.keep_checkpoints, best=self.best.best.step if self.best else None)
+
+    def save_as_it_is(self) -> None:
+        """Save the checkpoint of step 0, without an optimizer: the model of a run that trains nothing."""
+        self._save_checkpoint(self.model, None)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
