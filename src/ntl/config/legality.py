@@ -162,9 +162,7 @@ def _check_trainer(config: Any) -> None:
             f"one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
         )
     if is_sharded and not trains:
-        raise UserError(
-            "trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained, so nothing is sharded; use ddp."
-        )
+        raise UserError("trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained; use trainer=ddp.")
     if is_sharded and is_decoded(trainer):
         raise UserError(
             f"trainer.parallel=fsdp trainer.eval_decoded={trainer.eval_decoded} trainer.best={trainer.best}: sharded "
@@ -189,8 +187,8 @@ def _check_trainer(config: Any) -> None:
         )
     if trainer.early_stopping and not trainer.best:
         raise UserError(
-            f"trainer.early_stopping={trainer.early_stopping} trainer.best=: what should improve? Set trainer.best=loss, "
-            "or another validation metric."
+            f"trainer.early_stopping={trainer.early_stopping} trainer.best=: it watches a metric; "
+            "set trainer.best=loss, or another validation metric."
         )
 
 

@@ -65,14 +65,15 @@ def _count(default: int) -> int:
 class TrainerConfig:
     """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
 
-    ``epochs``, where it is not 0, replaces ``max_steps``, ``eval_epochs`` replaces ``eval_steps``, and ``warmup_ratio``,
-    a share of all steps, ``warmup_steps``. ``max_steps`` 0 scores the model as it is.
+    Where they are not 0, ``epochs`` replaces ``max_steps``, ``eval_epochs`` replaces ``eval_steps``, and
+    ``warmup_ratio``, a share of all steps, ``warmup_steps``. ``max_steps`` 0 scores the model as it is.
     ``optim`` is one of ``OPTIMIZERS``; ``adamw`` is the default of transformers. ``bf16`` computes in bfloat16 with
-    float32 weights, ``auto`` does so where the device has it (``ntl.system.machine.has_bf16``).
+    float32 weights, ``auto`` does so where the device has it (``ntl.system.machine.uses_bf16``).
     ``eval_decoded``: every evaluation also decodes its ``eval_rows`` examples (0: all) as the test sets are decoded.
     ``best`` names the validation metric whose best checkpoint is kept and scored, ``loss`` or a decoded one; without it
     the last one is scored. ``early_stopping`` ends the training after so many evaluations without a better one.
-    ``gradient_checkpointing`` recomputes activations instead of storing them. ``length_bucketing`` makes batches of similar length: less padding, but less random batches.
+    ``gradient_checkpointing`` recomputes activations instead of storing them. ``length_bucketing`` makes batches of
+    similar length: less padding, but less random batches.
     ``keep_checkpoints`` is how many are kept during training, ``keep_checkpoints_after`` after it has finished.
     """
 
@@ -91,7 +92,7 @@ class TrainerConfig:
     weight_decay: float = field(default=0.01, metadata={"min": 0})
     max_grad_norm: float = field(default=1.0, metadata={"above": 0})
     normalization: Normalization = Normalization.step
-    bf16: Any = False  # or True, or "auto"; omegaconf cannot merge a union into a structured config
+    bf16: Any = False  # True or "auto"; omegaconf does not merge a typed union
     gradient_checkpointing: bool = False
     eval_steps: int = field(default=0, metadata={"min": 0})
     eval_epochs: float = field(default=0.0, metadata={"min": 0})

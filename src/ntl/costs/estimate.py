@@ -163,7 +163,7 @@ def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
             build(config.objective, model=model, terms=terms, number_vocab=numbers),
             collate(_examples(batch_size, lengths, tokenizer)),
             mode,
-            bf16=config.trainer.bf16,
+            bf16=bool(config.trainer.bf16),
             fused=config.device != "cpu",
             accumulate=config.trainer.accumulation_steps > 1,
         )

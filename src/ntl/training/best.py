@@ -26,7 +26,7 @@ class Best(NamedTuple):
 
 
 def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
-    """Return the best evaluation of a trainer's history: of equal ones the first; an undefined value is never better."""
+    """Return the best evaluation of a trainer's history; the first of equal ones, and never an undefined one."""
     best = Best()
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
     for entry in history:

@@ -160,6 +160,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     is_first = trainer.is_world_process_zero()
     if is_first:
         _make_folder(folder, parts)
+        if not config.trainer.max_steps:  # otherwise MetricsFile rewrites it when the training begins
+            (folder / METRICS).unlink(missing_ok=True)
     with closing(mirror(config, folder.name, folder, say)) as tracker:
         trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(say))
@@ -168,7 +170,9 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         if config.trainer.max_steps:
             with stop:
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        elif not checkpoint:
+        elif checkpoint:
+            _load(checkpoint, parts)
+        else:
             trainer.save_as_it_is()
         if stop.requested(trainer.args.device):
             stop.call_previous_handler()

@@ -35,7 +35,10 @@ from ntl.training.weights import all_finite, load_model, load_sharded, save_mode
 
 # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
 NUM_METERS = 1 + len(FLAT)
-EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
+EVALUATION_TIMES = (
+    *("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"),
+    "eval_model_preparation_time",  # of a model that was not trained
+)
 # torch's own sampler makes a list of all indices, over 1 GiB for 26 million; a larger data set uses EpochSampler.
 SHUFFLED_IN_MEMORY = 2**20
 
@@ -223,7 +226,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         # Ranks pad the last batch with repeated examples. Seq2SeqTrainer keeps them, so that they would count twice.
         self.gather_function = self.accelerator.gather_for_metrics
-        output = super().evaluation_loop(*args, **kwargs)
+        output: Any = super().evaluation_loop(*args, **kwargs)
         if self.decoded:
             output.metrics.update({f"eval_{name}": value for name, value in self.decoded().items()})
         return output
@@ -306,7 +309,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def save_as_it_is(self) -> None:
         """Save the checkpoint of step 0, without an optimizer: the model of a run that trains nothing."""
-        self._save_checkpoint(self.model, None)
+        self._save_checkpoint(self._objective(), None)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)
