@@ -205,7 +205,7 @@ def _line(name: str, scale: str, total: Sum) -> str:
     epochs = " to ".join(ends[:: max(1, len(ends) - 1)]) or "-"
     price = hours(_known(total.seconds))
     basis = "upper preset" if scale == PRESET_SCALE and not total.measured else total.basis
-    return f"| {name} | {scale} | {total.runs} | {epochs} | {hours(_known(total.seconds))} | {gigabytes(total.disk)} | {basis} |"
+    return f"| {name} | {scale} | {total.runs} | {epochs} | {price} | {gigabytes(total.disk)} | {basis} |"
 
 
 def write_ledger(path: Path, records: Sequence[RunRecord]) -> None:
