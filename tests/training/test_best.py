@@ -100,6 +100,7 @@ def test_the_weights_of_the_best_step_are_decoded(small, scripted, tmp_path: Pat
 
 
 STOPPING = [*EVERY_TWO, "trainer.best=accuracy", "trainer.early_stopping=2", "model.dropout=0.1"]
+STOPPING += ["trainer.keep_checkpoints_after=1"]
 SCRIPT = (0.1, 0.5, 0.4, 0.5, 0.9, 0.9)
 
 
