@@ -213,9 +213,8 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
 
 
 def _settle(config: root.Config, overrides: Sequence[str]) -> None:
-    with suppress(
-        ValidationError
-    ):  # 1, yes and on are true; whatever is neither true nor false is left to ``validate``
+    # 1, yes and on are true; what is neither true nor false is left to ``validate``.
+    with suppress(ValidationError):
         config.trainer.bf16 = BooleanNode(config.trainer.bf16)._value()
     # What is typed wins over the files: a number of steps over the epochs of a scale.
     typed = {override.partition("=")[0].lstrip("+") for override in overrides}
