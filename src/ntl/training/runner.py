@@ -219,7 +219,7 @@ def _scored_step(trainer: "ObjectiveTrainer") -> int:
     keeper, last = trainer.best, trainer.state.global_step
     if keeper is None:
         return last
-    if keeper.is_over:
+    if keeper.is_over and last < trainer.args.max_steps:
         say(f"Stopped at step {last:,}: no better {keeper.metric} in {keeper.best.since} evaluations.")
     if keeper.best.step is None:
         say(f"trainer.best={keeper.metric}: undefined in every evaluation; the last step is scored.")
