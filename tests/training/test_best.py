@@ -193,3 +193,12 @@ def test_decoding_while_training_changes_nothing_else(small, without_times, tmp_
     assert without == read_metrics(plain.parent / METRICS)
     one, other = (json.loads(path.read_text())["metrics"] for path in (plain, decoded))
     assert {**other, **one} == other
+
+
+def test_a_choice_on_the_scored_examples_is_said(small, scripted, monkeypatch, capsys) -> None:
+    from ntl.data.sets.noisy_numbers import NoisyNumbers
+
+    scripted(*SCRIPT)
+    monkeypatch.setattr(NoisyNumbers, "test_splits", ("validation",))
+    run(small(*STOPPING))
+    assert "its validation split is also the one that is scored" in capsys.readouterr().out

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 PUBLISHED_AT_TINY = (
     "{name} is a published size, meant for scale=paper or scale=finetune; scale=tiny is meant for the *_tiny models."
 )
+CHOSEN_ON_SCORED = (
+    "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so that the checkpoint is "
+    "chosen on the examples that its scores are of."
+)
 FROM_RANDOM = "scale=finetune model={name}: begins with random weights; model.path=FOLDER or base= gives it others."
 NOTHING_TRAINED = (
     "trainer.max_steps=0 model={name}: its random weights are scored: nothing is trained and none are loaded."
@@ -152,6 +156,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     elif base:
         _load_base(base, parts, made_of)
     check_lengths(parts)
+    if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
+        say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
     for decoding in (config.decoding, *config.beside.values()):
         splits_of(parts, decoding)
     description = {**describe(config, folder.name), "made_of": made_of, "bf16": bf16}
