@@ -39,7 +39,7 @@ def identity(name: str) -> dict[str, str]:
         return {"commit": snapshot.name}
 
 
-def _no_hub() -> str:
+def no_hub() -> str:
     """Return why the hub cannot be reached; empty if it can."""
     from huggingface_hub import constants
 
@@ -54,7 +54,7 @@ def _unavailable(name: str) -> str:
 
     if isinstance(try_to_load_from_cache(name, CONFIG), str):
         return ""
-    if problem := _no_hub():
+    if problem := no_hub():
         return problem
     try:
         hf_hub_download(name, CONFIG)
@@ -72,7 +72,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
     folder = _cached(hub_id)
     if folder is not None:
         return folder
-    if problem := _no_hub():
+    if problem := no_hub():
         raise UserError(_no_file(hub_id, f"not in the local cache, and {problem}"))
     return _download(hub_id)
 
