@@ -45,15 +45,15 @@ COMPOUND = re.compile(
 )
 
 
-def load(data: str = "", dataset: str = "", split: str = "", **_: Any) -> dict[str, Any]:
+def load(data: str = "", dataset: str = "", split: str = "", **options: Any) -> dict[str, Any]:
     """The rows of a split from ``data``, the folder that scripts/prepare_data.py has printed.
 
-    ``_`` holds --model_args. ValueError: it is not a folder of this data set, its file is not the one that was prepared,
-    or nothing says whether the tokenizer adds its special tokens, with which our decoders were never trained.
+    ``options`` holds --model_args. ValueError: it is not a folder of this data set, its file is not the one that was
+    prepared, or nothing says whether the tokenizer adds its special tokens, with which our decoders were never trained.
     """
     from datasets import Dataset  # not needed to score
 
-    if "pretrained" in _ and "add_bos_token" not in _:
+    if "pretrained" in options and "add_bos_token" not in options:
         raise ValueError("--model_args: add add_bos_token=False for a model of ntl, add_bos_token=True for others.")
     manifest = Path(data) / "manifest.json"
     if not data or not manifest.is_file():

@@ -105,7 +105,7 @@ def model_card(record: RunRecord, folder: Path, repo: str) -> str:
     dataset: Any = build(config.dataset)
     origin = dataset.origin
     is_open = origin is None or origin.publishable
-    base = config.model.hub_id if config.model.pretrained else ""
+    base = config.model.hub_id if config.model.pretrained and not config.model.path else ""
     within = intervals(record, folder / PREDICTIONS)
     shown = [
         (split, name, [record.metrics.get(f"{split}/{name}{suffix}") for suffix in SUFFIXES])
@@ -127,7 +127,11 @@ def model_card(record: RunRecord, folder: Path, repo: str) -> str:
         for suffix, value in zip(SUFFIXES, values, strict=True)
         if value is not None
     ]
-    licence = {"license": "mit"} if is_open and not base else {"license": "other", "license_name": "see-model-card"}
+    licence = (
+        {"license": "mit"}
+        if is_open and not config.model.pretrained
+        else {"license": "other", "license_name": "see-model-card"}
+    )
     data = ModelCardData(
         **licence,
         base_model=base or None,
@@ -159,11 +163,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
 
 def _text(record: RunRecord, config: Any, dataset: Any, rows: list[list[str]], known: bool, repo: str) -> list[str]:
     origin, rows_of = dataset.origin, record.data.get("rows", {})
-    trained = (
-        f"from the weights of {config.model.hub_id or 'a local folder'}"
-        if config.model.pretrained
-        else "from random weights"
-    )
+    start = "other weights" if config.model.path else config.model.hub_id
+    trained = f"from {start if config.model.pretrained else 'random weights'}"
     kind = (
         "Intervals: 95% percentile bootstrap over the test examples of this run; they do not cover the seed."
         if known
@@ -180,7 +181,7 @@ def _text(record: RunRecord, config: Any, dataset: Any, rows: list[list[str]], k
         "examples seen": f"{record.examples_seen:,}",
         "batch, rate": f"{config.trainer.batch_size} × {config.trainer.accumulation_steps}, {config.trainer.lr}",
         "decoding": config.decoding.name,
-        "source": f"{record.git.get('commit', 'unknown')}{' with uncommitted changes' if record.git.get('dirty') else ''}",
+        "source": record.git.get("commit", "unknown") + " with uncommitted changes" * bool(record.git.get("dirty")),
         "versions": ", ".join(f"{name} {version}" for name, version in record.packages.items()),
     }
     lines = [f"# {record.id}", "", f"Trained on {dataset.name}; a checkpoint for research on losses for numbers.", ""]
@@ -192,8 +193,8 @@ def _text(record: RunRecord, config: Any, dataset: Any, rows: list[list[str]], k
         lines += [f"- licence: {origin.licence}", f"- home: {origin.home}", f"- cite: {origin.cite}"]
     if origin is not None and not origin.publishable:
         lines.append(
-            "- **The data has no open licence.** None of its text is in this repository, but weights can reproduce what "
-            "they were trained on; whoever passes them on must respect the terms above."
+            "- **The data has no open licence.** None of its text is in this repository, but weights can reproduce what they "
+            "were trained on; whoever passes them on must respect the terms above."
         )
     if reason := record.data.get("reason"):
         lines.append(f"- {reason}")
