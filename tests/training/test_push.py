@@ -164,8 +164,7 @@ def test_a_dry_run_sends_nothing_and_lists_the_files(finished, hub):
 def test_the_card_has_metrics_with_intervals_and_the_licence_of_closed_data(finished):
     record = read_record(finished / "record.json")
     card = model_card(record, finished, "me/tiny")
-    mae = record.metrics["test/mae"]
-    assert f"| test | mae | {mae:.4g} [" in card
+    assert f"| test | accuracy | {record.metrics['test/accuracy']:.4g} [" in card
     assert "license: mit" in card
     values = {"_target_": "ntl.data.sets.rjokes.RJokes", "name": "rjokes", "answers": "number"}
     closed = model_card(replace(record, config={**record.config, "dataset": values}), finished, "me/tiny")

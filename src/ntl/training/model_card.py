@@ -193,8 +193,8 @@ def _text(record: RunRecord, config: Any, dataset: Any, rows: list[list[str]], k
         lines += [f"- licence: {origin.licence}", f"- home: {origin.home}", f"- cite: {origin.cite}"]
     if origin is not None and not origin.publishable:
         lines.append(
-            "- **The data has no open licence.** None of its text is in this repository, but weights can reproduce what they "
-            "were trained on; whoever passes them on must respect the terms above."
+            "- **The data has no open licence.** None of its text is in this repository, but weights can reproduce "
+            "what they were trained on; whoever passes them on must respect the terms above."
         )
     if reason := record.data.get("reason"):
         lines.append(f"- {reason}")
