@@ -19,7 +19,8 @@ from ntl.evaluation import RULES, extract_answer, number_metrics
 TASKS = Path(__file__).resolve().parents[1] / "docs" / "lm_eval"
 LM_EVAL = "lm_eval==0.4.13"
 spec = importlib.util.spec_from_file_location("lm_eval_utils", TASKS / "utils.py")
-assert spec and spec.loader
+assert spec is not None
+assert spec.loader is not None
 utils = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(utils)
 NUMBERS = st.text(alphabet="0123456789.,+-−eE/⁄½⅓²³ #$€%x()\u00a0\u202f\n", max_size=30)
