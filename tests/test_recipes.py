@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-STEP = re.compile(
-    r"^`(?P<path>[\w./]+)`(?P<place>, at its end|, in `SCHEMAS`)?:\n\n```\w+\n(?P<code>.*?)^```$", re.M | re.S
-)
+STEP = re.compile(r"^`(?P<path>[\w./]+)`:\n\n```\w+\n(?P<code>.*?)^```$", re.M | re.S)
 SMALL = ["trainer.max_steps=2", "trainer.logging_steps=1", "tracking=none", "device=cpu"]
 RUNS = {
     "loss": ["loss=ntl_relative", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
@@ -32,20 +30,23 @@ for line in sys.stdin.read().splitlines():
     print("RECORD", record.id, record.steps, record.curves["loss"][0][1] > 0, config.decoding.name)
 print("TABLE", len(build_table("weights", [], "tiny").commands))
 """
-
-
-def _follow(text: str, tree: Path) -> list[Path]:
-    steps = list(STEP.finditer(text))
-    for step in steps:
-        path, code = tree / step["path"], step["code"]
-        if step["place"] == ", at its end":
-            path.write_text(path.read_text() + "\n\n" + code)
-        elif step["place"]:
-            path.write_text(path.read_text().replace("SCHEMAS = {\n", f"SCHEMAS = {{\n{code}"))
-        else:
-            assert not path.exists(), f"{step['path']} exists already: the recipe shows nothing new"
-            path.write_text(code)
-    return [tree / step["path"] for step in steps]
+# The settings of the recipe's data set are typed, limited, stored and restored like those of any other.
+KNOWN = """
+import sys
+from ntl.config import UserError, compose
+from ntl.config.identity import plain
+from ntl.config.composition import from_values
+from ntl.data import dataset_named
+config = compose(["dataset=doubling", "dataset.train_rows=64"])
+restored = from_values(plain(config), "config.yaml")
+defaults = dataset_named("doubling").config
+print(type(config.dataset).__name__, config.dataset.train_rows, restored == config, defaults.train_rows)
+try:
+    compose(["dataset=doubling", "dataset.train_rows=9001"])
+except UserError as error:
+    print(error)
+print(sorted({"torch", "transformers", "datasets"} & set(sys.modules)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -53,23 +54,34 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     tree = tmp_path_factory.mktemp("copy")
     for name in ("src", "config"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    changed = _follow((ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), tree)
-    assert len(changed) == 12
-    return tree, changed
+    written = []
+    for step in STEP.finditer((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")):
+        path = tree / step["path"]
+        assert not path.exists(), f"{step['path']} exists already: the recipe shows nothing new"
+        path.write_text(step["code"])
+        written.append(path)
+    assert len(written) == 10
+    return tree, written
+
+
+def _python(tree: Path, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+    environment = {"PYTHONPATH": str(tree / "src"), "PATH": "", "HOME": str(tree), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, *words], input=text, capture_output=True, text=True, cwd=tree, env=environment
+    )
+
+
+def test_a_data_set_is_known_by_its_two_files(followed: tuple[Path, list[Path]]) -> None:
+    done = _python(followed[0], "-c", KNOWN)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "DoublingConfig 64 True 5000\ndataset.train_rows=9001: must be at most 9000.\n[]\n"
 
 
 @pytest.mark.slow
 def test_every_recipe_trains(followed: tuple[Path, list[Path]]) -> None:
     tree, _ = followed
     lines = [" ".join([*overrides, *SMALL]) for overrides in RUNS.values()]
-    done = subprocess.run(
-        [sys.executable, "-c", FOLLOW],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        cwd=tree,
-        env={"PYTHONPATH": str(tree / "src"), "PATH": "", "HOME": str(tree), "HF_HUB_OFFLINE": "1"},
-    )
+    done = _python(tree, "-c", FOLLOW, text="\n".join(lines))
     assert done.returncode == 0, done.stderr[-2000:]
     records = [line.split() for line in done.stdout.splitlines() if line.startswith("RECORD")]
     assert [(steps, learned) for _, _, steps, learned, _ in records] == [("2", "True")] * 5
@@ -100,9 +112,7 @@ def test_a_data_set_that_reads_a_file_never_gives_what_the_file_was_before(
     file.parent.mkdir()
 
     def train() -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "train.py", *RUNS["data set"], *SMALL]
-        environment = {"PYTHONPATH": str(tree / "src"), "PATH": "", "HOME": str(tree), "HF_HUB_OFFLINE": "1"}
-        return subprocess.run(command, capture_output=True, text=True, cwd=tree, env=environment)
+        return _python(tree, "train.py", *RUNS["data set"], *SMALL)
 
     def data() -> dict[str, str]:
         (path,) = tree.glob("outputs/*/record.json")

@@ -10,8 +10,8 @@ import torch
 
 from ntl import NumberTokenLoss, losses
 from ntl.benchmarks import loss_curves
-from ntl.benchmarks.losses import benchmark
-from ntl.benchmarks.made_up import Setting, token_losses
+from ntl.benchmarks.implementations import Setting
+from ntl.benchmarks.losses import benchmark, token_losses
 from ntl.config import UserError, compose
 from ntl.losses import ce_ntl, kinds
 from ntl.numbers import NumberVocabulary

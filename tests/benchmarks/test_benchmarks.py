@@ -10,9 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from ntl.benchmarks import data, decoding, losses, timing, tracking, training
-from ntl.benchmarks.implementations import SHAPES, Case, cases, gradient_errors, losses_of_logits, other_kinds, run_case
-from ntl.benchmarks.made_up import Setting, draw_labels, number_vocabulary
+from ntl.benchmarks import data, decoding, losses, timing, training
+from ntl.benchmarks.implementations import (
+    SHAPES,
+    Case,
+    Setting,
+    cases,
+    draw_labels,
+    gradient_errors,
+    losses_of_logits,
+    number_vocabulary,
+    other_kinds,
+    run_case,
+)
 from ntl.benchmarks.timing import MIB, measure, measured, peak_bytes, ratio_quartiles, seconds
 from ntl.config import UserError, compose
 from ntl.system.machine import available_cores
@@ -192,7 +202,7 @@ def test_decoding_gives_the_same_answers(model: str, beams: int) -> None:
 
 @pytest.mark.slow
 def test_tracking() -> None:
-    none, offline = tracking.compare(TINY, steps=5, rounds=2)
+    none, offline = training.compare_tracking(TINY, steps=5, rounds=2)
     assert (none["tracking"], none["ratio"]) == ("tracking=none", 1)
     assert (offline["tracking"], offline["ratio"] > 0) == ("offline", True)
 

@@ -8,7 +8,6 @@ from omegaconf import OmegaConf
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import CONFIG_DIR, GROUPS, base_words, choices, help_text, to_config
 from ntl.config.identity import plain
-from ntl.config.legality import FAMILIES
 
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
 
@@ -40,20 +39,21 @@ def test_every_recipe_belongs_to_a_scale_and_a_data_set_and_acts(path) -> None:
 
 
 @pytest.mark.parametrize("name", choices("experiment"))
-def test_every_experiment_composes_and_acts(name: str, composed) -> None:
+def test_every_experiment_acts(name: str, composed) -> None:
     config = composed(f"experiment={name}")
-    assert isinstance(config, Config)
     for group, values in OmegaConf.load(CONFIG_DIR / "experiment" / f"{name}.yaml").items():
         for key, value in (values if group != "defaults" else {}).items():
             assert plain(getattr(getattr(config, group), key)) == value
 
 
+def names(config: Config, *groups: str) -> list[str]:
+    return [getattr(config, group).name for group in groups]
+
+
 def test_xval_on_multiplication_is_as_in_the_paper(composed) -> None:
     config = composed("experiment=xval_multiplication")
-    names = [
-        getattr(config, group).name for group in ("model", "tokenizer", "loss", "objective", "decoding", "dataset")
-    ]
-    assert names == ["xval", "xval", "mse", "masked_number", "masked_number", "multiplication"]
+    chosen = names(config, "model", "tokenizer", "loss", "objective", "decoding", "dataset")
+    assert chosen == ["xval", "xval", "mse", "masked_number", "masked_number", "multiplication"]
     dataset, trainer = config.dataset, config.trainer
     assert (dataset.train_rows, dataset.validation_rows, dataset.test_rows_per_cell) == (780_000, 10_000, 20_000)
     assert (trainer.lr, trainer.weight_decay, trainer.batch_size, trainer.max_steps) == (1e-4, 0.01, 32, 1_050_000)
@@ -79,13 +79,8 @@ def test_the_scale_decides_what_nobody_set(composed) -> None:
 
 
 def test_the_default_is_what_the_readme_says(composed) -> None:
-    config = composed()
-    names = [config.model.name, config.tokenizer.name, config.loss.name, config.dataset.name, config.scale.name]
-    assert names == ["gpt2_tiny", "digit", "ntl_was", "multiplication", "tiny"]
-
-
-def test_every_family_has_a_row_in_the_table_of_legal_combinations(composed) -> None:
-    assert {composed(f"model={name}").model.family for name in choices("model")} <= set(FAMILIES)
+    chosen = names(composed(), "model", "tokenizer", "loss", "dataset", "scale")
+    assert chosen == ["gpt2_tiny", "digit", "ntl_was", "multiplication", "tiny"]
 
 
 @pytest.mark.parametrize("override", ["+trainer.foo=1", "+foo=1", "+loss.number.foo=1"])
@@ -150,10 +145,6 @@ def test_each_seed_has_a_base_of_its_own() -> None:
     assert bases == {"s1", "s2"}
 
 
-def test_checkpoints_to_keep_are_no_part_of_the_name() -> None:
-    assert run_id(compose([*WORDS, "keep_steps=[5,7]"])) == run_id(compose(WORDS))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -166,13 +157,12 @@ def test_checkpoints_to_keep_are_no_part_of_the_name() -> None:
         (["base='loss=ce base=some-id@5'"], "a base has no base of its own"),
         (["keep_steps=[21]"], "keep_steps=.21.: choose steps of 1 to trainer.max_steps=20"),
         (["keep_steps=[0]"], "choose steps of 1"),
+        (
+            ["dataset=multiplication", "experiment=xval_multiplication", "base='loss=ce@5'"],
+            "an experiment sets what both runs share; name the base by its id",
+        ),
     ],
 )
 def test_one_line_for_what_names_no_run(words: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         compose([*WORDS, *words])
-
-
-def test_an_experiment_does_not_say_what_is_shared() -> None:
-    with pytest.raises(UserError, match="an experiment sets what both runs share; name the base by its id"):
-        compose(["dataset=multiplication", "experiment=xval_multiplication", "base='loss=ce@5'"])

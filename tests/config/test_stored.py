@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, run_id
-from ntl.config.composition import choices
-from ntl.config.stored import from_values, read_config
+from ntl.config.composition import choices, from_values, read_config
 from ntl.config.targets import as_now, locate
 
 
@@ -43,12 +43,8 @@ def test_decoding_may_change(tmp_path: Path, written) -> None:
     assert read_config(run, ["decoding=greedy"]).decoding.name == "greedy"
     assert read_config(run, ["device=cpu", "paper_compat=true"]).paper_compat is True
     assert read_config(run).output_dir == str(tmp_path)
-
-
-def test_settings_of_a_tree_may_change(written) -> None:
-    config = read_config(written(), ["decoding=median", "decoding.trim=0", "decoding.num_beams=7"])
-    assert (config.decoding.name, config.decoding.num_beams) == ("median", 7)
-    assert getattr(config.decoding, "trim") == 0  # noqa: B009 - of the subclass
+    tree: Any = read_config(run, ["decoding=median", "decoding.trim=0", "decoding.num_beams=7"]).decoding
+    assert (tree.name, tree.num_beams, tree.trim) == ("median", 7, 0)
 
 
 @pytest.mark.parametrize("override", ["trainer.lr=1", "seed=2", "decoding", "loss=ce"])
@@ -66,37 +62,46 @@ def test_the_folders_that_a_run_began_from_may_be_gone(written) -> None:
 
 
 def test_wrong_values_are_one_line(tmp_path: Path, composed, written) -> None:
-    with pytest.raises(UserError, match="must be at least 1"):
-        read_config(written(), ["decoding.num_beams=0"])
     with pytest.raises(UserError, match=r"config\.yaml: not found"):
         read_config(tmp_path)
-    values = OmegaConf.to_container(OmegaConf.structured(composed()))
-    assert isinstance(values, dict)
+    run = written()
+    with pytest.raises(UserError, match="must be at least 1"):
+        read_config(run, ["decoding.num_beams=0"])
+    for override in ("decoding.no_such=1", "decoding.num_beams=many"):
+        with pytest.raises(UserError, match=f"^{override}: ") as caught:
+            read_config(run, [override])
+        assert "\n" not in str(caught.value)
+    (run / "config.yaml").write_text("[]")
+    with pytest.raises(UserError, match=r"config\.yaml: no config of a run"):
+        read_config(run)
+    values: Any = OmegaConf.to_container(OmegaConf.structured(composed()))
     with pytest.raises(UserError, match="another version"):
-        from_values({**values, "invented": 1}, "here")  # pyright: ignore[reportArgumentType]
+        from_values({**values, "invented": 1}, "here")
 
 
 def test_readings_beside_the_run_s_own_survive(composed, written) -> None:
     overrides = ["beside=expectation", "beside.expectation.num_beams=7"]
-    stored = read_config(written(*overrides))
-    assert stored.beside == composed(*overrides).beside
-    assert type(stored.beside["expectation"]) is type(composed(*overrides).beside["expectation"])
+    stored, config = read_config(written(*overrides)), composed(*overrides)
+    assert stored.beside == config.beside
+    assert type(stored.beside["expectation"]) is type(config.beside["expectation"])
 
 
 @pytest.mark.parametrize(
     ("model", "was"), [("xval_tiny", "masked_number.MaskedNumber"), ("gpt2_tiny_regression", "regression.Regression")]
 )
 def test_an_objective_is_found_by_the_name_of_its_day(model: str, was: str, composed, written) -> None:
-    folder = written(f"model={model}")
+    folder, name = written(f"model={model}"), was.partition(".")[2]
     path = folder / "config.yaml"
-    name = was.partition(".")[2]
-    now = path.read_text()
-    then = now.replace(f"objectives.number_heads.{name}", f"objectives.{was}")
-    then = then.replace("ntl.data.collate.", "ntl.data.number_collate.").replace("ntl.data.sets.", "ntl.data.")
-    path.write_text(then)
-    assert was in then
-    assert "ntl.data.number_collate." in then
-    assert "ntl.data.sets." in now
+    text = path.read_text()
+    moves = {
+        f"objectives.number_heads.{name}": f"objectives.{was}",
+        "ntl.data.collate.": "ntl.data.number_collate.",
+        "ntl.data.sets.": "ntl.data.",
+    }
+    for now, then in moves.items():
+        assert now in text
+        text = text.replace(now, then)
+    path.write_text(text)
     stored, config = read_config(folder), composed(f"model={model}")
     assert (stored.objective, type(stored.objective)) == (config.objective, type(config.objective))
     assert (stored.dataset._target_, run_id(stored)) == (config.dataset._target_, run_id(config))

@@ -9,14 +9,15 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, build, cli, compose
-from ntl.config.composition import SCHEMAS
+from ntl.config.composition import SCHEMAS, read_config
 from ntl.config.legality import validate
-from ntl.config.stored import read_config
 from ntl.config.targets import ROOMS, check_name, locate
 from ntl.results.figures.spec import load_figure_spec
 from ntl.results.spec import load_table_spec
 
 BESIDE = "beside.expectation."
+# What reads the file config.yaml of a folder.
+READERS = [read_config, partial(load_table_spec, "config"), partial(load_figure_spec, "config")]
 
 
 def test_every_schema_that_names_code_has_a_room() -> None:
@@ -51,11 +52,8 @@ def test_on_a_command_line_too() -> None:
         compose(["loss.number._target_=subprocess.run"])
 
 
-NAMES = ["../x", "/x", "a/b", "..", ".x", "", "a\nb", "a b", "x\0"]
-
-
 @pytest.mark.parametrize("path", ["model.name", "dataset.name", "loss.name", "decoding.name", f"{BESIDE}name"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["../x", "/x", "a/b", "..", ".x", "", "a\nb", "a b", "x\0"])
 def test_a_name_is_never_a_path(path: str, name: str, composed) -> None:
     config = composed("beside=expectation", "dataset=noisy_numbers")
     _set(config, path, name)
@@ -81,58 +79,48 @@ def test_what_is_read_back_resolves_nothing(composed, tmp_path: Path, monkeypatc
     config = composed()
     config.tracking.group = "${oc.env:PLANTED}"
     OmegaConf.save(OmegaConf.structured(config), tmp_path / "config.yaml")
-    for read in (lambda: read_config(tmp_path), lambda: load_table_spec("config", tmp_path)):
+    for read in READERS:
         with pytest.raises(UserError, match=r"config\.yaml: it has an interpolation, \$\{\.\.\.\}, which"):
-            read()
-
-
-def test_a_tag_of_yaml_makes_nothing(tmp_path: Path) -> None:
-    marker = tmp_path / "made"
-    (tmp_path / "config.yaml").write_text(f"model: !!python/object/apply:pathlib.Path.touch [{marker}]\n")
-    for read in (lambda: read_config(tmp_path), lambda: load_table_spec("config", tmp_path)):
-        with pytest.raises(UserError, match=r"config\.yaml: could not determine a constructor") as caught:
-            read()
-        assert "\n" not in str(caught.value)
-    assert not marker.exists()
+            read(tmp_path)
 
 
 LAUGHS = "\n".join([f"a0: &a0 [{'x, ' * 9}]", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 10))])
 MERGED = "\n".join(["a0: &a0 {k: 1}", *(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}" for n in range(1, 10))])
-
-
-UNFOLDS = r"config\.yaml: its aliases \(\*name\) unfold to more than 100,000 values; write out what is meant\.$"
+UNFOLDS = r"its aliases \(\*name\) unfold to more than 100,000 values; write out what is meant\.$"
+DEEP = r"lists or mappings are nested too deeply to be read; write it flatter$"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LAUGHS, UNFOLDS),
-        (MERGED, UNFOLDS),
-        (
-            "a: &a [*a]",
-            UNFOLDS,
+        pytest.param(LAUGHS, UNFOLDS, id="lists"),
+        pytest.param(MERGED, UNFOLDS, id="merges"),
+        pytest.param("a: &a [*a]", UNFOLDS, id="itself"),
+        pytest.param(f"a: {'[' * 3000}{']' * 3000}", DEEP, id="deep"),
+        pytest.param("a: *b", "found undefined alias 'b'", id="nothing"),
+        pytest.param(
+            "model: !!python/object/apply:pathlib.Path.touch [made]",
+            "could not determine a constructor",
+            id="a tag that would call something",
         ),
-        (
-            "a: " + "[" * 3000 + "]" * 3000,
-            r"config\.yaml: lists or mappings are nested too deeply to be read; write it flatter$",
-        ),
-        ("a: *b", r"config\.yaml: found undefined alias 'b'"),
     ],
-    ids=["lists", "merges", "itself", "deep", "nothing"],
 )
 @pytest.mark.timeout(60)  # unfolded, they would take hours
-def test_a_small_file_that_means_a_large_one_is_one_line_at_once(text: str, message: str, tmp_path: Path) -> None:
+def test_a_file_that_means_more_than_values_is_one_line_at_once(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(text)
-    for read in (read_config, partial(load_table_spec, "config"), partial(load_figure_spec, "config")):
-        with pytest.raises(UserError, match=message) as caught:
+    for read in READERS:
+        with pytest.raises(UserError, match=rf"config\.yaml: {message}") as caught:
             read(tmp_path)
         assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_aliases_that_mean_little_are_read(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text(
-        "title: &t a * b\ncaption: *t\ndraw: ntl.results.figures.losses.draw\nfiles: {a: b}\n"
-    )
+    figure = "title: &t a * b\ncaption: *t\ndraw: ntl.results.figures.losses.draw\nfiles: {a: b}\n"
+    (tmp_path / "x.yaml").write_text(figure)
     assert load_figure_spec("x", tmp_path).caption == "a * b"
 
 
@@ -162,30 +150,26 @@ def test_build(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build(Wanted(), extra=2) == (Wanted(), 2)
 
 
-@pytest.mark.parametrize("target", ["ntl.losses.no_such", "ntl.no_such_package.x", "ntl..losses"])
-def test_a_wrong_path_is_named(target: str) -> None:
-    with pytest.raises(UserError, match="cannot be imported"):
-        locate(target)
-
-
-@pytest.mark.parametrize("target", ["os.system", "fractions.Fraction", "ntlx.losses.ce", "ntl", ""])
-def test_what_lies_elsewhere_is_not_even_imported(target: str) -> None:
-    with pytest.raises(UserError, match=r"not in ntl, and code from elsewhere is never called"):
-        locate(target)
+IMPORT, ELSEWHERE = "cannot be imported", "not in ntl, and code from elsewhere is never called"
+NOT_OURS = r"no class or function that ntl defines|cannot be imported"
 
 
 @pytest.mark.parametrize(
-    "target",
+    ("target", "message"),
     [
-        "ntl.system.machine.subprocess.run",
-        "ntl.system.machine.os.system",
-        "ntl.losses.rows.torch.load",
-        "ntl.losses.ntl_was.__globals__",
-        "ntl.losses.ntl_was.__class__",
-        "ntl.losses.rows",
-        "ntl.config.targets.NAME.fullmatch",
+        *((target, IMPORT) for target in ("ntl.losses.no_such", "ntl.no_such_package.x", "ntl..losses")),
+        # Not even imported.
+        *((target, ELSEWHERE) for target in ("os.system", "fractions.Fraction", "ntlx.losses.ce", "ntl", "")),
+        # What a module of this project imports, or what its objects have, is not part of it.
+        ("ntl.system.machine.subprocess.run", NOT_OURS),
+        ("ntl.system.machine.os.system", NOT_OURS),
+        ("ntl.losses.rows.torch.load", NOT_OURS),
+        ("ntl.losses.ntl_was.__globals__", NOT_OURS),
+        ("ntl.losses.ntl_was.__class__", NOT_OURS),
+        ("ntl.losses.rows", NOT_OURS),
+        ("ntl.config.targets.NAME.fullmatch", NOT_OURS),
     ],
 )
-def test_what_a_module_of_ours_imports_is_not_ours(target: str) -> None:
-    with pytest.raises(UserError, match=r"no class or function that ntl defines|cannot be imported"):
+def test_what_cannot_be_located(target: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         locate(target)

@@ -1,6 +1,7 @@
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,17 @@ from ntl.config import UserError
 from ntl.config.data import ArithmeticConfig
 from ntl.data import raw
 from ntl.data.prepared import Prepared
-from ntl.data.sets import generator
+from ntl.data.sets import deepmind
 from ntl.data.sets.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, answer_of, interleaved, value_of
 from ntl.data.sets.deepmind import OFFICIAL_TREE
 
-SMALL = ArithmeticConfig(train_rows_per_difficulty=40, validation_rows_per_difficulty=5, test_rows=10)
+SMALL = {"train_rows_per_difficulty": 40, "validation_rows_per_difficulty": 5, "test_rows": 10}
+
+
+def made(folder: Path, **settings: Any) -> Prepared:
+    prepared = Prepared(Arithmetic(ArithmeticConfig(**settings)), folder)
+    prepared.prepare()
+    return prepared
 
 
 @pytest.fixture
@@ -25,7 +32,7 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise AssertionError("files on disk come first")
 
     monkeypatch.setattr(raw, "download_archive", refuse)
-    monkeypatch.setattr(generator, "generate", refuse)
+    monkeypatch.setattr(deepmind, "generate", refuse)
     for number, name in enumerate((*TRAIN, INTERPOLATE, EXTRAPOLATE), start=1):
         path = data_dir / OFFICIAL_TREE / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,21 +40,15 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return data_dir / OFFICIAL_TREE
 
 
-def answers(dataset: Arithmetic, split: str, data_dir: Path) -> list[int]:
-    return [int(row["answer"]) for row in Prepared(dataset, data_dir).rows(split)]
+def answers(prepared: Prepared, split: str) -> list[int]:
+    return [int(row["answer"]) for row in prepared.rows(split)]
 
 
 def test_splits(tree: Path, data_dir: Path) -> None:
-    dataset = Arithmetic(SMALL)
-    prepared = Prepared(dataset, data_dir)
-    prepared.prepare()
-    train, validation = answers(dataset, "train", data_dir), answers(dataset, "validation", data_dir)
-    assert prepared.fingerprint()["rows"] == {
-        "train": 120,
-        "validation": 15,
-        "interpolate": 10,
-        "extrapolate": 10,
-    }
+    prepared = made(data_dir, **SMALL)
+    train, validation = answers(prepared, "train"), answers(prepared, "validation")
+    counts = {"train": 120, "validation": 15, "interpolate": 10, "extrapolate": 10}
+    assert prepared.fingerprint()["rows"] == counts
     # Difficulties take turns, and no pair is used twice.
     assert [answer // 1000 for answer in train] == [1, 2, 3] * 40
     assert [answer // 1000 for answer in validation] == [1, 2, 3] * 5
@@ -57,45 +58,26 @@ def test_splits(tree: Path, data_dir: Path) -> None:
     assert sorted(orders[0]) != orders[0]
     assert len({tuple(order) for order in orders}) == 3
     # The test files keep their order.
-    assert answers(dataset, "interpolate", data_dir) == list(range(4000, 4010))
-    assert answers(dataset, "extrapolate", data_dir) == list(range(5000, 5010))
+    assert answers(prepared, "interpolate") == list(range(4000, 4010))
+    assert answers(prepared, "extrapolate") == list(range(5000, 5010))
     assert prepared.rows("interpolate")[7]["id"] == "interpolate/00007"
-    assert dataset.group("interpolate/00007") is None
+    assert prepared.dataset.group("interpolate/00007") is None
 
 
 def test_smaller_counts_take_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:
-    def train(train_rows_per_difficulty: int, seed: int = 0) -> list[int]:
-        config = ArithmeticConfig(
-            train_rows_per_difficulty=train_rows_per_difficulty,
-            validation_rows_per_difficulty=5,
-            test_rows=10,
-            seed=seed,
-        )
-        Prepared(Arithmetic(config), data_dir).prepare()
-        return answers(Arithmetic(config), "train", data_dir)
-
-    full = train(train_rows_per_difficulty=40)
-    assert train(train_rows_per_difficulty=12) == full[:36]
-    assert train(train_rows_per_difficulty=40, seed=1) != full
-    assert Prepared(Arithmetic(SMALL), data_dir).manifest["source"]["kind"] == "official tree"
+    whole = made(data_dir, **SMALL)
+    full = answers(whole, "train")
+    assert answers(made(data_dir, **SMALL | {"train_rows_per_difficulty": 12}), "train") == full[:36]
+    assert answers(made(data_dir, **SMALL | {"seed": 1}), "train") != full
+    assert whole.manifest["source"]["kind"] == "official tree"
 
 
 @pytest.mark.parametrize(
     ("name", "line", "text", "message"),
     [
-        (
-            TRAIN[1],
-            100,
-            "7",
-            "train-medium/arithmetic__add_sub_multiple.txt:100: the answer '7' is wrong, 2049 is right",
-        ),
-        (INTERPOLATE, 3, "Calculate 1 * 2.", "arithmetic__add_sub_multiple.txt:3: 'Calculate 1 * 2.': not a sum"),
-        (
-            EXTRAPOLATE,
-            2,
-            "5000.0",
-            "arithmetic__add_sub_multiple_longer.txt:2: the answer '5000.0' is wrong, 5000 is right",
-        ),
+        (TRAIN[1], 100, "7", f"{TRAIN[1]}:100: the answer '7' is wrong, 2049 is right"),
+        (INTERPOLATE, 3, "Calculate 1 * 2.", f"{INTERPOLATE}:3: 'Calculate 1 * 2.': not a sum"),
+        (EXTRAPOLATE, 2, "5000.0", f"{EXTRAPOLATE}:2: the answer '5000.0' is wrong, 5000 is right"),
     ],
 )
 def test_a_wrong_answer_is_named_with_its_line(
@@ -104,9 +86,8 @@ def test_a_wrong_answer_is_named_with_its_line(
     lines = (tree / name).read_text().split("\n")
     lines[line - 1] = text
     (tree / name).write_text("\n".join(lines))
-    config = ArithmeticConfig(train_rows_per_difficulty=45, validation_rows_per_difficulty=5, test_rows=10)
     with pytest.raises(UserError) as caught:
-        Prepared(Arithmetic(config), data_dir).prepare()
+        made(data_dir, **SMALL | {"train_rows_per_difficulty": 45})
     assert message in str(caught.value)
     assert not any("arithmetic-" in path.name and path.is_dir() for path in data_dir.iterdir())
 
@@ -115,7 +96,7 @@ def test_an_odd_source_file_is_named(tree: Path, data_dir: Path) -> None:
     path = tree / TRAIN[0]
     path.write_text(path.read_text().rsplit("\n", 2)[0])
     with pytest.raises(UserError, match=r"train-easy/arithmetic__add_sub_multiple\.txt:99: question without an answer"):
-        Prepared(Arithmetic(SMALL), data_dir).prepare()
+        made(data_dir, **SMALL)
 
 
 def test_interleaved() -> None:
@@ -126,9 +107,7 @@ def test_interleaved() -> None:
 @pytest.mark.slow
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
-    dataset = Arithmetic(ArithmeticConfig())
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare()
+    prepared = made(tmp_path)
     fingerprint = prepared.fingerprint()
     assert fingerprint["rows"] == {"train": 99_999, "validation": 3_000, "interpolate": 10_000, "extrapolate": 10_000}
     assert fingerprint["files"] == {
@@ -140,10 +119,10 @@ def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
     train = {row["question"] for row in prepared.rows("train")}
     interpolate = [row["question"] for row in prepared.rows("interpolate")]
     assert not train & set(interpolate)
-    extrapolate = answers(dataset, "extrapolate", tmp_path)
+    extrapolate = answers(prepared, "extrapolate")
     assert (min(extrapolate), max(extrapolate)) == (-481, 494)
     assert sum(abs(answer) >= 100 for answer in extrapolate) / 10_000 == pytest.approx(0.63, abs=0.005)
-    inside = answers(dataset, "interpolate", tmp_path)
+    inside = answers(prepared, "interpolate")
     assert (min(inside), max(inside)) == (-50, 50)
 
 
@@ -162,23 +141,10 @@ def test_answers(question: str, answer: str) -> None:
     assert answer_of(question) == answer
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        "",
-        "Calculate .",
-        "Calculate 1 + 2?",
-        "What is 1 + 2.",
-        "1 +",
-        "1 2",
-        "(1 + 2",
-        "1 + 2)",
-        "()",
-        "1 * 2",
-        "1.5 + 2",
-        "²",
-    ],
-)
+NO_SUMS = ["", "Calculate .", "Calculate 1 + 2?", "What is 1 + 2.", "1 +", "1 2", "(1 + 2", "1 + 2)", "()", "1 * 2"]
+
+
+@pytest.mark.parametrize("question", [*NO_SUMS, "1.5 + 2", "²"])
 def test_anything_else_is_refused(question: str) -> None:
     with pytest.raises(ValueError, match="not a sum"):
         answer_of(question)

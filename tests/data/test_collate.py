@@ -93,32 +93,22 @@ def test_either_side_gives_the_same_loss(left: bool) -> None:
     torch.testing.assert_close(together, apart, rtol=0, atol=1e-12)
 
 
-def test_a_decoder_never_reads_the_end_of_the_answer() -> None:
-    about = {"longest_question": 5, "longest_answer": 3, "longest_example": 7}
-    assert CausalCollator(PAD).longest_input(about) == 6
+END, NUM, MASK, TEXT = 1, 9, 8, 5
+Tokens = list[tuple[int, float]]
 
 
-def test_collator_for_either_family() -> None:
-    seq2seq = SimpleNamespace(is_encoder_decoder=True, pad_token_id=0, decoder_start_token_id=0)
-    assert token_collator(seq2seq, None) == Seq2SeqCollator(0, 0)
-    assert token_collator(SimpleNamespace(is_encoder_decoder=False, pad_token_id=3), None) == CausalCollator(3)
+def _with_values(question: Tokens, answer: Tokens) -> dict[str, np.ndarray]:
+    """An example from ids and values; an end token stands behind the answer."""
+    example = {}
+    for name, tokens in (("question", question), ("answer", [*answer, (END, 1.0)])):
+        ids, values = zip(*tokens, strict=True)
+        example |= {f"{name}_ids": np.array(ids, dtype=np.uint16), f"{name}_values": np.array(values)}
+    return example
 
 
-PAD, END, NUM, MASK, TEXT = 0, 1, 9, 8, 5
-
-
-def _with_values(question: dict[str, list[float]], answer: dict[str, list[float]]) -> dict[str, np.ndarray]:
-    return {
-        "question_ids": np.array(question["ids"], dtype=np.uint16),
-        "question_values": np.array(question["values"]),
-        "answer_ids": np.array(answer["ids"], dtype=np.uint16),
-        "answer_values": np.array(answer["values"]),
-    }
-
-
-# "3 x -7" -> "20"; "x" -> "1/2" with two numbers.
-FIRST = _with_values({"ids": [NUM, TEXT, NUM], "values": [3.0, 1.0, -7.0]}, {"ids": [NUM, END], "values": [20.0, 1.0]})
-SECOND = _with_values({"ids": [TEXT], "values": [1.0]}, {"ids": [NUM, TEXT, NUM, END], "values": [1.0, 1.0, -2.0, 1.0]})
+# "3 x -7" -> "20"; "x" -> "1/-2" with two numbers.
+FIRST = _with_values([(NUM, 3.0), (TEXT, 1.0), (NUM, -7.0)], [(NUM, 20.0)])
+SECOND = _with_values([(TEXT, 1.0)], [(NUM, 1.0), (TEXT, 1.0), (NUM, -2.0)])
 
 
 def ln(value: float) -> float:
@@ -139,18 +129,13 @@ def test_the_last_number_of_the_answer_is_masked(masked: MaskedNumberCollator) -
     expected = [[ln(3), 1, ln(-7), 1, 1], [1, ln(1), 1, 1, 1]]
     torch.testing.assert_close(batch["number_values"], torch.tensor(expected))
     torch.testing.assert_close(batch["number_labels"], torch.tensor([ln(20), ln(-2)]))
-    assert {name: tensor.dtype for name, tensor in batch.items()} == {
-        "input_ids": torch.int64,
-        "attention_mask": torch.int64,
-        "number_values": torch.float32,
-        "number_positions": torch.int64,
-        "labels": torch.int64,
-        "number_labels": torch.float32,
-    }
+    whole = ("input_ids", "attention_mask", "number_positions", "labels")
+    dtypes = dict.fromkeys(whole, torch.int64) | dict.fromkeys(("number_values", "number_labels"), torch.float32)
+    assert {name: tensor.dtype for name, tensor in batch.items()} == dtypes
 
 
 def test_padding_stands_on_the_right_and_counts_one(masked: MaskedNumberCollator) -> None:
-    short = _with_values({"ids": [TEXT], "values": [1.0]}, {"ids": [NUM, END], "values": [0.0, 1.0]})
+    short = _with_values([(TEXT, 1.0)], [(NUM, 0.0)])
     batch = masked([short, FIRST])
     assert batch["input_ids"].tolist()[0] == [TEXT, MASK, END, PAD, PAD]
     assert batch["attention_mask"].tolist()[0] == [1, 1, 1, 0, 0]
@@ -160,9 +145,7 @@ def test_padding_stands_on_the_right_and_counts_one(masked: MaskedNumberCollator
 
 
 def test_a_prediction_sees_nothing_of_what_it_predicts(masked: MaskedNumberCollator) -> None:
-    other = _with_values(
-        {"ids": [NUM, TEXT, NUM], "values": [3.0, 1.0, -7.0]}, {"ids": [NUM, END], "values": [-1e9, 1.0]}
-    )
+    other = _with_values([(NUM, 3.0), (TEXT, 1.0), (NUM, -7.0)], [(NUM, -1e9)])
     first, second = masked.prompts([FIRST]), masked.prompts([other])
     assert set(first) == {"input_ids", "attention_mask", "number_values", "number_positions"}
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -193,9 +176,13 @@ def test_the_longest_input(masked: MaskedNumberCollator) -> None:
     about = {"longest_question": 5, "longest_answer": 3, "longest_example": 7}
     assert masked.longest_input(about) == 7
     assert RegressionCollator(PAD).longest_input(about) == 5
+    assert CausalCollator(PAD).longest_input(about) == 6  # it never reads the end of the answer
 
 
 def test_they_are_made_for_a_model_and_its_tokenizer() -> None:
+    seq2seq = SimpleNamespace(is_encoder_decoder=True, pad_token_id=0, decoder_start_token_id=0)
+    assert token_collator(seq2seq, None) == Seq2SeqCollator(0, 0)
+    assert token_collator(SimpleNamespace(is_encoder_decoder=False, pad_token_id=3), None) == CausalCollator(3)
     tokenizer = SimpleNamespace(pad_token_id=PAD, mask_token_id=MASK, number_token_id=NUM)
     assert masked_number_collator(None, tokenizer) == MaskedNumberCollator(PAD, MASK, NUM)
     assert regression_collator(SimpleNamespace(pad_token_id=4), tokenizer) == RegressionCollator(4)

@@ -12,7 +12,7 @@ from ntl.config import UserError
 from ntl.data import raw
 from ntl.data.files import Pairs
 from ntl.data.raw import Missing
-from ntl.data.sets import generator
+from ntl.data.sets import deepmind
 from ntl.data.sets.deepmind import GENERATED_TREE, OFFICIAL_ARCHIVE, OFFICIAL_TREE, Texts, find_texts
 
 EASY, TEST = "train-easy/m.txt", "interpolate/m.txt"
@@ -34,7 +34,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise UserError("no generator")
 
     monkeypatch.setattr(raw, "download_archive", fetch)
-    monkeypatch.setattr(generator, "generate", generate)
+    monkeypatch.setattr(deepmind, "generate", generate)
     return asked
 
 
@@ -162,12 +162,12 @@ def test_what_the_generator_leaves_is_used_again(data_dir: Path, monkeypatch: py
         tree(where)
         return {"pins": "some"}
 
-    monkeypatch.setattr(generator, "generate", generate)
+    monkeypatch.setattr(deepmind, "generate", generate)
     first = find(data_dir)
     assert first.source["kind"] == "generator"
     assert first.source["made_by"] == {"pins": "some"}
     assert set(first.source["sha256"]) == {EASY, TEST}
-    monkeypatch.setattr(generator, "generate", None)
+    monkeypatch.setattr(deepmind, "generate", None)
     second = find(data_dir)
     assert read(second) == read(first)
     assert second.source["path"] == str(data_dir / GENERATED_TREE)

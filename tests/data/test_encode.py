@@ -1,5 +1,6 @@
-"""Token ids on disk: what is stored, when it is reused, and what a kill leaves."""
+"""Token ids and values on disk: what is stored, when it is reused, and what a kill leaves."""
 
+import json
 import os
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.data import encode, encoded, store
-from ntl.data.encode import answer_text, encode_dataset
+from ntl.data.encode import answer_text, encode_dataset, settings_for
+from ntl.data.encode_worker import BlockEncoder
 from ntl.data.encoded import Damaged, EncodedDataset
 from ntl.data.store import Example, Rows
+from ntl.tokenizers import load_tokenizer, train_tokenizer
 
 ROWS = [
     {"id": "0", "question": "1+2=", "answer": "3"},
@@ -35,9 +38,9 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
 
 
-def _encode(folder: Path, rows: Any = ROWS, **changes: Any) -> EncodedDataset:
+def _encode(folder: Path, rows: Any = ROWS, tokenizer: Any = None, **changes: Any) -> EncodedDataset:
     settings = {"cache_dir": folder, "key": "k", "decoder_only": True, "max_length": 64}
-    return encode_dataset(lambda: rows, _tokenizer(), **{**settings, **changes})
+    return encode_dataset(lambda: rows, tokenizer or _tokenizer(), **{**settings, **changes})
 
 
 def _finished(folder: Path) -> list[str]:
@@ -53,8 +56,29 @@ def _prepared(folder: Path, rows: int = 4000) -> Rows:
 
 
 def _same(first: EncodedDataset, second: EncodedDataset) -> bool:
-    files = ("tokens.npy", "offsets.npy", "about.json")
-    return all((first.folder / name).read_bytes() == (second.folder / name).read_bytes() for name in files)
+    contents = [{path.name: path.read_bytes() for path in each.folder.iterdir()} for each in (first, second)]
+    return contents[0] == contents[1]
+
+
+@pytest.fixture(scope="module")
+def xval(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Any]:
+    """xVal's tokenizer, whose tokens have values, by ``paper_compat``."""
+    folder = tmp_path_factory.mktemp("tokenizer") / "trained"
+    train_tokenizer(["1+2= -"], folder, kind="xval", vocab_size=60)
+    return {rule: load_tokenizer(folder, kind="xval", paper_compat=rule) for rule in (False, True)}
+
+
+@pytest.fixture(params=["ids", "values"])
+def tokenizer(request: pytest.FixtureRequest) -> Any:
+    """One without values, and one with."""
+    return _tokenizer() if request.param == "ids" else request.getfixturevalue("xval")[False]
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rows:
+    """A prepared file of many blocks."""
+    monkeypatch.setattr(store, "BLOCK", 16_000)
+    return _prepared(tmp_path / "data")
 
 
 def _texts(example: dict[str, np.ndarray]) -> tuple[Any, ...]:
@@ -137,12 +161,10 @@ def test_a_failure_half_way_is_never_taken_for_whole(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("stop_after", [0, 1, 5, 12])
 @pytest.mark.parametrize("journaled", [True, False], ids=["journaled", "not journaled"])
 def test_what_was_done_before_a_failure_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, journaled: bool
+    tmp_path: Path, rows: Rows, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, stop_after: int, journaled: bool
 ) -> None:
-    monkeypatch.setattr(store, "BLOCK", 16_000)
     monkeypatch.setattr(encoded, "JOURNAL_SECONDS", 0 if journaled else 1e9)
-    rows = _prepared(tmp_path / "data")
-    whole = _encode(tmp_path / "whole", rows)
+    whole = _encode(tmp_path / "whole", rows, tokenizer)
     starts: list[int] = []
     read = Rows.blocks
 
@@ -156,10 +178,10 @@ def test_what_was_done_before_a_failure_is_kept(
     with monkeypatch.context() as patch:
         patch.setattr(Rows, "blocks", breaking)
         with pytest.raises(KeyboardInterrupt):
-            _encode(tmp_path / "broken", rows, workers=0)
+            _encode(tmp_path / "broken", rows, tokenizer, workers=0)
         assert _finished(tmp_path / "broken") == []
         said: list[str] = []
-        resumed = _encode(tmp_path / "broken", rows, workers=0, log=said.append)
+        resumed = _encode(tmp_path / "broken", rows, tokenizer, workers=0, log=said.append)
     assert _same(resumed, whole)
     assert (starts[1] > 0) is (journaled and stop_after > 0)
     assert [line.endswith("were done before") for line in said] == [True] * (starts[1] > 0)
@@ -203,11 +225,7 @@ def _wait_for(path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_kill_in_the_middle_then_a_resume_equals_no_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    monkeypatch.setattr(store, "BLOCK", 16_000)
-    rows = _prepared(tmp_path / "data")
+def test_a_kill_in_the_middle_then_a_resume_equals_no_kill(tmp_path: Path, rows: Rows, workers: int) -> None:
     (tmp_path / "hold").touch()
     process = _child(tmp_path, workers)
     _wait_for(tmp_path / "reached")
@@ -221,9 +239,7 @@ def test_a_kill_in_the_middle_then_a_resume_equals_no_kill(
     assert [path.name for path in (tmp_path / "cache").glob(".*.part*")] == []
 
 
-def test_two_at_once_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "BLOCK", 16_000)
-    rows = _prepared(tmp_path / "data")
+def test_two_at_once_make_one(tmp_path: Path, rows: Rows) -> None:
     (tmp_path / "hold").touch()
     process = _child(tmp_path, 0)
     _wait_for(tmp_path / "reached")
@@ -265,14 +281,17 @@ def test_without_locks_nobody_else_finds_the_unfinished(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_processes_give_the_same_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    monkeypatch.setattr(store, "BLOCK", 16_000)
-    rows = _prepared(tmp_path / "data")
-    alone = _encode(tmp_path / "alone", rows, workers=0)
-    assert _same(_encode(tmp_path / "many", rows, workers=workers), alone)
-    assert _same(_encode(tmp_path / "list", list(rows)), alone)
-    assert _texts(alone[1234]) == (list("1234+2="), [*"1236", "</s>"])
+def test_processes_give_the_same(tmp_path: Path, rows: Rows, tokenizer: Any, xval: Any, workers: int) -> None:
+    alone = _encode(tmp_path / "alone", rows, tokenizer, workers=0)
+    assert _same(_encode(tmp_path / "many", rows, tokenizer, workers=workers), alone)
+    assert _same(_encode(tmp_path / "list", list(rows), tokenizer), alone)
     assert len(alone) == 4000
+    if alone.values is None:
+        assert _texts(alone[1234]) == (list("1234+2="), [*"1236", "</s>"])
+        return
+    assert len(alone.values) == len(alone.tokens)
+    paper = [_encode(tmp_path / f"paper-{count}", rows, xval[True], workers=count) for count in (0, workers)]
+    assert _same(*paper)
 
 
 @pytest.mark.parametrize(
@@ -305,8 +324,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_large_vocabulary_needs_wider_ids(tmp_path: Path) -> None:
     tokenizer = _tokenizer()
     tokenizer.add_tokens([f"<{number}>" for number in range(2**16)])
-    settings: dict[str, Any] = {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 64}
-    dataset = encode_dataset(lambda: [{"question": "1<65000>", "answer": "2"}], tokenizer, **settings)
+    dataset = _encode(tmp_path, [{"question": "1<65000>", "answer": "2"}], tokenizer)
     assert dataset.tokens.dtype == np.int32
     assert dataset[0]["question_ids"].tolist() == tokenizer.convert_tokens_to_ids(["1", "<65000>"])
 
@@ -317,3 +335,64 @@ def test_an_empty_data_set(tmp_path: Path) -> None:
 
 def test_characters_need_no_space() -> None:
     assert answer_text("7", _tokenizer(), decoder_only=True) == "7"
+
+
+def test_values_beside_the_ids_of_an_example(tmp_path: Path, xval: dict[bool, Any]) -> None:
+    tokenizer = xval[False]
+    example = _encode(tmp_path, [{"question": "1234.5 * -2?", "answer": "-2468"}], tokenizer)[0]
+    numbers = example["question_ids"] == tokenizer.number_token_id
+    assert example["question_values"][numbers].tolist() == [1234.5, -2]
+    assert set(example["question_values"][~numbers].tolist()) == {1}
+    assert tokenizer.convert_ids_to_tokens(example["answer_ids"].tolist()) == ["[NUM]", "</s>"]
+    assert example["answer_values"].tolist() == [-2468, 1]
+
+
+def test_values_that_were_not_vouched_for_are_written_again(
+    tmp_path: Path, xval: dict[bool, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the journal and the end leaves more in the files than the journal says, of each another amount."""
+    monkeypatch.setattr(encoded, "JOURNAL_SECONDS", 1e9)
+    source = [{"question": f"{i} and 1", "answer": str(i)} for i in range(6)]
+    writer = encoded.EncodedWriter(tmp_path / "part", "<u2", with_values=True)
+    encoder = BlockEncoder(settings_for(xval[False], decoder_only=True, max_length=64))
+    blocks = [json.dumps(row).encode() for row in source]
+    for index, block in enumerate(blocks[:3]):
+        writer.append(encoder(block), index + 1)
+    writer.journal()
+    writer.append(encoder(blocks[3]), 4)
+    for array in (writer.tokens, writer.values):
+        assert array is not None
+        array.stream.flush()
+    again = encoded.EncodedWriter(tmp_path / "part", "<u2", with_values=True)
+    assert again.position == 3
+    for index, block in enumerate(blocks[3:]):
+        again.append(encoder(block), index + 4)
+    again.finish()
+    dataset = EncodedDataset(tmp_path / "part")
+    assert [row["answer_values"][0] for row in dataset.__getitems__(range(6))] == [0, 1, 2, 3, 4, 5]
+    assert [row["question_values"][0] for row in dataset.__getitems__(range(6))] == [0, 1, 2, 3, 4, 5]
+
+
+def test_another_reading_is_another_folder(tmp_path: Path, xval: dict[bool, Any]) -> None:
+    row = [{"question": "1", "answer": "-2"}]
+    first, paper = (_encode(tmp_path, row, xval[rule]) for rule in (False, True))
+    assert first.folder != paper.folder
+    assert first[0]["answer_values"].tolist() == [-2, 1]
+    assert paper[0]["answer_values"].tolist()[-2:] == [2, 1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_answer_without_a_number_is_one_line_from_any_process(
+    tmp_path: Path, xval: dict[bool, Any], workers: int
+) -> None:
+    rows = [{"question": "What is 1?", "answer": "one"}]
+    with pytest.raises(UserError, match=r"^the answer 'one' of 'What is 1\?' has no number"):
+        _encode(tmp_path, rows, xval[False], workers=workers)
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+
+
+def test_values_are_kept_in_double_precision(tmp_path: Path, xval: dict[bool, Any]) -> None:
+    dataset = _encode(tmp_path, [{"question": "0.1", "answer": "9007199254740993"}], xval[False])
+    assert dataset[0]["question_values"][0] == 0.1
+    assert dataset[0]["answer_values"][0] == 9007199254740992
+    assert dataset[0]["answer_values"].dtype == np.float64

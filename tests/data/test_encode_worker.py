@@ -17,15 +17,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 from ntl.config import UserError
 from ntl.data import encode_worker
 from ntl.data.encode import PROGRAM, settings_for
-from ntl.data.encode_worker import (
-    BlockEncoder,
-    Failure,
-    Settings,
-    combine,
-    locate_reader,
-    splits_into_words,
-)
-from ntl.data.files import Pairs, read_members
+from ntl.data.encode_worker import BlockEncoder, Failure, Settings, combine, locate_reader, splits_into_words
+from ntl.data.files import Pairs, iterate_members
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
 NUMBER = 14  # [NUM], behind the 14 tokens of ``settings``
@@ -253,7 +246,8 @@ def test_the_ids_are_those_of_the_tokenizer(data_root: Path, folder: str, decode
     tokenizer: Any = load_tokenizer(str(data_root / "tokenizers" / folder), kind=kind)
     name = "train-hard/numbers__round_number_composed.txt"
     archive = data_root / "mathematics_dataset" / "mathematics_dataset-regen-1k.tar.gz"
-    pairs = list(Pairs(read_members(archive, [name])[name], name))[:300]
+    ((_, content),) = iterate_members(archive, [name])
+    pairs = list(Pairs(content, name))[:300]
     encoded = BlockEncoder(settings_for(tokenizer, decoder_only=decoder_only, max_length=512))(block(*pairs))
     prefix, end = (" ", []) if decoder_only else ("", [tokenizer.eos_token_id])
     expected: list[int] = []

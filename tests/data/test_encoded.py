@@ -93,22 +93,14 @@ def test_lengths_and_head(tmp_path: Path) -> None:
     assert dataset.tokens.dtype == np.int32
     assert dataset.lengths(np.array([2, 0, 1])).tolist() == [4, 2, 3]
     assert [len(dataset.first(rows)) for rows in (0, 2, 9)] == [3, 2, 3]
+    with pytest.raises(IndexError):
+        dataset.first(2)[2]
+    assert [ids.tolist() for ids in dataset.first(2)[1].values()] == [[3, 4], [5]]
     assert len(list(dataset)) == 3
     for index in (-1, 3):
         with pytest.raises(IndexError):
             dataset[index]
     assert [row["answer_ids"].tolist() for row in dataset.__getitems__([2, 0])] == [[7, 8, 9], [2]]
-
-
-def test_head(tmp_path: Path) -> None:
-    writer = EncodedWriter(tmp_path / "a", "<u2")
-    writer.append(part([([1], [2]), ([3, 4], [5]), ([6], [7, 8])]), 3)
-    writer.finish()
-    dataset = EncodedDataset(tmp_path / "a")
-    assert [len(dataset.first(rows)) for rows in (0, 2, 9)] == [3, 2, 3]
-    with pytest.raises(IndexError):
-        dataset.first(2)[2]
-    assert [ids.tolist() for ids in dataset.first(2)[1].values()] == [[3, 4], [5]]
 
 
 NAMES = ("tokens.npy", "offsets.npy", "values.npy", "about.json")

@@ -13,7 +13,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.data import files
-from ntl.data.files import map_unpacked, read_file, read_members
+from ntl.data.files import iterate_members, map_unpacked, read_file
 from ntl.data.sets.deepmind import unpack
 
 TEXT = b"".join(b"What is %d times %d?\n%d\n" % (a, b, a * b) for a in range(40, 60) for b in range(11, 23))
@@ -31,7 +31,7 @@ def packed_tree(members: dict[str, bytes]) -> bytes:
 
 
 def from_members(path: Path) -> bytes:
-    return b"".join(content for _, content in sorted(read_members(path, WANTED).items()))
+    return b"".join(content for _, content in sorted(iterate_members(path, WANTED)))
 
 
 def from_tree(path: Path) -> bytes:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
-from ntl.data.files import Pair, Pairs, read_file
+from ntl.data.files import Pair, Pairs, iterate_members, read_file
 from ntl.data.raw import Missing
-from ntl.data.sets import generator
-from ntl.data.sets.arithmetic import answer_of
-from ntl.data.sets.generator import KNOWN_TEXT, PINS, WORKER, core_hours, ensure_environment, generate
+from ntl.data.sets import deepmind
+from ntl.data.sets.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, answer_of
+from ntl.data.sets.deepmind import KNOWN_TEXT, PINS, WORKER, core_hours, ensure_environment, generate
 
 EASY = "train-easy/arithmetic__add_sub_multiple.txt"
 LONGER = "extrapolate/arithmetic__add_sub_multiple_longer.txt"
@@ -39,9 +39,9 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def replace(before: str = "", fewer: str = "") -> None:
         path = tmp_path / "worker.py"
         path.write_text(FAKE_WORKER.format(before=before, fewer=fewer))
-        monkeypatch.setattr(generator, "WORKER", path)
-        monkeypatch.setattr(generator, "_python", lambda environment: Path(sys.executable))
-        monkeypatch.setattr(generator, "ensure_environment", lambda environment, log: ("package==1",))
+        monkeypatch.setattr(deepmind, "WORKER", path)
+        monkeypatch.setattr(deepmind, "_python", lambda environment: Path(sys.executable))
+        monkeypatch.setattr(deepmind, "ensure_environment", lambda environment, log: ("package==1",))
 
     return replace
 
@@ -108,33 +108,23 @@ def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypa
     assert not (tmp_path / "env" / "complete.json").exists()
 
 
-def test_pins_exist_for_every_python_from_3_11() -> None:
+def test_pins_exist_for_every_python_from_3_11_and_the_text_of_every_file_of_arithmetic_is_known() -> None:
     assert list(PINS) == sorted(PINS, reverse=True)
     assert min(PINS) == (3, 11)
-
-
-def test_the_known_text_is_that_of_the_staged_archive_names() -> None:
-    assert {name for name, _ in KNOWN_TEXT} == {
-        *(f"{regime}/arithmetic__add_sub_multiple.txt" for regime in ("train-easy", "train-medium", "train-hard")),
-        "interpolate/arithmetic__add_sub_multiple.txt",
-        LONGER,
-    }
+    assert {name for name, _ in KNOWN_TEXT} == {*TRAIN, INTERPOLATE, EXTRAPOLATE}
 
 
 @pytest.mark.slow
 def test_the_real_generator(
     tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, silent: list[str]
 ) -> None:
-    from ntl.data.files import read_members
-
     try:
         ensure_environment(tmp_path / "env", silent.append)
     except UserError as error:
         pytest.skip(f"the package index cannot be reached: {error}")
     made = ensure_environment(tmp_path / "env", silent.append)
     assert len(silent) == 1, "a whole environment is not made again"
-    monkeypatch.setattr(generator, "TRAIN_PAIRS", 200)
-    monkeypatch.setattr(generator, "TEST_PAIRS", 100)
+    monkeypatch.setattr(deepmind, "KNOWN_TEXT", {(EASY, 200): "", (LONGER, 100): ""})
     record = generate({EASY: 1, LONGER: 150}, tmp_path / "tree", tmp_path / "env", silent.append)
     assert record["pins"] == list(made)
     archive = data_root / "mathematics_dataset" / "arithmetic-regen.tar.gz"
@@ -143,7 +133,8 @@ def test_the_real_generator(
         assert len(pairs) == count
         assert all(answer_of(question) == answer for question, answer in pairs)
         # Seeded by the file's name alone, so the shorter file is a prefix of the one made elsewhere.
-        assert list(Pairs(read_members(archive, [name])[name], name))[:count] == pairs
+        ((_, whole),) = iterate_members(archive, [name])
+        assert list(Pairs(whole, name))[:count] == pairs
     shutil.rmtree(tmp_path / "env")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import GSM8KConfig
 from ntl.data.prepared import Prepared
-from ntl.data.raw import Missing
+from ntl.data.raw import Log
 from ntl.data.sets import gsm8k
 from ntl.data.sets.gsm8k import GSM8K, normalize, normalize_as_paper, parse
 
@@ -27,6 +27,12 @@ def jsonl(rows: list[tuple[str, str]] = ROWS) -> bytes:
     return b"".join(json.dumps({"question": q, "answer": a}).encode() + b"\n" for q, a in rows)
 
 
+def made(folder: Path, log: Log = print, **settings: Any) -> Prepared:
+    prepared = Prepared(GSM8K(GSM8KConfig(**settings)), folder)
+    prepared.prepare(log, download=False)
+    return prepared
+
+
 @pytest.fixture
 def made_up(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four training rows, of which the last and the first are for training, and one test row."""
@@ -37,9 +43,7 @@ def made_up(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def test_rows_follow_the_list_of_indices(made_up: Path, silent: list[str]) -> None:
-    dataset = GSM8K(GSM8KConfig())
-    prepared = Prepared(dataset, made_up)
-    prepared.prepare(silent.append)
+    prepared = made(made_up, log=silent.append)
     assert list(prepared.rows("train")) == [
         {"id": "train/00000", "question": "And zero?", "answer": "none\n#### 0"},
         {
@@ -67,19 +71,14 @@ def test_the_scored_part_and_the_group(made_up: Path) -> None:
 
 def test_test_rows_takes_a_prefix(release: Any, made_up: Path) -> None:
     release(GSM8K, train=jsonl(), test=jsonl(ROWS))
-    dataset = GSM8K(GSM8KConfig(test_rows=3))
-    prepared = Prepared(dataset, made_up)
-    prepared.prepare()
-    assert prepared.fingerprint()["rows"] == {"train": 2, "validation": 2, "test": 3}
+    assert made(made_up, test_rows=3).fingerprint()["rows"] == {"train": 2, "validation": 2, "test": 3}
 
 
 def test_paper_compat_is_another_text_another_folder_and_another_run(made_up: Path) -> None:
-    corrected, original = GSM8K(GSM8KConfig()), GSM8K(GSM8KConfig(paper_compat=True))
-    for dataset in (corrected, original):
-        Prepared(dataset, made_up).prepare()
-    answers = [Prepared(dataset, made_up).rows("validation")[1]["answer"] for dataset in (corrected, original)]
+    corrected, original = made(made_up), made(made_up, paper_compat=True)
+    answers = [prepared.rows("validation")[1]["answer"] for prepared in (corrected, original)]
     assert answers == ["12.5*0.5=6.25\n#### 6", "120.5*0.5=6.25\n#### 6"]
-    assert corrected.folder_name != original.folder_name
+    assert corrected.folder != original.folder
     composed = compose(["dataset=gsm8k", "paper_compat=true"])
     assert composed.dataset == GSM8KConfig(paper_compat=True, test_rows=500)
     assert run_id(composed) != run_id(compose(["dataset=gsm8k"]))
@@ -122,15 +121,11 @@ def test_normalization_is_settled_and_changes_no_digit_but_zeros(text: str) -> N
     [
         (b"", "f:1: the file is empty."),
         (b"\n\n", "f:1: the file is empty."),
-        (jsonl()[:-20], "f:4: not a JSON object ("),
-        (jsonl() + b"\xff\n", "f:5: byte 0xff is not UTF-8."),
         (jsonl() + b'{"question": "q"}', "f:5: no 'answer'."),
         (jsonl() + b'{"question": " ", "answer": "#### 1"}', "f:5: empty question."),
         (jsonl() + b'{"question": "q", "answer": "5"}', "f:5: the answer does not end in one '#### number'."),
         (jsonl() + b'{"question": "q", "answer": "#### 5\\n#### 6"}', "f:5: the answer does not end in one "),
         (jsonl() + b'{"question": "q", "answer": "#### five"}', "f:5: the answer does not end in one '#### number'."),
-        (jsonl() + b'{"question": "q\\ud800", "answer": "#### 5"}', "f:5: 'question' holds half of a surrogate pair."),
-        (b"[" * 100_000, "f:1: not a JSON object ("),
     ],
 )
 def test_a_bad_line_is_named(data: bytes, message: str) -> None:
@@ -178,29 +173,22 @@ def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
 def test_a_damaged_row_and_a_short_file_leave_nothing(release: Any, made_up: Path) -> None:
     release(GSM8K, train=jsonl() + b'{"question": 5}\n', test=jsonl())
     with pytest.raises(UserError, match=r"gsm8k/train\.jsonl:5: not a string: 'question'\."):
-        Prepared(GSM8K(GSM8KConfig()), made_up).prepare()
+        made(made_up)
     release(GSM8K, train=jsonl(ROWS[:3]), test=jsonl())
     with pytest.raises(UserError, match=r"gsm8k/train\.jsonl:3: 4 rows are expected\."):
-        Prepared(GSM8K(GSM8KConfig()), made_up).prepare()
+        made(made_up)
     assert [path.name for path in made_up.iterdir() if path.is_dir()] == ["gsm8k"]
 
 
 def test_another_file_is_refused(made_up: Path) -> None:
     (made_up / "gsm8k/test.jsonl").write_bytes(jsonl(ROWS[:1]))
     with pytest.raises(UserError, match=r"gsm8k/test\.jsonl: not the published file: its sha256 is"):
-        Prepared(GSM8K(GSM8KConfig()), made_up).prepare()
-
-
-def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path, silent: list[str]) -> None:
-    release(GSM8K)
-    with pytest.raises(Missing, match=r"no file .*gsm8k/train\.jsonl; it is to be had as http"):
-        Prepared(GSM8K(GSM8KConfig()), data_dir).prepare(silent.append, download=False)
+        made(made_up)
 
 
 def test_a_damaged_prepared_file_is_named(made_up: Path) -> None:
-    dataset = GSM8K(GSM8KConfig())
-    prepared = Prepared(dataset, made_up)
-    path = prepared.prepare() / "train.jsonl"
+    prepared = made(made_up)
+    path = prepared.folder / "train.jsonl"
     path.write_text(path.read_text().replace("#### 0", "#### x"))
     with pytest.raises(UserError, match=r"train\.jsonl:1: damaged \(the answer does not end in '#### number'\)"):
         prepared.rows("train")
@@ -221,12 +209,11 @@ def in_place(text: str) -> str:
 
 @pytest.mark.data
 def test_the_real_files_give_the_papers_rows(data_root: Path, tmp_path: Path) -> None:
-    corrected, original = GSM8K(GSM8KConfig()), GSM8K(GSM8KConfig(paper_compat=True))
-    for dataset in (corrected, original):
-        Prepared(dataset, tmp_path).prepare(download=False)
-        assert Prepared(dataset, tmp_path).fingerprint()["rows"] == {"train": 6353, "validation": 1120, "test": 1319}
-    prepared_corrected = Prepared(corrected, tmp_path)
-    assert prepared_corrected.fingerprint()["files"] == {
+    corrected, original = made(tmp_path), made(tmp_path, paper_compat=True)
+    for prepared in (corrected, original):
+        assert prepared.fingerprint()["rows"] == {"train": 6353, "validation": 1120, "test": 1319}
+    scored = corrected.dataset.scored
+    assert corrected.fingerprint()["files"] == {
         "train.jsonl": "f9440481d3033983f7ca91485af05e2bcec4352d4509415d217948f517649a1c",
         "validation.jsonl": "7b2a046e45ad5e822eb5093ec6486d0fc133ae14ee5a4415f6d195d93fe18c94",
         "test.jsonl": "2a7e90fadfe7e3b185d1de4b403b830554fdaa1e09a149e48a1fc475c70ccdf0",
@@ -237,20 +224,19 @@ def test_the_real_files_give_the_papers_rows(data_root: Path, tmp_path: Path) ->
     for split, name in names.items():
         with gzip.open(data_root / f"gsm8k/paper_splits/{name}.jsonl.gz") as stream:
             expected = stream.read()
-        rows = list(Prepared(original, tmp_path).rows(split))
+        rows = list(original.rows(split))
         written = [json.dumps({"question": row["question"], "answer": row["answer"]}) + "\n" for row in rows]
         assert "".join(written).encode() == expected
-        better = list(prepared_corrected.rows(split))
+        better = list(corrected.rows(split))
         for row in better:
-            assert re.fullmatch("-?[0-9]+", corrected.scored(row["answer"]))
+            assert re.fullmatch("-?[0-9]+", scored(row["answer"]))
             assert "<<" not in row["answer"]
-        pairs = list(zip(rows, better, strict=True))
-        assert all(corrected.scored(old["answer"]) == corrected.scored(new["answer"]) for old, new in pairs)
+        assert all(scored(old["answer"]) == scored(new["answer"]) for old, new in zip(rows, better, strict=True))
     # None of the official rows is used twice, and no test question is a training question.
-    train = {row["question"] for split in ("train", "validation") for row in prepared_corrected.rows(split)}
+    train = {row["question"] for split in ("train", "validation") for row in corrected.rows(split)}
     assert len(train) == 7473
-    assert not train & {row["question"] for row in prepared_corrected.rows("test")}
-    assert sum("\u2028" in row["question"] + row["answer"] for row in prepared_corrected.rows("train")) <= 1
+    assert not train & {row["question"] for row in corrected.rows("test")}
+    assert sum("\u2028" in row["question"] + row["answer"] for row in corrected.rows("train")) <= 1
 
 
 @pytest.mark.data

@@ -1,5 +1,6 @@
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,12 +9,18 @@ from ntl.config.data import MathematicsConfig
 from ntl.data import raw
 from ntl.data.files import Pair, Pairs, read_file
 from ntl.data.prepared import Prepared
-from ntl.data.sets import generator
+from ntl.data.sets import deepmind
 from ntl.data.sets.deepmind import OFFICIAL_TREE
 from ntl.data.sets.mathematics import HARDER, MODULES, TESTS, TRAIN, Mathematics, train_rows
 
-SMALL = MathematicsConfig(rows_per_file=10, train_share=0.8, test_rows_per_file=3)
+SMALL = {"rows_per_file": 10, "train_share": 0.8, "test_rows_per_file": 3}
 NAMES = (*TRAIN, *TESTS["interpolate"], *TESTS["extrapolate"])
+
+
+def made(folder: Path, **settings: Any) -> Prepared:
+    prepared = Prepared(Mathematics(MathematicsConfig(**settings)), folder)
+    prepared.prepare()
+    return prepared
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -28,7 +35,7 @@ def tree(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise AssertionError("files on disk come first")
 
     monkeypatch.setattr(raw, "download_archive", refuse)
-    monkeypatch.setattr(generator, "generate", refuse)
+    monkeypatch.setattr(deepmind, "generate", refuse)
     for number, name in enumerate(NAMES):
         path = data_dir / OFFICIAL_TREE / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,15 +49,10 @@ def file_and_pair(row: dict) -> tuple[int, int]:
 
 
 def test_splits(tree: Path, data_dir: Path) -> None:
-    dataset = Mathematics(SMALL)
-    prepared = Prepared(dataset, data_dir)
-    prepared.prepare()
-    assert prepared.fingerprint()["rows"] == {
-        "train": 39 * 8,
-        "validation": 39 * 2,
-        "interpolate": 39,
-        "extrapolate": 21,
-    }
+    prepared = made(data_dir, **SMALL)
+    dataset = prepared.dataset
+    counts = {"train": 39 * 8, "validation": 39 * 2, "interpolate": 39, "extrapolate": 21}
+    assert prepared.fingerprint()["rows"] == counts
     rows = {split: list(prepared.rows(split)) for split in dataset.splits}
     train, validation = ([file_and_pair(row) for row in rows[split]] for split in ("train", "validation"))
     # Round all files, no pair twice, each file in an order of its own, which is not the file's.
@@ -71,9 +73,8 @@ def test_splits(tree: Path, data_dir: Path) -> None:
 
 def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) -> None:
     def train(**values: int) -> list[str]:
-        dataset = Mathematics(MathematicsConfig(**{"rows_per_file": 10, "test_rows_per_file": 3, **values}))
-        Prepared(dataset, data_dir).prepare()
-        return [row["answer"] for row in Prepared(dataset, data_dir).rows("train")]
+        prepared = made(data_dir, **{"rows_per_file": 10, "test_rows_per_file": 3, **values})
+        return [row["answer"] for row in prepared.rows("train")]
 
     full = train()
     assert len(full) == 39 * 9
@@ -82,10 +83,9 @@ def test_fewer_rows_are_a_prefix_and_seeds_differ(tree: Path, data_dir: Path) ->
 
 
 def test_the_consent_to_generate_changes_no_row() -> None:
-    name = Mathematics(SMALL).folder_name
-    asked = MathematicsConfig(rows_per_file=10, train_share=0.8, test_rows_per_file=3, allow_generation=True)
-    assert Mathematics(asked).folder_name == name
-    assert "allow_generation" not in Mathematics(asked).values
+    asked = Mathematics(MathematicsConfig(**SMALL, allow_generation=True))
+    assert asked.folder_name == Mathematics(MathematicsConfig(**SMALL)).folder_name
+    assert "allow_generation" not in asked.values
 
 
 def test_the_papers_counts() -> None:
@@ -100,7 +100,7 @@ def test_the_papers_counts() -> None:
 @pytest.mark.parametrize(("share", "kind"), [(1.0, "validation"), (0.01, "training")])
 def test_a_share_that_leaves_nothing(data_dir: Path, share: float, kind: str) -> None:
     with pytest.raises(UserError, match=f"train_share={share} of dataset.rows_per_file=10 leaves no row for {kind}"):
-        Prepared(Mathematics(MathematicsConfig(rows_per_file=10, train_share=share)), data_dir).prepare()
+        made(data_dir, rows_per_file=10, train_share=share)
 
 
 @pytest.mark.parametrize("answer", ["1/2", "x", "1e3", "-", "+1", ".5", "1,000", "²", "٣", "1 "])
@@ -110,26 +110,24 @@ def test_an_answer_that_is_no_number_is_named_with_its_line(tree: Path, data_dir
     lines[5] = answer
     path.write_text("\n".join(lines))
     with pytest.raises(UserError) as caught:
-        Prepared(Mathematics(SMALL), data_dir).prepare()
+        made(data_dir, **SMALL)
     assert f"{TESTS['extrapolate'][3]}:6: the answer {answer!r} is not a number" in str(caught.value)
     assert not any("mathematics-" in path.name and path.is_dir() for path in data_dir.iterdir())
 
 
 @pytest.mark.parametrize("answer", ["0", "-7", "12.50", "-0.001", "123456789012345678901"])
 def test_numbers(answer: str) -> None:
-    assert Mathematics(SMALL).fault("q", answer) is None
+    assert Mathematics(MathematicsConfig()).fault("q", answer) is None
 
 
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
-    dataset = Mathematics(MathematicsConfig(rows_per_file=1000, train_share=0.98, test_rows_per_file=1000))
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare()
+    prepared = made(tmp_path, rows_per_file=1000, train_share=0.98, test_rows_per_file=1000)
     fingerprint = prepared.fingerprint()
     assert fingerprint["rows"] == {"train": 38_220, "validation": 780, "interpolate": 13_000, "extrapolate": 7_000}
     assert {name: digest[:16] for name, digest in fingerprint["files"].items()} == REAL
     assert prepared.manifest["source"]["kind"] == "regenerated archive"
-    assert dataset.group(prepared.rows("interpolate")[12_999]["id"]) == "numbers__round_number_composed"
+    assert prepared.dataset.group(prepared.rows("interpolate")[12_999]["id"]) == "numbers__round_number_composed"
 
 
 REAL = {

@@ -27,45 +27,42 @@ SMALL = MultiplicationConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("multiplication")
-    Prepared(Multiplication(SMALL), folder).prepare()
-    return folder
+def made(folder: Path, config: MultiplicationConfig) -> Prepared:
+    prepared = Prepared(Multiplication(config), folder)
+    prepared.prepare()
+    return prepared
 
 
 @pytest.fixture(scope="module")
-def dataset() -> Multiplication:
-    return Multiplication(SMALL)
+def small(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return made(tmp_path_factory.mktemp("multiplication"), SMALL)
 
 
-def operands(dataset: Multiplication, split: str, data_dir: Path) -> list[tuple[int, int]]:
-    matches = [QUESTION.fullmatch(row["question"]) for row in Prepared(dataset, data_dir).rows(split)]
+def operands(prepared: Prepared, split: str) -> list[tuple[int, int]]:
+    matches = [QUESTION.fullmatch(row["question"]) for row in prepared.rows(split)]
     return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
-def pairs_of(dataset: Multiplication, split: str, data_dir: Path) -> set[frozenset[int]]:
-    return {frozenset(pair) for pair in operands(dataset, split, data_dir)}
+def pairs_of(prepared: Prepared, split: str) -> set[frozenset[int]]:
+    return {frozenset(pair) for pair in operands(prepared, split)}
 
 
-def test_every_row(dataset: Multiplication, data_dir: Path) -> None:
+def test_every_row(small: Prepared) -> None:
+    dataset = small.dataset
     for split in dataset.splits:
-        width = 5
-        for index, row in enumerate(Prepared(dataset, data_dir).rows(split)):
+        for index, row in enumerate(small.rows(split)):
             match = QUESTION.fullmatch(row["question"])
             assert match is not None
             assert row["answer"] == str(int(match[1]) * int(match[2]))
             group = f"{len(match[1])}x{len(match[2])}"
-            assert row["id"] == f"{split}/{group}/{index:0{width}d}"
+            assert row["id"] == f"{split}/{group}/{index:05d}"
             assert dataset.group(row["id"]) == group
             assert dataset.fault(row["question"], row["answer"]) is None
 
 
-def test_rows_per_cell(dataset: Multiplication, data_dir: Path) -> None:
-    counts = {
-        split: Counter(dataset.group(row["id"]) for row in Prepared(dataset, data_dir).rows(split))
-        for split in dataset.splits
-    }
+def test_rows_per_cell(small: Prepared) -> None:
+    group, splits = small.dataset.group, small.dataset.splits
+    counts = {split: Counter(group(row["id"]) for row in small.rows(split)) for split in splits}
     big = ("1x3", "2x2", "2x3", "3x1", "3x2", "3x3")
     assert counts["interpolate"] == {"1x1": 16, "1x2": 162, "2x1": 162, **dict.fromkeys(big, 500)}
     assert counts["extrapolate"] == dict.fromkeys(("1x4", "2x4", "3x4", "4x1", "4x2", "4x3", "4x4"), 500)
@@ -77,23 +74,23 @@ def test_rows_per_cell(dataset: Multiplication, data_dir: Path) -> None:
     assert len(counts["train"]) == 9
 
 
-def test_test_pairs_are_drawn_without_replacement(dataset: Multiplication, data_dir: Path) -> None:
+def test_test_pairs_are_drawn_without_replacement(small: Prepared) -> None:
     for split in ("validation", "interpolate", "extrapolate"):
-        drawn = operands(dataset, split, data_dir)
+        drawn = operands(small, split)
         assert len(set(drawn)) == len(drawn)
 
 
-def test_no_unordered_pair_is_in_two_of_train_validation_and_test(dataset: Multiplication, data_dir: Path) -> None:
-    train, validation, interpolate, extrapolate = (pairs_of(dataset, split, data_dir) for split in dataset.splits)
+def test_no_unordered_pair_is_in_two_of_train_validation_and_test(small: Prepared) -> None:
+    train, validation, interpolate, extrapolate = (pairs_of(small, split) for split in small.dataset.splits)
     assert not train & validation
     assert not train & (interpolate | extrapolate)
     assert not validation & (interpolate | extrapolate)
 
 
-def test_training_covers_what_is_left_and_every_operand_end(dataset: Multiplication, data_dir: Path) -> None:
-    drawn = operands(dataset, "train", data_dir)
+def test_training_covers_what_is_left_and_every_operand_end(small: Prepared) -> None:
+    drawn = operands(small, "train")
     ordered = {pair for pair in drawn if max(pair) < 10}
-    held_out = pairs_of(dataset, "validation", data_dir) | pairs_of(dataset, "interpolate", data_dir)
+    held_out = pairs_of(small, "validation") | pairs_of(small, "interpolate")
     left = {(a, b) for a in range(1, 10) for b in range(1, 10) if frozenset((a, b)) not in held_out}
     assert ordered == left
     assert {min(a for a, _ in drawn), max(a for a, _ in drawn)} == {1, 999}
@@ -110,7 +107,7 @@ def test_the_default_sizes() -> None:
     assert [pairs_in(cell) for cell in ((1, 1), (1, 2), (3, 2))] == [81, 810, 81_000]
 
 
-def test_the_text_is_pinned(dataset: Multiplication, data_dir: Path, tmp_path: Path) -> None:
+def test_the_text_is_pinned(small: Prepared, tmp_path: Path) -> None:
     # If this fails after an update of numpy, its random streams have changed: raise Multiplication.version.
     expected = {
         "train.jsonl": "951fdb566deaad8a74d49452c9611a77be0ae6a62501943f21ce81fc71318b91",
@@ -118,42 +115,33 @@ def test_the_text_is_pinned(dataset: Multiplication, data_dir: Path, tmp_path: P
         "interpolate.jsonl": "2aba827c55454522fdcbaeadf4db41ab7c1b38da48bd1340037424e262a52a9c",
         "extrapolate.jsonl": "564713091658ce814a6e48326abb5f7afc5615afc120445601a48087c74e4758",
     }
-    assert Prepared(dataset, data_dir).fingerprint()["files"] == expected
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare()
-    assert prepared.fingerprint()["files"] == expected
+    assert small.fingerprint()["files"] == expected
+    assert made(tmp_path, SMALL).fingerprint()["files"] == expected
 
 
-def test_training_size_leaves_the_test_as_it_is(dataset: Multiplication, data_dir: Path, tmp_path: Path) -> None:
-    fewer = Multiplication(MultiplicationConfig(max_digits=3, extrapolate_digits=4, train_rows=100, validation_rows=50))
-    prepared = Prepared(fewer, tmp_path)
-    prepared.prepare()
-    for split in dataset.test_splits:
-        assert list(prepared.rows(split)) == list(Prepared(dataset, data_dir).rows(split))
+def test_training_size_leaves_the_test_as_it_is(small: Prepared, tmp_path: Path) -> None:
+    fewer = made(tmp_path, replace(SMALL, train_rows=100, validation_rows=50))
+    for split in small.dataset.test_splits:
+        assert list(fewer.rows(split)) == list(small.rows(split))
 
 
 def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
-    huge = Multiplication(
-        MultiplicationConfig(
-            max_digits=9, extrapolate_digits=10, train_rows=500, validation_rows=100, test_rows_per_cell=3
-        )
-    )
-    Prepared(huge, tmp_path).prepare()
-    rows = [row for split in huge.splits for row in Prepared(huge, tmp_path).rows(split)]
-    assert all(huge.fault(row["question"], row["answer"]) is None for row in rows)
+    sizes = {"train_rows": 500, "validation_rows": 100, "test_rows_per_cell": 3}
+    huge = made(tmp_path, MultiplicationConfig(max_digits=9, extrapolate_digits=10, **sizes))
+    rows = [row for split in huge.dataset.splits for row in huge.rows(split)]
+    assert all(huge.dataset.fault(row["question"], row["answer"]) is None for row in rows)
     assert max(len(row["answer"]) for row in rows) >= 19
-    assert len(Prepared(huge, tmp_path).rows("extrapolate")) == 19 * 3
+    assert len(huge.rows("extrapolate")) == 19 * 3
 
 
 def test_the_largest_share_still_leaves_pairs_to_train_on(tmp_path: Path) -> None:
+    config = MultiplicationConfig(
+        max_digits=1, extrapolate_digits=2, train_rows=200, validation_rows=12, test_share=0.3
+    )
     for seed in range(6):
-        config = MultiplicationConfig(
-            max_digits=1, extrapolate_digits=2, train_rows=200, validation_rows=12, test_share=0.3, seed=seed
-        )
-        dataset = Multiplication(config)
-        Prepared(dataset, tmp_path).prepare()
-        assert len(Prepared(dataset, tmp_path).rows("interpolate")) == 24
-        assert not pairs_of(dataset, "train", tmp_path) & pairs_of(dataset, "interpolate", tmp_path)
+        prepared = made(tmp_path, replace(config, seed=seed))
+        assert len(prepared.rows("interpolate")) == 24
+        assert not pairs_of(prepared, "train") & pairs_of(prepared, "interpolate")
 
 
 def test_distinct_exhausts_a_cell_and_respects_what_is_held_out() -> None:
@@ -205,11 +193,10 @@ def test_every_pair_of_three_digits_is_in_one_split() -> None:
 
 def test_every_pair_as_a_data_set(tmp_path: Path) -> None:
     config = MultiplicationConfig(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=11)
-    dataset = Multiplication(config)
+    prepared = made(tmp_path, config)
+    dataset = prepared.dataset
     assert (dataset.splits, dataset.test_splits) == (("train", "validation", "test"), ("test",))
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare()
-    drawn = {split: operands(dataset, split, tmp_path) for split in dataset.splits}
+    drawn = {split: operands(prepared, split) for split in dataset.splits}
     assert {split: len(pairs) for split, pairs in drawn.items()} == {"train": 60, "validation": 10, "test": 11}
     assert sorted(pair for pairs in drawn.values() for pair in pairs) == [
         (a, b) for a in range(1, 10) for b in range(1, 10)
@@ -258,29 +245,23 @@ def test_spread(total: int, caps: list[int], counts: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("settings", "message"),
     [
+        ({"extrapolate_digits": 5}, "dataset.extrapolate_digits=5: must be above dataset.max_digits=5"),
+        ({"max_digits": 1, "validation_rows": 9}, "dataset.validation_rows=9: these cells hold at most 8"),
         (
-            MultiplicationConfig(extrapolate_digits=5),
-            "dataset.extrapolate_digits=5: must be above dataset.max_digits=5",
-        ),
-        (
-            MultiplicationConfig(max_digits=1, validation_rows=9),
-            "dataset.validation_rows=9: these cells hold at most 8",
-        ),
-        (
-            MultiplicationConfig(exhaustive_digits=1, train_rows=60, validation_rows=10, test_rows_per_cell=12),
+            {"exhaustive_digits": 1, "train_rows": 60, "validation_rows": 10, "test_rows_per_cell": 12},
             "dataset.exhaustive_digits=1: there are 81 pairs, and train_rows, .* ask for 82; lower train_rows",
         ),
     ],
 )
-def test_impossible_settings(tmp_path: Path, config: MultiplicationConfig, message: str) -> None:
+def test_impossible_settings(tmp_path: Path, settings: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Prepared(Multiplication(config), tmp_path).prepare()
+        made(tmp_path, MultiplicationConfig(**settings))
 
 
 @pytest.mark.parametrize(
     ("question", "answer"), [("What is 3 times 4?", "13"), ("What is 3 times 4?", "012"), ("What is 03 times 4?", "12")]
 )
-def test_faults(dataset: Multiplication, question: str, answer: str) -> None:
-    assert dataset.fault(question, answer) is not None
+def test_faults(question: str, answer: str) -> None:
+    assert Multiplication(SMALL).fault(question, answer) is not None

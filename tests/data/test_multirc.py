@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.config.data import MultiRCConfig
-from ntl.data.encode import encode_dataset
 from ntl.data.prepared import Prepared
-from ntl.data.raw import Missing
+from ntl.data.raw import Log, Missing
 from ntl.data.sets import multirc
 from ntl.data.sets.multirc import Item, MultiRC, pair, pair_as_paper, parse
 
@@ -48,11 +45,15 @@ def jsonl(*passages: Any, ascii_only: bool = False) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=ascii_only).encode() + b"\n" for row in passages or PASSAGES)
 
 
+def made(folder: Path, log: Log = print, **settings: Any) -> Prepared:
+    prepared = Prepared(MultiRC(MultiRCConfig(**settings)), folder)
+    prepared.prepare(log, download=False)
+    return prepared
+
+
 def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str]) -> None:
     release(MultiRC, train=jsonl(), validation=jsonl(PASSAGES[1]))
-    dataset = MultiRC(MultiRCConfig())
-    prepared = Prepared(dataset, data_dir)
-    prepared.prepare(silent.append, download=False)
+    prepared = made(data_dir, log=silent.append)
     assert list(prepared.rows("train")) == [
         {
             "id": "train/00000",
@@ -65,15 +66,14 @@ def test_one_example_a_question(release: Any, data_dir: Path, silent: list[str])
     fingerprint = prepared.fingerprint()
     assert (fingerprint["dropped"], fingerprint["rows"]) == ({"train": 1}, {"train": 2, "validation": 1})
     assert "no redistribution" in fingerprint["licence"]
-    assert (dataset.metrics, dataset.test_splits) == ("text", ("validation",))
+    assert (prepared.dataset.metrics, prepared.dataset.test_splits) == ("text", ("validation",))
 
 
 def test_paper_compat_keeps_questions_without_an_answer(release: Any, data_dir: Path, silent: list[str]) -> None:
     release(MultiRC, train=jsonl(), validation=jsonl(PASSAGES[1]))
-    dataset = MultiRC(MultiRCConfig(paper_compat=True))
-    Prepared(dataset, data_dir).prepare(silent.append, download=False)
-    assert [row["answer"] for row in Prepared(dataset, data_dir).rows("train")] == ["1873 |  in 1873 ", "", "trees"]
-    assert Prepared(dataset, data_dir).fingerprint()["dropped"] == {}
+    prepared = made(data_dir, paper_compat=True, log=silent.append)
+    assert [row["answer"] for row in prepared.rows("train")] == ["1873 |  in 1873 ", "", "trees"]
+    assert prepared.fingerprint()["dropped"] == {}
 
 
 def test_an_empty_option_is_no_answer() -> None:
@@ -83,32 +83,6 @@ def test_an_empty_option_is_no_answer() -> None:
     assert pair_as_paper(item) == ("p\n\nQuestion: q", "a |   |  | b ")
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
-    """A token for each word of the passage and of the question."""
-    words = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(500)), "Question:", "how", "many", "stood", "there?"]
-    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
-
-
-@pytest.mark.parametrize("decoder_only", [True, False])
-def test_of_a_long_input_the_passage_is_cut_and_never_the_question(tmp_path: Path, decoder_only: bool) -> None:
-    words = " ".join(f"w{i}" for i in range(500))
-    question, answer = pair(Item(words, "how many stood there?", ["w5"]))
-    tokenizer = _tokenizer()
-    rows = [{"id": "train/00000", "question": question, "answer": answer}]
-    encoded = encode_dataset(
-        lambda: rows, tokenizer, cache_dir=tmp_path, key="k", decoder_only=decoder_only, max_length=32
-    )
-    ids = encoded[0]["question_ids"].tolist()
-    assert len(ids) == 32
-    kept = tokenizer.convert_ids_to_tokens(ids)
-    ending = ["Question:", "how", "many", "stood", "there?"] + ([] if decoder_only else ["</s>"])
-    assert kept[-len(ending) :] == ending
-    assert kept[: -len(ending)] == [f"w{i}" for i in range(500 - (32 - len(ending)), 500)]
-    assert encoded.about["truncated"] == 1
-
-
 NO_LABEL = "question 0: an option without a 'label' of 0 or 1; the official test file has none."
 
 
@@ -116,8 +90,6 @@ NO_LABEL = "question 0: an option without a 'label' of 0 or 1; the official test
     ("data", "message"),
     [
         (b"", "f:1: the file is empty."),
-        (jsonl()[:-30], "f:2: not a JSON object ("),
-        (jsonl() + b"\xff\n", "f:3: byte 0xff is not UTF-8."),
         (b'{"passage": 1}', "f:1: 'passage' is not an object."),
         (b"{}", "f:1: 'passage' is not an object."),
         (jsonl(passage(" ")), "f:1: empty 'text'."),
@@ -181,10 +153,7 @@ def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
 
 def test_no_passage_with_a_question_is_no_row(release: Any, data_dir: Path) -> None:
     release(MultiRC, train=jsonl(passage("t")), validation=jsonl())
-    dataset = MultiRC(MultiRCConfig())
-    prepared = Prepared(dataset, data_dir)
-    prepared.prepare(download=False)
-    assert prepared.fingerprint()["rows"]["train"] == 0
+    assert made(data_dir).fingerprint()["rows"]["train"] == 0
 
 
 def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path) -> None:
@@ -192,14 +161,13 @@ def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path) -> None:
     with pytest.raises(
         Missing, match=r"no file .*multirc/val\.jsonl; it is to be had as MultiRC/val\.jsonl of http://127"
     ):
-        Prepared(MultiRC(MultiRCConfig()), data_dir).prepare(download=False)
+        made(data_dir)
 
 
 def test_a_damaged_prepared_file_is_named(release: Any, data_dir: Path) -> None:
     release(MultiRC, train=jsonl(), validation=jsonl())
-    dataset = MultiRC(MultiRCConfig())
-    prepared = Prepared(dataset, data_dir)
-    path = prepared.prepare(download=False) / "validation.jsonl"
+    prepared = made(data_dir)
+    path = prepared.folder / "validation.jsonl"
     path.write_text(path.read_text().replace('"answer":"trees"', '"answer":""'))
     with pytest.raises(UserError, match=r"validation\.jsonl:2: damaged \(empty answer\)"):
         prepared.rows("validation")
@@ -210,16 +178,14 @@ def test_a_damaged_prepared_file_is_named(release: Any, data_dir: Path) -> None:
 
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path, silent: list[str]) -> None:
-    dataset = MultiRC(MultiRCConfig())
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare(silent.append, download=False)
+    prepared = made(tmp_path, log=silent.append)
     fingerprint = prepared.fingerprint()
     assert fingerprint["rows"] == {"train": 5_108, "validation": 950}
     assert fingerprint["dropped"] == {"train": 23, "validation": 3}
     assert "multirc: 23 of 5131 train questions have no right option: left out" in silent
     passages = {
         split: {row["question"].rpartition("\n\nQuestion: ")[0] for row in prepared.rows(split)}
-        for split in dataset.splits
+        for split in prepared.dataset.splits
     }
     assert not passages["train"] & passages["validation"]
     options = [len(row["answer"].split(multirc.SEPARATOR)) for row in prepared.rows("train")]
@@ -231,12 +197,10 @@ def test_the_real_files(data_root: Path, tmp_path: Path, silent: list[str]) -> N
 
 @pytest.mark.data
 def test_paper_compat_gives_the_papers_files(data_root: Path, tmp_path: Path) -> None:
-    dataset = MultiRC(MultiRCConfig(paper_compat=True))
-    prepared = Prepared(dataset, tmp_path)
-    prepared.prepare(download=False)
+    prepared = made(tmp_path, paper_compat=True)
     assert prepared.fingerprint()["rows"] == {"train": 5_131, "validation": 953}
     sizes = {}
-    for split in dataset.splits:
+    for split in prepared.dataset.splits:
         rows = [{"question": row["question"], "answer": row["answer"]} for row in prepared.rows(split)]
         content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
         sizes[split] = (len(content), hashlib.sha256(content).hexdigest()[:8])

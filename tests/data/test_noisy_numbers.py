@@ -9,14 +9,17 @@ from ntl.config import UserError
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.noisy_numbers import WORDS, NoisyNumbers
-from ntl.system.files import sha256_of
+
+
+def made(folder: Path, **settings: float) -> Prepared:
+    prepared = Prepared(NoisyNumbers(NoisyNumbersConfig(**settings)), folder)
+    prepared.prepare()
+    return prepared
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("noisy")
-    Prepared(NoisyNumbers(NoisyNumbersConfig()), folder).prepare()
-    return folder
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return made(tmp_path_factory.mktemp("noisy"))
 
 
 @pytest.fixture
@@ -47,30 +50,25 @@ def test_truth_of_anything_else(dataset: NoisyNumbers, question: str) -> None:
     assert dataset.fault(question, "07") is not None
 
 
-def test_the_text_is_pinned(dataset: NoisyNumbers, data_dir: Path) -> None:
+def test_the_text_is_pinned(whole: Prepared) -> None:
     # If this fails after an update of numpy, its random streams have changed: raise NoisyNumbers.version.
-    prepared = Prepared(dataset, data_dir)
-    assert prepared.fingerprint()["files"] == {
+    assert whole.fingerprint()["files"] == {
         "train.jsonl": "5f51fd33c6f08194a241ce3f9531a685f0c1019b8be152050a44189ef77a3270",
         "validation.jsonl": "a4044a9373af7438899f50eb2d24d1b525a9dcd32c0bfcd9c2b5422be951f30b",
         "test.jsonl": "5a7d67426263a95cfaac46d49f93f3f3f790cae2fe542477e01cbf12db5a024a",
     }
-    assert prepared.fingerprint()["rows"] == {"train": 2000, "validation": 500, "test": 2000}
+    assert whole.fingerprint()["rows"] == {"train": 2000, "validation": 500, "test": 2000}
 
 
-def test_twice_the_same_and_another_seed_another_text(dataset: NoisyNumbers, data_dir: Path, tmp_path: Path) -> None:
-    Prepared(dataset, tmp_path).prepare()
-    assert Prepared(dataset, tmp_path).fingerprint() == Prepared(dataset, data_dir).fingerprint()
-    other = NoisyNumbers(NoisyNumbersConfig(seed=1))
-    Prepared(other, tmp_path).prepare()
-    assert not set(Prepared(other, tmp_path).fingerprint()["files"].values()) & set(
-        Prepared(dataset, data_dir).fingerprint()["files"].values()
-    )
+def test_twice_the_same_and_another_seed_another_text(whole: Prepared, tmp_path: Path) -> None:
+    assert made(tmp_path).fingerprint() == whole.fingerprint()
+    other = made(tmp_path, seed=1).fingerprint()["files"]
+    assert not set(other.values()) & set(whole.fingerprint()["files"].values())
 
 
-def test_format(dataset: NoisyNumbers, data_dir: Path) -> None:
+def test_format(dataset: NoisyNumbers, whole: Prepared) -> None:
     for split in dataset.splits:
-        for index, row in enumerate(Prepared(dataset, data_dir).rows(split)):
+        for index, row in enumerate(whole.rows(split)):
             assert row["id"] == f"{split}/{index:05d}"
             assert re.fullmatch(r"(flat|house|villa|farm) [1-9][0-9] [0-9] [0-9] =", row["question"])
             assert re.fullmatch(r"[0-9]{2}", row["answer"])
@@ -78,10 +76,8 @@ def test_format(dataset: NoisyNumbers, data_dir: Path) -> None:
             assert dataset.group(row["id"]) is None
 
 
-def test_held_out_questions_are_in_no_other_split(dataset: NoisyNumbers, data_dir: Path) -> None:
-    train, validation, test = (
-        [row["question"] for row in Prepared(dataset, data_dir).rows(split)] for split in dataset.splits
-    )
+def test_held_out_questions_are_in_no_other_split(whole: Prepared) -> None:
+    train, validation, test = ([row["question"] for row in whole.rows(split)] for split in whole.dataset.splits)
     assert len(set(validation)) == 500
     assert len(set(test)) == 2000
     assert not set(train) & set(validation)
@@ -89,42 +85,35 @@ def test_held_out_questions_are_in_no_other_split(dataset: NoisyNumbers, data_di
     assert not set(validation) & set(test)
 
 
-def test_more_training_rows_leave_the_test_as_it_is(dataset: NoisyNumbers, data_dir: Path, tmp_path: Path) -> None:
-    more = NoisyNumbers(NoisyNumbersConfig(train_rows=5000))
-    prepared = Prepared(more, tmp_path)
-    prepared.prepare()
-    for split in ("validation", "test"):
-        file = f"{split}.jsonl"
-        assert sha256_of(prepared.folder / file) == sha256_of(Prepared(dataset, data_dir).folder / file)
+def test_more_training_rows_leave_the_test_as_it_is(whole: Prepared, tmp_path: Path) -> None:
+    more = made(tmp_path, train_rows=5000)
+    for file in ("validation.jsonl", "test.jsonl"):
+        assert more.digests()[file] == whole.digests()[file]
 
 
-def test_the_reference_figures(dataset: NoisyNumbers, data_dir: Path) -> None:
+def test_the_reference_figures(dataset: NoisyNumbers, whole: Prepared) -> None:
     # Expected: noise sd sqrt(36 + 1/12) = 6.007 with rounding; the standard error over 2000 rows is 0.095.
-    prepared = Prepared(dataset, data_dir)
-    rows = list(prepared.rows("test"))
+    rows = list(whole.rows("test"))
     label = np.array([float(row["answer"]) for row in rows])
     truth = np.array([float(dataset.truth(row["question"])) for row in rows])
     assert math.sqrt(np.mean((label - truth) ** 2)) == pytest.approx(6.007, abs=3 * 0.095)
     assert np.mean(np.abs(label - truth)) == pytest.approx(6.007 * math.sqrt(2 / math.pi), abs=0.25)
     # Variance of f: 54.69 (word) + 0.16 x 674.92 (a) + 9 x 8.25 (b) + 4 x 8.25 (e) = 269.92; with noise sd 17.49.
-    mean = np.mean([float(answer) for answer in prepared.train_targets()])
+    mean = np.mean([float(answer) for answer in whole.train_targets()])
     assert math.sqrt(np.mean((label - mean) ** 2)) == pytest.approx(17.49, abs=0.6)
     assert np.mean(truth) == pytest.approx(10 + 8.75 + 0.4 * 54.5 + 3 * 4.5 - 2 * 4.5, abs=1.2)
 
 
 def test_without_noise_the_answer_is_the_rounded_truth(tmp_path: Path) -> None:
-    exact = NoisyNumbers(NoisyNumbersConfig(noise_sd=0, train_rows=500))
-    prepared = Prepared(exact, tmp_path)
-    prepared.prepare()
-    for row in prepared.rows("train"):
-        assert int(row["answer"]) == round(float(exact.truth(row["question"])))
+    exact = made(tmp_path, noise_sd=0, train_rows=500)
+    for row in exact.rows("train"):
+        assert int(row["answer"]) == round(float(exact.dataset.truth(row["question"])))
 
 
 def test_too_many_held_out_rows(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"dataset.test_rows \+ dataset.validation_rows = 18001: there are 36000 questions"
-    ):
-        Prepared(NoisyNumbers(NoisyNumbersConfig(test_rows=18_000, validation_rows=1)), tmp_path).prepare()
+    message = r"dataset.test_rows \+ dataset.validation_rows = 18001: there are 36000 questions"
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, test_rows=18_000, validation_rows=1)
 
 
 def test_what_knowing_the_tens_digit_alone_is_worth(dataset: NoisyNumbers) -> None:

@@ -17,6 +17,7 @@ from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.prepared import Prepared
 from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.system.files import sha256_of
 from ntl.system.locks import wait_for_lock
 
 # Prepares the data set of the fixture `small` and waits in the middle of writing while a file named "hold" exists.
@@ -85,22 +86,12 @@ def test_the_manifest_says_what_was_done(small: Prepared, data_dir: Path) -> Non
     import numpy
 
     manifest = json.loads((small.prepare() / "manifest.json").read_text())
-    assert manifest["config"] == {
-        "name": "noisy_numbers",
-        "answers": "number",
-        "train_rows": 30,
-        "validation_rows": 10,
-        "test_rows": 20,
-        "noise_sd": 6.0,
-        "seed": 0,
-    }
+    sizes = {"train_rows": 30, "validation_rows": 10, "test_rows": 20}
+    assert manifest["config"] == {"name": "noisy_numbers", "answers": "number", "noise_sd": 6.0, "seed": 0, **sizes}
     assert manifest["source"] == {"kind": "computed from the config"}
     assert manifest["made_with"]["numpy"] == numpy.__version__
-    assert {split: entry["rows"] for split, entry in manifest["splits"].items()} == {
-        "train": 30,
-        "validation": 10,
-        "test": 20,
-    }
+    rows = {split: entry["rows"] for split, entry in manifest["splits"].items()}
+    assert rows == {"train": 30, "validation": 10, "test": 20}
 
 
 def test_a_kill_in_the_middle_leaves_nothing_taken_for_whole(
@@ -236,16 +227,12 @@ def test_load_has_exactly_three_text_columns(small: Prepared) -> None:
     assert data.to_list() == list(small.rows("validation"))
 
 
-def test_fingerprint_and_targets(small: Prepared) -> None:
-    from ntl.system.files import sha256_of
-
+def test_fingerprint(small: Prepared) -> None:
     folder = small.prepare()
     fingerprint = small.fingerprint()
     assert fingerprint["rows"] == {"train": 30, "validation": 10, "test": 20}
-    assert fingerprint["files"] == {
-        name: sha256_of(folder / name) for name in ("train.jsonl", "validation.jsonl", "test.jsonl")
-    }
-    assert small.train_targets() == [row["answer"] for row in small.rows("train")]
+    names = ("train.jsonl", "validation.jsonl", "test.jsonl")
+    assert fingerprint["files"] == {name: sha256_of(folder / name) for name in names}
 
 
 def test_reading_before_preparing_says_what_to_do(small: Prepared) -> None:
@@ -288,19 +275,16 @@ def test_digests_are_those_of_the_files_not_of_the_manifest(small: Prepared) -> 
     assert small.digests() == {**small.fingerprint()["files"], "test.jsonl": empty}
 
 
-def test_load_dataset_prepares_on_first_use(data_dir: Path) -> None:
+def test_load_dataset_prepares_on_first_use(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load_dataset("noisy_numbers", "test", data_dir)
     assert len(data) == 2000
     assert data.column_names == ["id", "question", "answer"]
     assert data[0]["id"] == "test/00000"
-
-
-def test_without_a_folder_it_writes_to_data(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without a folder, into data.
     monkeypatch.chdir(data_dir)
     assert len(load_dataset("noisy_numbers", "validation")) == 500
-    assert [path.name for path in (data_dir / "data").iterdir() if path.is_dir()] == [
-        dataset_named("noisy_numbers").folder_name
-    ]
+    made = [path.name for path in (data_dir / "data").iterdir() if path.is_dir()]
+    assert made == [dataset_named("noisy_numbers").folder_name]
 
 
 def test_text_comes_without_torch_and_without_datasets(data_dir: Path) -> None:

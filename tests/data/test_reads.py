@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config import UserError
 from ntl.config.composition import choices
 from ntl.data import reads
 from ntl.data.dataset import TextDataset, dataset_named
@@ -117,23 +116,6 @@ def test_where_nothing_can_be_written_it_is_computed_each_time(
     monkeypatch.setattr(reads, "SETTLED_SECONDS", 0.0)
     time.sleep(0.01)
     assert Files([file / "no folder"]).digests([file]) == {file: ABC}
-
-
-def test_digests_by_name_and_changes(file: Path, tmp_path: Path) -> None:
-    files = Files([tmp_path])
-    part = tmp_path / "part"
-    part.mkdir()
-    (part / "own").touch()
-    opened = {str(path): stamp_of(path) for path in (file, part / "own")} | {str(tmp_path / "deleted"): (0,)}
-    sealed = files.digests_by_name(opened, [file], part)
-    assert sealed == {"{data}/abc": ABC}
-    assert files.changes(sealed) == ([], [])
-    file.write_text("abd")
-    assert files.changes(sealed) == ([str(file)], [])
-    with pytest.raises(UserError, match="was changed while it was read"):
-        files.digests_by_name(opened, [], part)
-    file.unlink()
-    assert files.changes(sealed) == ([], ["{data}/abc"])
 
 
 def test_the_code_of_a_data_set_is_what_it_does(tmp_path: Path) -> None:

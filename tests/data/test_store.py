@@ -33,12 +33,6 @@ def test_rows_are_a_sequence(tmp_path: Path) -> None:
         rows[5]
 
 
-def test_iteration_crosses_blocks(tmp_path: Path) -> None:
-    many = [Example(id=f"train/{i:05d}", question=str(i), answer=str(-i)) for i in range(9000)]
-    write_split(tmp_path, "train", many)
-    assert list(Rows((tmp_path / "train.jsonl").read_bytes())) == many
-
-
 def test_lines_are_json_and_the_arrow_copy_agrees(tmp_path: Path) -> None:
     from datasets import Dataset
 

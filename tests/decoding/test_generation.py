@@ -2,18 +2,19 @@
 
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers import GenerationConfig
+from tree_models import END as EOS
+from tree_models import MODELS, PAD, answers
 
 from ntl.config import DecodingConfig, UserError
 from ntl.config.decoding import OwnConfig
-from ntl.decoding import decode
 from ntl.decoding.generation import own_settings
 
-PAD, EOS, V = 0, 1, 7
+V = 7
 
 
 class _Tokenizer:
@@ -24,36 +25,21 @@ class _Tokenizer:
         return " " + " ".join(str(int(i)) for i in itertools.takewhile(lambda i: i > EOS, ids))
 
 
-def _collate(examples):
-    width = max(len(example["question_ids"]) for example in examples)
-    pad = [width - len(example["question_ids"]) for example in examples]
-    ids = [[PAD] * p + list(example["question_ids"]) for p, example in zip(pad, examples, strict=True)]
-    mask = [[0] * p + [1] * (width - p) for p in pad]
-    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+@pytest.fixture(scope="module")
+def decoder() -> Any:
+    return MODELS["decoder"](seed=1, rows=V, spread=0.6).float()
 
 
 @pytest.fixture(scope="module")
-def decoder() -> GPT2LMHeadModel:
-    torch.manual_seed(1)
-    shape = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
-    config = GPT2Config(**shape, initializer_range=0.6, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=EOS)
-    return GPT2LMHeadModel(config).eval()
+def encoder_decoder() -> Any:
+    return MODELS["encoder_decoder"](seed=2, rows=V, layers=1, spread=2.0).float()
 
 
-@pytest.fixture(scope="module")
-def encoder_decoder() -> T5ForConditionalGeneration:
-    torch.manual_seed(2)
-    shape = {"vocab_size": V, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-    tokens = {"decoder_start_token_id": PAD, "pad_token_id": PAD, "eos_token_id": EOS}
-    return T5ForConditionalGeneration(T5Config(**shape, **tokens, initializer_factor=2.0)).eval()
+QUESTIONS = [[2, 3], [4], [5, 6, 2, 3], [6], [3, 3, 3]]
 
 
-EXAMPLES = [{"question_ids": np.array(ids)} for ids in ([2, 3], [4], [5, 6, 2, 3], [6], [3, 3, 3])]
-
-
-def _decode(config: DecodingConfig, model, **changes):
-    settings = {"examples": EXAMPLES, "collate": _collate, "max_new_tokens": 5}
-    return decode(config, model=model, tokenizer=_Tokenizer(), **settings | changes)
+def _decode(config: DecodingConfig, model, max_new_tokens: int = 5):
+    return answers(model, config, QUESTIONS, tokenizer=_Tokenizer(), max_new_tokens=max_new_tokens)
 
 
 def _run(model, **changes) -> list[str]:
@@ -78,7 +64,7 @@ def _step_by_step(model, ids: list[int]) -> str:
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(family: str, request) -> None:
     model = request.getfixturevalue(family)
-    expected = [_step_by_step(model, example["question_ids"].tolist()) for example in EXAMPLES]
+    expected = [_step_by_step(model, question) for question in QUESTIONS]
     assert len(set(expected)) > 1
     assert _run(model) == expected
     assert _run(model, batch_size=5) == expected
@@ -90,11 +76,10 @@ def _score(model, ids: list[int], new: list[int]) -> float:
     return float(sum(log_p[len(ids) - 1 + i, token] for i, token in enumerate(new)))
 
 
-def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder: GPT2LMHeadModel) -> None:
+def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder) -> None:
     # Two tokens out of seven: 49 beams hold every continuation, scored by mean log-probability as transformers does.
     texts = _run(decoder, num_beams=49, max_new_tokens=2)
-    for example, text in zip(EXAMPLES, texts, strict=True):
-        ids = example["question_ids"].tolist()
+    for ids, text in zip(QUESTIONS, texts, strict=True):
         candidates = [[EOS], *([first, second] for first in range(V) for second in range(V) if first != EOS)]
         best = max(candidates, key=lambda new: _score(decoder, ids, new) / len(new))
         assert text == _Tokenizer().decode(best, True).strip()
@@ -102,13 +87,15 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder: GPT2LMHead
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_token_ids_end_with_the_end_token_and_hold_no_padding(family: str, request) -> None:
-    answers = _decode(DecodingConfig(name="x"), request.getfixturevalue(family))
-    assert [_Tokenizer().decode(answer.token_ids, True).strip() for answer in answers] == [a.text for a in answers]
-    assert all(EOS not in answer.token_ids[:-1] for answer in answers)
-    assert {len(answer.token_ids) for answer in answers if answer.token_ids[-1] != EOS} <= {5}
+    found = _decode(DecodingConfig(name="x"), request.getfixturevalue(family))
+    assert [_Tokenizer().decode(answer.token_ids, True).strip() for answer in found] == [
+        answer.text for answer in found
+    ]
+    assert all(EOS not in answer.token_ids[:-1] for answer in found)
+    assert {len(answer.token_ids) for answer in found if answer.token_ids[-1] != EOS} <= {5}
 
 
-def test_the_length_of_an_answer_is_the_config_s_or_the_caller_s(decoder: GPT2LMHeadModel) -> None:
+def test_the_length_of_an_answer_is_the_config_s_or_the_caller_s(decoder) -> None:
     assert all(len(text.split()) <= 1 for text in _run(decoder, max_new_tokens=1))
     short = _decode(DecodingConfig(name="x", batch_size=2), decoder, max_new_tokens=1)
     assert [answer.text for answer in short] == _run(decoder, max_new_tokens=1)
@@ -116,7 +103,7 @@ def test_the_length_of_an_answer_is_the_config_s_or_the_caller_s(decoder: GPT2LM
 
 def test_nothing_to_decode() -> None:
     model = SimpleNamespace(config=SimpleNamespace(), training=False, eval=lambda: None, train=lambda mode: None)
-    assert _decode(DecodingConfig(name="x"), model, examples=[]) == []
+    assert answers(model, DecodingConfig(name="x"), [], tokenizer=_Tokenizer()) == []
 
 
 OWN = [
@@ -149,7 +136,7 @@ def says(request, monkeypatch):
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_nothing_of_the_models_own_config_acts(family: str, own: dict, says, request) -> None:
     plain = request.getfixturevalue(family)
-    greedy = [_step_by_step(plain, example["question_ids"].tolist()) for example in EXAMPLES]
+    greedy = [_step_by_step(plain, question) for question in QUESTIONS]
     beams = _run(plain, num_beams=3)
     model = says(family, **own)
     before = model.generation_config
@@ -189,7 +176,7 @@ def test_as_the_model_says(family: str, says, request) -> None:
     once = _as_it_says(says(family, no_repeat_ngram_size=1, num_return_sequences=3, num_beams=3, max_length=1))
     assert once != beams
     assert all(len(set(text.split())) == len(text.split()) for text in once)
-    assert _as_it_says(says(family, suppress_tokens=[PAD, EOS, 2, 3, 4, 5])) == ["6 6 6 6 6"] * len(EXAMPLES)
+    assert _as_it_says(says(family, suppress_tokens=[PAD, EOS, 2, 3, 4, 5])) == ["6 6 6 6 6"] * len(QUESTIONS)
 
 
 def test_samples_are_the_same_again_and_leave_the_random_state(says) -> None:

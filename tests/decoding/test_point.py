@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tree_models import END, MODELS, TreeTokenizer, prompts
+from tree_models import END, MODELS, TreeTokenizer, answers, prompts
 
 from ntl.config.decoding import TreeConfig
-from ntl.decoding import decode
-from ntl.decoding.grammar import NumberTokens
+from ntl.decoding.batches import Answer
 from ntl.decoding.point import point
-from ntl.decoding.tree import read_numbers
+from ntl.decoding.tree import NumberTokens, read_numbers
 
 
 def logs(**masses: float) -> dict[str, float]:
@@ -76,16 +75,9 @@ def test_rounding_never_covers_more_than_everything() -> None:
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9], [3], [7, 7]]
 
 
-def read(name: str, model: Any, **changes: Any) -> list[Any]:
-    target = f"ntl.decoding.point.{name}"
-    return decode(
-        TreeConfig(_target_=target, name=name, num_beams=2000, batch_size=2, **changes),
-        model=model,
-        tokenizer=TreeTokenizer(),
-        examples=[{"question_ids": question} for question in QUESTIONS],
-        collate=lambda batch: prompts(model, [example["question_ids"] for example in batch]),
-        max_new_tokens=4,
-    )
+def read(name: str, model: Any, **changes: Any) -> list[Answer]:
+    config = TreeConfig(_target_=f"ntl.decoding.point.{name}", name=name, num_beams=2000, batch_size=2, **changes)
+    return answers(model, config, QUESTIONS)
 
 
 @pytest.mark.parametrize("family", MODELS)
@@ -123,7 +115,4 @@ def test_a_model_that_never_says_a_number_answers_nothing(name: str) -> None:
     head.bias.data.fill_(-2000.0)
     head.bias.data[END] = 0
     model.set_output_embeddings(head)
-    answers = read(name, model)
-    assert [(answer.text, answer.token_ids, dict(answer.about)) for answer in answers] == [
-        ("", [], {"covered": 0.0})
-    ] * len(QUESTIONS)
+    assert read(name, model) == [Answer("", [], {"covered": 0.0})] * len(QUESTIONS)

@@ -6,6 +6,10 @@ from typing import Any
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
+from ntl.config import DecodingConfig
+from ntl.decoding import decode
+from ntl.decoding.batches import Answer
+
 NAMES = ["<pad>", "</s>", "x", "▁x", "▁", "-", ".", "1", "2", "12", "▁1", "▁12"]
 PAD, END, V = 0, 1, len(NAMES)
 
@@ -31,18 +35,18 @@ class TreeTokenizer:
         return [self.decode(row) for row in rows]
 
 
-def decoder(seed: int = 1) -> Any:
+def decoder(seed: int = 1, rows: int = V, spread: float = 0.4) -> Any:
     torch.manual_seed(seed)
-    shape = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
-    config = GPT2Config(**shape, initializer_range=0.4, pad_token_id=PAD, eos_token_id=END, bos_token_id=END)
+    shape = {"vocab_size": rows, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    config = GPT2Config(**shape, initializer_range=spread, pad_token_id=PAD, eos_token_id=END, bos_token_id=END)
     return GPT2LMHeadModel(config).double().eval()
 
 
-def encoder_decoder(seed: int = 2) -> Any:
+def encoder_decoder(seed: int = 2, rows: int = V, layers: int = 2, spread: float = 1.0) -> Any:
     torch.manual_seed(seed)
-    shape = {"vocab_size": V, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+    shape = {"vocab_size": rows, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": layers, "num_heads": 2}
     tokens = {"decoder_start_token_id": PAD, "pad_token_id": PAD, "eos_token_id": END}
-    return T5ForConditionalGeneration(T5Config(**shape, **tokens, initializer_factor=1.0)).double().eval()
+    return T5ForConditionalGeneration(T5Config(**shape, **tokens, initializer_factor=spread)).double().eval()
 
 
 MODELS = {"decoder": decoder, "encoder_decoder": encoder_decoder}
@@ -51,14 +55,23 @@ MODELS = {"decoder": decoder, "encoder_decoder": encoder_decoder}
 def prompts(model: Any, questions: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
     """Padded on the left for a decoder, on the right for an encoder."""
     width = max(map(len, questions))
-    ids, mask = [], []
+    rows = []
     for question in questions:
-        padding = [PAD] * (width - len(question))
-        on, off = [1] * len(question), [0] * len(padding)
-        right = model.config.is_encoder_decoder
-        ids.append([*question, *padding] if right else [*padding, *question])
-        mask.append([*on, *off] if right else [*off, *on])
-    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+        shown, padding = [(token, 1) for token in question], [(PAD, 0)] * (width - len(question))
+        rows.append([*shown, *padding] if model.config.is_encoder_decoder else [*padding, *shown])
+    ids, mask = torch.tensor(rows).unbind(-1)
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def answers(model: Any, config: DecodingConfig, questions: Sequence[Sequence[int]], **settings: Any) -> list[Answer]:
+    """What ``decode`` returns for these questions."""
+    return decode(
+        config,
+        model=model,
+        examples=[{"question_ids": question} for question in questions],
+        collate=lambda batch: prompts(model, [example["question_ids"] for example in batch]),
+        **{"tokenizer": TreeTokenizer(), "max_new_tokens": 4, **settings},
+    )
 
 
 def answer_logits(model: Any, question: Sequence[int], answers: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -68,9 +81,3 @@ def answer_logits(model: Any, question: Sequence[int], answers: Sequence[Sequenc
         starts = torch.nn.functional.pad(tokens, (1, 0), value=PAD)
         return model(input_ids=questions, decoder_input_ids=starts, use_cache=False).logits
     return model(torch.cat([questions, tokens], 1), use_cache=False).logits[:, len(question) - 1 :]
-
-
-@torch.no_grad()
-def teacher_forced(model: Any, question: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
-    """Log probabilities (T + 1, V) of one answer."""
-    return answer_logits(model, question, [answer])[0].log_softmax(-1)

@@ -21,15 +21,9 @@ ROWS = [
 ]
 
 
-COUNTS = (
-    "'tokens_correct', 'tokens_total', 'tokens_generated' must be whole numbers, 0 <= correct <= total > 0, "
-    "correct <= generated"
-)
-
-
-def write_lines(path: Path, *records: object, end: str = "\n") -> Path:
+def write_lines(path: Path, *records: object) -> Path:
     lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     return path
 
 
@@ -50,38 +44,26 @@ def test_round_trip(tmp_path):
     assert os.listdir(path.parent) == ["predictions.jsonl"]
 
 
-def test_token_counts_are_kept(tmp_path):
-    counts = {"tokens_correct": 2, "tokens_total": 3, "tokens_generated": 2}
-    rows = [ROWS[0] | counts, ROWS[1] | {"tokens_correct": 0, "tokens_total": 3}]
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"tokens_correct": 2, "tokens_total": 3, "tokens_generated": 2},
+        {"tokens_correct": 0, "tokens_total": 3},
+        {"malformed": 0},
+        {"malformed": 3},
+        {"covered": 0.9, "sd": 2.5, "quantiles": {"0.05": -1.0, "0.5": 3.0}},
+        {"covered": 0.0},
+    ],
+)
+def test_what_is_known_of_some_rows_is_kept(tmp_path, known):
+    rows = [ROWS[0] | known, ROWS[1]]
     write_predictions(tmp_path / "p.jsonl", HEADER, rows)
     assert read_predictions(tmp_path / "p.jsonl")[1] == rows
 
 
-def test_malformed_numbers_are_counted(tmp_path):
-    rows = [ROWS[0] | {"malformed": 0}, ROWS[1] | {"malformed": 3}]
-    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
-    assert read_predictions(tmp_path / "p.jsonl")[1] == rows
-    for wrong in (-1, 0.5, True, "1", None):
-        path = write_lines(tmp_path / "q.jsonl", {"header": HEADER}, ROWS[0] | {"malformed": wrong})
-        assert fault(path) == "FILE:2: 'malformed' must be a whole number, 0 or more"
-
-
-def test_a_distribution_is_kept_and_never_holds_what_json_has_no_word_for(tmp_path):
-    spread = {"covered": 0.9, "sd": 2.5, "quantiles": {"0.05": -1.0, "0.5": 3.0}}
-    rows = [ROWS[0] | spread, ROWS[1] | {"covered": 0.0}]
-    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
-    assert read_predictions(tmp_path / "p.jsonl")[1] == rows
+def test_no_value_is_written_that_json_has_no_word_for(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_predictions(tmp_path / "p.jsonl", HEADER, [ROWS[0] | {"sd": math.inf}])
-    faults = {
-        "covered": ("'covered' must be a number from 0 to 1", (-0.1, 1.1, True, "1", None, math.nan)),
-        "sd": ("'sd' must be a finite number, 0 or more", (-1, math.inf, 10**400, False, [1])),
-        "quantiles": ("'quantiles' must be an object of finite numbers", ([1.0], {"0.5": None}, {"0.5": math.inf})),
-    }
-    for key, (message, values) in faults.items():
-        for wrong in values:
-            path = write_lines(tmp_path / "q.jsonl", {"header": HEADER}, ROWS[0] | {key: wrong})
-            assert fault(path) == f"FILE:2: {message}"
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
@@ -116,6 +98,33 @@ def test_missing_and_empty_file(tmp_path):
     assert fault(path).startswith("FILE:1: the file is empty")
 
 
+COUNTS = (
+    "'tokens_correct', 'tokens_total', 'tokens_generated' must be whole numbers, 0 <= correct <= total > 0, "
+    "correct <= generated"
+)
+# Key of a row -> what it must be, and values that are not.
+WRONG_VALUES = {
+    "prediction": ("a string, not int", [12]),
+    "truth": ("a string, not NoneType", [None]),
+    "malformed": ("a whole number, 0 or more", [-1, 0.5, True, "1", None]),
+    "covered": ("a number from 0 to 1", [-0.1, 1.1, True, "1", None, math.nan]),
+    "sd": ("a finite number, 0 or more", [-1, math.inf, 10**400, False, [1]]),
+    "quantiles": ("an object of finite numbers", [[1.0], {"0.5": None}, {"0.5": math.inf}]),
+}
+WRONG_COUNTS = [
+    {"tokens_correct": 1},
+    {"tokens_correct": 1, "tokens_total": 1.0},
+    {"tokens_correct": True, "tokens_total": 1},
+    {"tokens_correct": 2, "tokens_total": 1},
+    {"tokens_correct": 0, "tokens_total": 0},
+    {"tokens_correct": 2, "tokens_total": 2, "tokens_generated": 1},
+]
+
+
+def without(values: dict, key: str) -> dict:
+    return {name: value for name, value in values.items() if name != key}
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [
@@ -127,36 +136,23 @@ def test_missing_and_empty_file(tmp_path):
         ([{"header": HEADER | {"schema": 2}}], "FILE:1: schema 2 is not 1, the one this version reads"),
         ([{"header": HEADER | {"metrics": "both"}}], "FILE:1: 'metrics' is 'both', must be one of number, text"),
         ([{"header": HEADER | {"baselines": None}}], "FILE:1: 'baselines' in the header must be dict, not NoneType"),
-        ([{"header": HEADER}, ROWS[0] | {"prediction": 12}], "FILE:2: 'prediction' must be a string, not int"),
-        ([{"header": HEADER}, ROWS[0] | {"truth": None}], "FILE:2: 'truth' must be a string, not NoneType"),
-        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 1}], f"FILE:2: {COUNTS}"),
-        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 1, "tokens_total": 1.0}], f"FILE:2: {COUNTS}"),
-        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": True, "tokens_total": 1}], f"FILE:2: {COUNTS}"),
-        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 2, "tokens_total": 1}], f"FILE:2: {COUNTS}"),
-        ([{"header": HEADER}, ROWS[0] | {"tokens_correct": 0, "tokens_total": 0}], f"FILE:2: {COUNTS}"),
-        (
-            [{"header": HEADER}, ROWS[0] | {"tokens_correct": 2, "tokens_total": 2, "tokens_generated": 1}],
-            f"FILE:2: {COUNTS}",
-        ),
         ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' is on line 2 already"),
+        *(([{"header": without(HEADER, key)}], f"FILE:1: the header lacks '{key}'") for key in HEADER),
+        *(
+            ([{"header": HEADER}, ROWS[0], without(ROWS[1], key)], f"FILE:3: the row lacks '{key}'")
+            for key in ("split", "id", "answer", "prediction")
+        ),
+        *(([{"header": HEADER}, ROWS[0] | counts], f"FILE:2: {COUNTS}") for counts in WRONG_COUNTS),
+        *(
+            ([{"header": HEADER}, ROWS[0] | {key: value}], f"FILE:2: {key!r} must be {what}")
+            for key, (what, values) in WRONG_VALUES.items()
+            for value in values
+        ),
     ],
 )
 def test_malformed(tmp_path, records, message):
-    assert fault(write_lines(tmp_path / "predictions.jsonl", *records)).startswith(message)
-
-
-@pytest.mark.parametrize("key", ["schema", "dataset", "metrics", "decoding", "baselines"])
-def test_header_lacks_a_key(tmp_path, key):
-    header = {name: value for name, value in HEADER.items() if name != key}
-    assert fault(write_lines(tmp_path / "p.jsonl", {"header": header})) == f"FILE:1: the header lacks '{key}'"
-
-
-@pytest.mark.parametrize("key", ["split", "id", "answer", "prediction"])
-def test_row_lacks_a_key(tmp_path, key):
-    row = {name: value for name, value in ROWS[1].items() if name != key}
-    assert (
-        fault(write_lines(tmp_path / "p.jsonl", {"header": HEADER}, ROWS[0], row)) == f"FILE:3: the row lacks '{key}'"
-    )
+    said = fault(write_lines(tmp_path / "p.jsonl", *records))
+    assert said.partition(" (")[0] == message  # before the parser's own words
 
 
 def test_cut_anywhere_in_the_last_line(tmp_path):

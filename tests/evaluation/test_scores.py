@@ -5,21 +5,21 @@ import json
 import math
 import random
 import time
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pytest
 
 from ntl.config import UserError
 from ntl.evaluation import (
     NUMBER_METRICS,
     TEXT_METRICS,
+    Scores,
     number_metrics,
     score_predictions,
     text_metrics,
     write_predictions,
 )
-from ntl.evaluation.scores import count_digits, hash_ids, sample_errors
 from ntl.results import unpack_bits
 
 HEADER = {
@@ -31,7 +31,7 @@ HEADER = {
 }
 
 
-def row(split: str, key: int, answer: str, prediction: str, **more: str) -> dict[str, str]:
+def row(split: str, key: int, answer: str, prediction: str, **more: Any) -> dict[str, Any]:
     return {"split": split, "id": str(key), "answer": answer, "prediction": prediction, **more}
 
 
@@ -45,33 +45,43 @@ ROWS = [
 ]
 
 
+TEXT = {"metrics": "text", "baselines": {}}
+
+
 @pytest.fixture
-def path(tmp_path):
-    write_predictions(tmp_path / "predictions.jsonl", HEADER, ROWS)
-    return tmp_path / "predictions.jsonl"
+def score(tmp_path) -> Callable[..., Scores]:
+    """The scores of rows under a header with these changes."""
+
+    def make(rows: Sequence[Mapping[str, Any]], **changes: Any) -> Scores:
+        write_predictions(tmp_path / "p.jsonl", HEADER | changes, rows)
+        return score_predictions(tmp_path / "p.jsonl")
+
+    return make
 
 
-@pytest.mark.parametrize("metrics", ["number", "text"])
-def test_the_share_of_predictions_with_malformed_numbers(tmp_path, metrics):
-    rows = [{**row("test", key, "10", "10"), "malformed": count} for key, count in enumerate((0, 2, 0, 1))]
-    rows += [row("validation", 0, "10", "10"), {**row("validation", 1, "10", "10"), "malformed": 1}]
-    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": metrics}, rows)
-    found = score_predictions(tmp_path / "p.jsonl").metrics
-    assert found["test/malformed"] == 0.5
-    assert "validation/malformed" not in found
+@pytest.fixture
+def scores(score) -> Scores:
+    return score(ROWS)
 
 
-def test_the_mean_probability_that_numbers_had(tmp_path):
-    rows = [{**row("test", key, "10", "10"), "covered": covered} for key, covered in enumerate((1.0, 0.5, 0.0))]
-    rows += [{**row("validation", 0, "10", "10"), "covered": 1.0}, row("validation", 1, "10", "10")]
-    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
-    found = score_predictions(tmp_path / "p.jsonl").metrics
-    assert found["test/covered"] == 0.5
-    assert "validation/covered" not in found
+@pytest.mark.parametrize(
+    ("key", "values", "mean", "metrics"),
+    [
+        ("malformed", (0, 2, 0, 1), 0.5, "number"),
+        ("malformed", (0, 2, 0, 1), 0.5, "text"),
+        ("covered", (1.0, 0.5, 0.0), 0.5, "number"),
+    ],
+)
+def test_what_every_row_of_a_split_has_is_averaged(score, key, values, mean, metrics):
+    rows = [row("test", number, "10", "10", **{key: value}) for number, value in enumerate(values)]
+    rows += [row("validation", 0, "10", "10"), row("validation", 1, "10", "10", **{key: 1})]
+    found = score(rows, metrics=metrics).metrics
+    assert found[f"test/{key}"] == mean
+    assert f"validation/{key}" not in found
 
 
-def test_metrics_of_both_rules(path):
-    metrics = score_predictions(path).metrics
+def test_metrics_of_both_rules(scores):
+    metrics = scores.metrics
     for split in ("interpolate", "extrapolate"):
         rows = [r for r in ROWS if r["split"] == split]
         columns = [[r[key] for r in rows] for key in ("prediction", "answer")]
@@ -86,22 +96,17 @@ def test_metrics_of_both_rules(path):
     assert metrics["extrapolate/mae@paper"] == (1e10 - 400) / 2
 
 
-def test_truth(path):
-    metrics = score_predictions(path).metrics
+def test_truth_is_scored_where_it_is_known(scores, score):
+    metrics = scores.metrics
     assert metrics["interpolate/mae_truth"] == pytest.approx((1 + 1 + 1000) / 3)
     assert metrics["interpolate/rmse_truth"] == pytest.approx(math.sqrt((1 + 1 + 1000**2) / 3))
     assert not [name for name in metrics if name.startswith("extrapolate/") and "truth" in name]
+    some = score([row("test", 0, "1", "1"), row("test", 1, "1", "2", truth="5")]).metrics
+    assert (some["test/mae_truth"], some["test/mae_truth:mode"]) == (3, 5)
 
 
-def test_truth_is_scored_where_it_is_known(tmp_path):
-    write_predictions(tmp_path / "p.jsonl", HEADER, [row("test", 0, "1", "1"), row("test", 1, "1", "2", truth="5")])
-    metrics = score_predictions(tmp_path / "p.jsonl").metrics
-    assert metrics["test/mae_truth"] == 3
-    assert metrics["test/mae_truth:mode"] == 5
-
-
-def test_constants(path):
-    metrics = score_predictions(path).metrics
+def test_constants(scores):
+    metrics = scores.metrics
     assert metrics["interpolate/mae:mode"] == (0 + 0 + 10 + 15) / 4
     assert metrics["interpolate/mae:median"] == (2 + 2 + 8 + 13) / 4
     assert metrics["interpolate/rmse:mean"] == math.sqrt((2.5**2 + 2.5**2 + 7.5**2 + 12.5**2) / 4)
@@ -116,8 +121,8 @@ def test_constants(path):
     assert sum(":" in name for name in metrics) == 3 * (2 * 9 + 2)
 
 
-def test_groups(path):
-    groups = score_predictions(path).groups
+def test_groups(scores):
+    groups = scores.groups
     assert list(groups) == ["interpolate"]
     assert list(groups["interpolate"]) == ["1x2", "2x1", "2x2"]
     assert groups["interpolate"]["1x2"] == {"accuracy": 0.5, "mape": 5, "mae": 0.5, "count": 2}
@@ -128,89 +133,73 @@ def test_groups(path):
     assert math.isnan(failed["mae"])
 
 
-def test_digests(path):
-    scores = score_predictions(path)
+def test_digests(scores, tmp_path):
     assert unpack_bits(scores.correct["interpolate"], 4).tolist() == [False, True, False, False]
     order = sorted("0123", key=lambda text: hashlib.sha1(text.encode()).hexdigest())
     assert scores.errors["interpolate"] == [[1.0, 0.0, None, 995.0][int(text)] for text in order]
     assert scores.ids_sha256["interpolate"] == hashlib.sha256(b"0\n1\n2\n3").hexdigest()
-    assert scores.predictions_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert scores.digits["interpolate"]["prediction"]["last"] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]
-    assert scores.digits["interpolate"]["answer"]["leading"] == [0, 2, 2, 0, 0, 0, 0, 0, 0, 0]
+    assert scores.predictions_sha256 == hashlib.sha256((tmp_path / "p.jsonl").read_bytes()).hexdigest()
     assert scores.rules == {"default": 3, "paper": 1}
 
 
-def test_text(tmp_path):
+def test_text(score):
     rows = [row("validation", 0, "the red cat", "the red cat "), row("validation", 1, "a dog", "the dog")]
-    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
-    scores = score_predictions(tmp_path / "p.jsonl")
+    scores = score(rows, **TEXT)
     expected = text_metrics([r["prediction"] for r in rows], [r["answer"] for r in rows])
-    assert {name: scores.metrics[f"validation/{name}"] for name in TEXT_METRICS} == expected
-    assert {name: scores.metrics[f"validation/{name}@paper"] for name in TEXT_METRICS} == expected
+    for suffix in ("", "@paper"):
+        assert {name: scores.metrics[f"validation/{name}{suffix}"] for name in TEXT_METRICS} == expected
     assert unpack_bits(scores.correct["validation"], 2).tolist() == [True, False]
     assert scores.errors == scores.digits == scores.groups == {}
 
 
-def test_answers_behind_a_mark(tmp_path):
+def test_answers_behind_a_mark(scores, score):
     rows = [
         row("test", 0, "1+1\n#### 2", "so 1 and 1\n#### 2"),
         row("test", 1, "2+2\n#### 4", "that makes 4"),
         row("test", 2, "no\n#### 0", "1 x 9 = 9\n#### 1/3"),
         row("test", 3, "no\n#### 0", ""),
     ]
-    write_predictions(tmp_path / "p.jsonl", HEADER | {"baselines": {}}, rows)
-    metrics = score_predictions(tmp_path / "p.jsonl").metrics
+    metrics = score(rows, baselines={}).metrics
     assert (metrics["test/accuracy"], metrics["test/marked"], metrics["test/unparsable"]) == (0.5, 0.5, 0.5)
     assert "test/marked@paper" not in metrics
+    assert not any("marked" in name for name in scores.metrics)
 
 
-def test_no_mark_no_share_of_marks(path):
-    assert not any("marked" in name for name in score_predictions(path).metrics)
+def counted(key: int, right: int, size: int) -> dict[str, Any]:
+    return row("test", key, "a b", "a c", tokens_correct=right, tokens_total=size, tokens_generated=size)
 
 
-def counted(split, key, right, size):
-    counts = {"tokens_correct": right, "tokens_total": size, "tokens_generated": size}
-    return {**row(split, key, "a b", "a c"), **counts}
+def test_token_accuracy(score):
+    def accuracies(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+        metrics = score(rows, **TEXT).metrics
+        return [metrics.get(f"test/token_accuracy{suffix}") for suffix in ("", "@paper")]
 
-
-def test_token_accuracy(tmp_path):
-    rows = [counted("validation", 0, 1, 2), counted("validation", 1, 0, 6)]
-    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
-    metrics = score_predictions(tmp_path / "p.jsonl").metrics
-    assert metrics["validation/token_accuracy"] == 1 / 8
-    assert metrics["validation/token_accuracy@paper"] == 21 / 28  # ten columns of padding in each row, all right
-    rows = [counted("validation", key, 1, 2) for key in range(64)] + [counted("validation", 64, 3, 4)]
-    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
-    metrics = score_predictions(tmp_path / "p.jsonl").metrics
-    assert metrics["validation/token_accuracy"] == 67 / 132
-    assert metrics["validation/token_accuracy@paper"] == (704 / 768 + 13 / 14) / 2
+    # The paper's rule scores ten columns of padding in each row, all of them right here.
+    assert accuracies([counted(0, 1, 2), counted(1, 0, 6)]) == [1 / 8, 21 / 28]
+    rows = [*(counted(key, 1, 2) for key in range(64)), counted(64, 3, 4)]
+    assert accuracies(rows) == [67 / 132, (704 / 768 + 13 / 14) / 2]
     for line in rows:
         del line["tokens_generated"]  # as older files
-    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
-    metrics = score_predictions(tmp_path / "p.jsonl").metrics
-    assert metrics["validation/token_accuracy"] == 67 / 132
-    assert "validation/token_accuracy@paper" not in metrics
-    rows[5] = row("validation", 5, "a", "a")
-    write_predictions(tmp_path / "p.jsonl", HEADER | {"metrics": "text", "baselines": {}}, rows)
-    with pytest.raises(UserError, match=r"p\.jsonl: 64 of 65 validation rows count their tokens"):
-        score_predictions(tmp_path / "p.jsonl")
+    assert accuracies(rows) == [67 / 132, None]
+    rows[5] = row("test", 5, "a", "a")
+    with pytest.raises(UserError, match=r"p\.jsonl: 64 of 65 test rows count their tokens"):
+        score(rows, **TEXT)
 
 
 @pytest.mark.parametrize(
-    ("header", "rows", "message"),
+    ("baselines", "rows", "message"),
     [
-        (HEADER, [], r"p\.jsonl:2: no predictions after the header"),
-        (HEADER, [ROWS[0], row("test", 9, "a cat", "1")], r"p\.jsonl:3: 'answer' holds no number: 'a cat'"),
-        (HEADER, [row("test", 9, "1", "1", truth="?")], r"p\.jsonl:2: 'truth' holds no number: '\?'"),
-        (HEADER | {"baselines": {"mean": "much"}}, [ROWS[0]], r"p\.jsonl:1: baseline 'mean': 'much' must be a number"),
-        (HEADER | {"baselines": {"mean": 12.5}}, [ROWS[0]], r"p\.jsonl:1: baseline 'mean': 12\.5 must be a number"),
-        (HEADER | {"baselines": {"best": "1"}}, [ROWS[0]], r"p\.jsonl:1: baseline 'best'.*one of mode, median, mean"),
+        ({}, [], r"p\.jsonl:2: no predictions after the header"),
+        ({}, [ROWS[0], row("test", 9, "a cat", "1")], r"p\.jsonl:3: 'answer' holds no number: 'a cat'"),
+        ({}, [row("test", 9, "1", "1", truth="?")], r"p\.jsonl:2: 'truth' holds no number: '\?'"),
+        ({"mean": "much"}, [ROWS[0]], r"p\.jsonl:1: baseline 'mean': 'much' must be a number"),
+        ({"mean": 12.5}, [ROWS[0]], r"p\.jsonl:1: baseline 'mean': 12\.5 must be a number"),
+        ({"best": "1"}, [ROWS[0]], r"p\.jsonl:1: baseline 'best'.*one of mode, median, mean"),
     ],
 )
-def test_what_cannot_be_scored(tmp_path, header, rows, message):
-    write_predictions(tmp_path / "p.jsonl", header, rows)
+def test_what_cannot_be_scored(score, baselines, rows, message):
     with pytest.raises(UserError, match=message):
-        score_predictions(tmp_path / "p.jsonl")
+        score(rows, baselines=baselines)
 
 
 @pytest.mark.slow
@@ -228,41 +217,38 @@ def test_fifty_thousand_rows_take_seconds(tmp_path):
     assert len(json.dumps(scores.errors)) < 20_000
 
 
-def test_a_rule_that_is_wrong_in_a_known_way(tmp_path):
+def test_a_rule_that_is_wrong_in_a_known_way(score):
     answers = [("10", "10", "10"), ("20", "25", "25"), ("30", "33", "35"), ("40", "44", "44")]
     rows = [row("test", n, answer, said, shortcut=rule) for n, (answer, said, rule) in enumerate(answers)]
     rows += [row("validation", 0, "1", "2", shortcut="2"), row("validation", 1, "1", "1")]
-    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
-    found = score_predictions(tmp_path / "p.jsonl").metrics
+    found = score(rows).metrics
     assert (found["test/accuracy:shortcut"], found["test/mae:shortcut"]) == (0.25, (0 + 5 + 5 + 4) / 4)
     assert found["test/wrong_as_shortcut"] == pytest.approx(2 / 3)
     assert not [name for name in found if name.startswith("validation/") and "shortcut" in name]
 
 
-def test_hash_depends_on_the_order():
-    assert hash_ids(["a", "b"]) == hashlib.sha256(b"a\nb").hexdigest()
-    assert hash_ids(["b", "a"]) != hash_ids(["a", "b"])
+def test_the_errors_of_a_thousand_examples_are_kept_by_their_ids_alone(score):
+    rows = [row("test", key, "0", str(key)) for key in range(1500)]
+    order = sorted((r["id"] for r in rows), key=lambda text: hashlib.sha1(text.encode()).hexdigest())
+    first, second = score(rows), score(rows[::-1])
+    assert first.errors["test"] == second.errors["test"] == [float(text) for text in order[:1000]]
+    assert first.ids_sha256 != second.ids_sha256  # pairs of examples need the order
 
 
-def test_sample_is_a_thousand_in_the_order_of_sha1():
-    ids = [str(index) for index in range(1500)]
-    errors = np.arange(1500, dtype=np.float64)
-    order = sorted(ids, key=lambda text: hashlib.sha1(text.encode()).hexdigest())[:1000]
-    assert sample_errors(ids, errors) == [float(text) for text in order]
-    assert sample_errors(ids[::-1], errors[::-1]) == sample_errors(ids, errors)
+@pytest.mark.parametrize(
+    ("prediction", "error"), [("?", None), ("1234567", 1234570.0), ("9" * 400, math.inf), ("0.12345678", 0.123457)]
+)
+def test_errors_have_six_digits_and_undefined_ones_are_none(score, prediction, error):
+    assert score([row("test", 0, "0", prediction)]).errors["test"] == [error]
 
 
-def test_errors_are_rounded_and_undefined_ones_are_none():
-    assert sample_errors(["a"], np.array([math.nan])) == [None]
-    assert sample_errors(["a"], np.array([1234567.0])) == [1234570.0]
-    assert sample_errors(["a"], np.array([math.inf])) == [math.inf]
-
-
-def test_digits_by_hand():
-    values = [Decimal("120"), Decimal("-0.05"), Decimal("2.50"), Decimal("0"), Decimal("3E+2"), None]
+def test_digits_by_hand(score):
+    predictions = ["120", "-0.05", "2.50", "0", "3e2", "?"]
+    scores = score([row("test", key, "7", text) for key, text in enumerate(predictions)])
     leading, last = [0] * 10, [0] * 10
     for digit in (1, 5, 2, 0, 3):
         leading[digit] += 1
     for digit in (0, 5, 0, 0, 0):
         last[digit] += 1
-    assert count_digits(values) == {"leading": leading, "last": last}
+    assert scores.digits["test"]["prediction"] == {"leading": leading, "last": last}
+    assert scores.digits["test"]["answer"] == {name: [0] * 7 + [6, 0, 0] for name in ("leading", "last")}

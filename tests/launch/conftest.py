@@ -2,10 +2,13 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+import fake_runs
 import pytest
+from commands import table_text
 from slurm_cluster import cluster, missing_programs
 
 from ntl.launch.plan import Run
@@ -13,26 +16,18 @@ from ntl.launch.plan import Run
 HERE = str(Path(__file__).parent)
 TARGET = "fake_runs.run"
 
-SMALL = """
-title: Small
-primary: {{row: NTL-WAS, against: CE, metric: test/rmse, named: 2026-11-22}}
-blocks:
-  - title: noise
-    dataset: noisy_numbers
-    overrides: [model=gpt2_tiny, tokenizer=digit]
-    scales:
-      tiny: {{seeds: [{seeds}]}}
-    columns: [{{metric: test/rmse, header: RMSE, better: lower}}]
-    rows:
-      - {{label: CE, role: baseline, overrides: [loss=ce]}}
-      - {{label: NTL-WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}}
-"""
-
 
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PYTHONPATH", HERE)
     return TARGET
+
+
+@pytest.fixture
+def fake_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launcher of Hydra runs in this process is a fake, too."""
+    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
@@ -51,10 +46,10 @@ def make_run(tmp_path: Path) -> Callable[..., Run]:
 def make_table(tmp_path: Path) -> Callable[..., Path]:
     """The file of a table of two rows, CE and NTL-WAS on noisy_numbers."""
 
-    def make(name: str, *seeds: int) -> Path:
+    def make(name: str, *seeds: int, overrides: Sequence[str] = ("model=gpt2_tiny", "tokenizer=digit")) -> Path:
         path = tmp_path / "tables" / f"{name}.yaml"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(SMALL.format(seeds=", ".join(map(str, seeds))))
+        path.write_text(table_text(seeds, overrides))
         return path
 
     return make
@@ -77,13 +72,10 @@ def slurm() -> Iterator[Path]:
     if lost := missing_programs():
         without(f"{', '.join(lost)} not found: apt install slurm-wlm munge")
     # A short path: that of a socket has at most 107 characters.
-    with tempfile.TemporaryDirectory(prefix="ntl-slurm-") as folder:
-        manager = cluster(Path(folder))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ntl-slurm-"))
         try:
-            config = manager.__enter__()
+            config = stack.enter_context(cluster(Path(folder)))
         except RuntimeError as error:
             without(str(error))
-        try:
-            yield config
-        finally:
-            manager.__exit__(None, None, None)
+        yield config

@@ -23,16 +23,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from processes import kill
+from commands import ROOT, kill
 from slurm_cluster import call, cluster
 
-from ntl.config.composition import CONFIG_DIR
 from ntl.launch.workers import worker_environment
 
-ROOT = CONFIG_DIR.parent
 MAY_DIFFER = ("wall_time_s", "peak_memory_bytes", "git", "device", "overrides", "packages")
 JOBS = ["hydra.launcher.cpus_per_task=2", "hydra.launcher.mem_gb=1", "hydra.launcher.array_parallelism=2"]
 
@@ -70,52 +69,23 @@ def differences(expected: Path, found: Path) -> list[str]:
     return [key for key in first.keys() | second.keys() if first.get(key) != second.get(key)]
 
 
-def start(table: str, folder: Path, *settings: str) -> "subprocess.Popen[bytes]":
-    """The command, in the folder, whose log gets what it prints."""
+def again(
+    table: str, folder: Path, settings: list[str], meanwhile: Callable[[Any, Counter[str]], None]
+) -> Counter[str]:
+    """Give the command, whose output goes to a log in the folder, until it ends well; what was done ``meanwhile``."""
     command = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), f"table={table}", "scale=tiny", *settings]
     environment = {**worker_environment(os.environ, threads=1), "WANDB_MODE": "disabled"}
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
-
-
-def tell(done: Counter[str], folder: Path) -> None:
-    """What was done, and how many records there are."""
-    records = len(list(folder.glob("outputs/*/record.json")))
-    print(f"{dict(done)}, {records} records", file=sys.stderr, flush=True)
-
-
-def killed(table: str, folder: Path, kills: int, chance: random.Random) -> Counter[str]:
-    """Kill the command as often, then let it end; what was done."""
     done: Counter[str] = Counter()
     while True:
         done["commands"] += 1
-        process = start(table, folder)
-        try:
-            ended = process.wait(chance.uniform(30, 120) if done["killed"] < kills else None)
-        except subprocess.TimeoutExpired:
-            kill(process)
-            done["killed"] += 1
-            tell(done, folder)
-        else:
-            if ended == 0:
-                return done
-
-
-def sweep(table: str, folder: Path, every: float, chance: random.Random) -> Counter[str]:
-    """Give the command again until it ends well; what was done meanwhile."""
-    done: Counter[str] = Counter()
-    while True:
-        done["commands"] += 1
-        process = start(table, folder, "launcher=slurm", *JOBS)
-        struck = time.monotonic()
+        with (folder / "log").open("ab") as log:
+            process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
         while process.poll() is None:
-            time.sleep(1)
-            hurry()
-            if time.monotonic() - struck >= every:
-                struck = time.monotonic()
-                if (what := strike(chance)) is not None:
-                    done[what] += 1
-                    tell(done, folder)
+            before = done.total()
+            meanwhile(process, done)
+            if done.total() > before:
+                records = len(list(folder.glob("outputs/*/record.json")))
+                print(f"{dict(done)}, {records} records", file=sys.stderr, flush=True)
         if process.returncode == 0:
             return done
 
@@ -133,11 +103,27 @@ def main() -> int:
     chosen.folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     chance = random.Random(chosen.seed)
+
+    def kill_command(process: Any, done: Counter[str]) -> None:
+        try:
+            process.wait(chance.uniform(30, 120) if done["killed"] < chosen.kills else None)
+        except subprocess.TimeoutExpired:
+            kill(process)
+            done["killed"] += 1
+
+    def strike_jobs(process: Any, done: Counter[str]) -> None:
+        struck = time.monotonic()
+        while process.poll() is None and time.monotonic() - struck < chosen.every:
+            time.sleep(1)
+            hurry()
+        if process.poll() is None and (what := strike(chance)) is not None:
+            done[what] += 1
+
     if chosen.kills is None:
         with tempfile.TemporaryDirectory(prefix="ntl-slurm-") as place, cluster(Path(place)):
-            done = sweep(chosen.table, chosen.folder, chosen.every, chance)
+            done = again(chosen.table, chosen.folder, ["launcher=slurm", *JOBS], strike_jobs)
     else:
-        done = killed(chosen.table, chosen.folder, chosen.kills, chance)
+        done = again(chosen.table, chosen.folder, [], kill_command)
     found = sorted(chosen.folder.glob("outputs/*/record.json"))
     wrong = 0
     for path in found:

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fake_runs
@@ -13,23 +13,29 @@ from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
 from ntl.launch import complete_tables
+from ntl.launch.ledger import State, statuses
 from ntl.launch.plan import Run, demands, load_table, output_root, plan_runs, runs_to_make
-from ntl.launch.status import State, statuses
-from ntl.launch.sweep import sweep_missing
+from ntl.launch.workers import sweep_missing
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at, write_manifest
 
 NOISY = ["dataset=noisy_numbers", "loss=ce"]
+BASE = "base='loss=ce trainer.max_steps=40@30'"
+
+
+def finish(overrides: Sequence[str], outputs: Path) -> None:
+    words = [*overrides, f"output_dir={outputs}"]
+    fake_runs.run(compose(words), overrides=words)
 
 
 def test_each_run_once_and_those_with_a_record_apart(tmp_path: Path) -> None:
-    done = tmp_path / run_id(compose([*NOISY, "seed=2"]))
+    one, two = ([*NOISY, f"seed={seed}"] for seed in (1, 2))
+    done = tmp_path / run_id(compose(two))
     done.mkdir()
     (done / "record.json").write_text("{}")
-    todo, have = plan_runs([[*NOISY, "seed=1"], [*NOISY, "seed=2"], ["seed=1", *NOISY]], tmp_path)
-    assert [run.label for run in todo] == ["noisy_numbers ce seed 1"]
+    todo, have = plan_runs([one, two, ["seed=1", *NOISY]], tmp_path)
+    assert [(run.label, run.folder) for run in todo] == [("noisy_numbers ce seed 1", tmp_path / run_id(compose(one)))]
     assert [run.folder for run in have] == [done]
-    assert todo[0].folder == tmp_path / run_id(compose([*NOISY, "seed=1"]))
 
 
 def test_the_order_given_and_a_base_right_before_the_first_run_that_begins_from_it(tmp_path: Path) -> None:
@@ -56,15 +62,23 @@ def test_any_folder_name_reaches_the_config(tmp_path: Path, name: str) -> None:
     assert compose(run.overrides).output_dir == str(tmp_path / name)
 
 
-def test_without_a_folder_the_overrides_stay_as_they_are() -> None:
+def test_the_default_folder_is_not_among_the_overrides() -> None:
     (run,), _ = plan_runs([[*NOISY, "seed=4294967295"]])
     assert run.overrides == (*NOISY, "seed=4294967295")
     assert run.folder.parent == Path("outputs")
+    assert output_root(Path("outputs")) is None
+    assert output_root(Path("elsewhere")) == Path("elsewhere")
 
 
 def test_an_illegal_run_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         plan_runs([[*NOISY, "trainer.lr=-1"]], tmp_path)
+
+
+def test_a_place_with_a_dollar_is_that_place(tmp_path: Path) -> None:
+    """Hydra would take it for an interpolation, and the runs would go where nobody looks."""
+    with pytest.raises(UserError, match=r"^output_dir=.*/\$\{seed\}: .* write the value"):
+        plan_runs([["dataset=noisy_numbers", "seed=1"]], tmp_path / "${seed}")
 
 
 @pytest.mark.parametrize(
@@ -94,12 +108,6 @@ def test_step_of_an_earlier_attempt_does_not_count(make_run: Callable[..., Run])
     assert run.step(since=999.0) == 25
 
 
-def test_a_place_with_a_dollar_is_that_place(tmp_path: Path) -> None:
-    """Hydra would take it for an interpolation, and the runs would go where nobody looks."""
-    with pytest.raises(UserError, match=r"^output_dir=.*/\$\{seed\}: .* write the value"):
-        plan_runs([["dataset=noisy_numbers", "seed=1"]], tmp_path / "${seed}")
-
-
 def test_runs_by_id_and_what_lacks_a_record(small_table: Path, tmp_path: Path) -> None:
     (demand,) = demands([str(small_table)], "tiny", [])
     assert len(demand.runs) == 4
@@ -107,8 +115,7 @@ def test_runs_by_id_and_what_lacks_a_record(small_table: Path, tmp_path: Path) -
     assert set(demand.missing.values()) == set(demand.runs)
 
     first, key = next(iter(demand.missing.items()))
-    place = f"output_dir={tmp_path}"
-    fake_runs.run(compose([*first, place]), overrides=[*first, place])
+    finish(first, tmp_path)
     (after,) = demands([str(small_table)], "tiny", load_records([tmp_path]))
     assert after.runs.keys() == demand.runs.keys()
     assert set(demand.missing.values()) - set(after.missing.values()) == {key}
@@ -129,11 +136,6 @@ def test_a_table_without_the_scale_is_skipped_with_a_line(small_table: Path) -> 
     assert lines == ["small: nothing at scale=paper, skipped; it has tiny."]
     with pytest.raises(UserError, match=r"nothing at scale=paper; choose from tiny[.]$"):
         demands([str(small_table)], "paper", [], lines.append)
-
-
-def test_the_default_folder_is_not_among_the_overrides() -> None:
-    assert output_root(Path("outputs")) is None
-    assert output_root(Path("elsewhere")) == Path("elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -179,22 +181,19 @@ def test_neither_table_takes_the_records_of_the_other(small_table: Path, tmp_pat
 
     (other,) = demands([str(small_table)], "tiny", [], overrides=["trainer.lr=1e-4"])
     for overrides in other.missing:
-        words = [*overrides, f"output_dir={tmp_path}"]
-        fake_runs.run(compose(words), overrides=words)
+        finish(overrides, tmp_path)
     assert (count(), count("trainer.lr=1e-4"), count("trainer.lr=0.0001")) == (4, 0, 0)
     assert count("trainer.lr=1e-4", "trainer.bf16=true") == 4
     (plain,) = demands([str(small_table)], "tiny", [])
-    words = [*next(iter(plain.missing)), f"output_dir={tmp_path}"]
-    fake_runs.run(compose(words), overrides=words)
+    finish(next(iter(plain.missing)), tmp_path)
     assert (count(), count("trainer.lr=1e-4"), count("trainer.bf16=true")) == (3, 0, 4)
 
 
 def test_one_models_files_are_for_rows_of_one_model(make_table: Callable[..., Path], tmp_path: Path) -> None:
     ours, folder = make_table("ours", 1), tmp_path / "weights"
+    two = make_table("two", 1, overrides=["model=llama_tiny", "tokenizer=digit"])
     folder.mkdir()
     path = f"model.path={folder}"
-    two = ours.with_stem("two")
-    two.write_text(ours.read_text().replace("gpt2_tiny", "llama_tiny"))
     for override in (path, f"tokenizer.path={folder}"):
         with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
             demands([str(ours), str(two)], "tiny", [], overrides=[override])
@@ -224,16 +223,11 @@ def test_a_hub_s_weights_that_are_not_read_are_told(make_table: Callable[..., Pa
 
 # ---- runs that start from the weights of others
 
-BASE = "base='loss=ce trainer.max_steps=40@30'"
-
 
 @pytest.fixture
 def table(make_table: Callable[..., Path]) -> Path:
-    """Two arms and, as a row of its own, CE from scratch, for each of two seeds."""
-    path = make_table("arms", 1, 2)
-    text = path.read_text().replace("tokenizer=digit]", f'tokenizer=digit, "{BASE}", trainer.max_steps=50]')
-    path.write_text(text)
-    return path
+    """Two arms for each of two seeds."""
+    return make_table("arms", 1, 2, overrides=["model=gpt2_tiny", "tokenizer=digit", BASE, "trainer.max_steps=50"])
 
 
 def complete(table: Path, outputs: Path, target: str) -> tuple[int, list[str]]:
@@ -253,16 +247,12 @@ def test_a_base_is_made_before_its_arms_and_once(table: Path, target: str, tmp_p
 
     code, made = complete(table, outputs, target)
     assert (code, len(made)) == (0, 6)
-    begun = {arm: _base(outputs, arm).partition("@")[0] for arm in made if arm not in bases}
+    started_from = {record.id: record.config["base"] for record in load_records([outputs])}
+    begun = {arm: started_from[arm].partition("@")[0] for arm in made if arm not in bases}
     assert set(begun.values()) == set(bases)
     assert all(made.index(base) < made.index(arm) for arm, base in begun.items())
     assert all(checkpoint_at(outputs / base, 30).is_dir() for base in bases)
     assert complete(table, outputs, target) == (0, [])
-
-
-def _base(outputs: Path, run: str) -> str:
-    (record,) = load_records([outputs / run])
-    return record.config["base"]
 
 
 def test_a_base_is_made_where_a_run_from_it_is_missing(
@@ -291,11 +281,8 @@ def test_a_base_is_made_where_a_run_from_it_is_missing(
     assert [run.id for run in runs_to_make([demand], tmp_path / "other")] == [arm.id]
 
 
-def test_a_launcher_of_hydra_gets_bases_before_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+@pytest.mark.usefixtures("fake_training")
+def test_a_launcher_of_hydra_gets_bases_before_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shared = ["dataset=noisy_numbers", "seed=1"]
     runs = [
         [*shared, "loss=ntl_was", "trainer.max_steps=50", BASE],

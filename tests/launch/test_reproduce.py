@@ -4,9 +4,11 @@ import errno
 import fcntl
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,15 +21,10 @@ from ntl.results.spec import table_names
 @pytest.mark.parametrize(
     ("text", "tables"),
     [
-        ("2", ("table2",)),
-        ("table2", ("table2",)),
-        ("a6", ("table_a6",)),
-        ("A6", ("table_a6",)),
-        ("table_a6", ("table_a6",)),
-        ("quickstart", ("quickstart",)),
-        ("3,2", ("table3", "table2")),
-        ("2, table2 ,a6", ("table2", "table_a6")),
-        ("all", tuple(table_names())),
+        *((text, ("table2",)) for text in ("2", "table2")),
+        *((text, ("table_a6",)) for text in ("a6", "A6", "table_a6")),
+        *(("3,2", ("table3", "table2")), ("2, table2 ,a6", ("table2", "table_a6"))),
+        *(("quickstart", ("quickstart",)), ("all", tuple(table_names()))),
     ],
 )
 def test_names_of_tables(text: str, tables: tuple[str, ...]) -> None:
@@ -45,6 +42,9 @@ def test_every_setting() -> None:
     assert parse_settings([]) == Settings(("quickstart",), "tiny", None, Path("outputs"))
     words = ["outputs=a=b", "workers=3", "scale=paper", "table=2"]
     assert parse_settings(words) == Settings(("table2",), "paper", 3, Path("a=b"))
+
+
+NO_READING = "not part of a run's id, .*"
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,12 @@ def test_what_is_none_of_its_own_is_a_setting_of_every_run() -> None:
         ("seed=7", "a table names its seeds; .*table=FILE.yaml"),
         ("output_dir=x", "say outputs=FOLDER"),
         ("resume=never", "leave it out: each run continues from its newest checkpoint"),
-        ("decoding=beam", "not part of a run's id, .* scripts/predict.py RUN"),
-        ("decoding.num_beams=2", "not part of a run's id, .*"),
-        ("beside=median", "not part of a run's id, .*"),
-        ("paper_compat=true", "not part of a run's id, .*"),
-        ("probe_steps=50", "not part of a run's id, .*"),
-        ("+trainer.more=1", "no such setting; .*"),
-        ("~loss.number=1", "no such setting; .*"),
+        ("decoding=beam", f"{NO_READING} scripts/predict.py RUN"),
+        *(
+            (word, NO_READING)
+            for word in ("decoding.num_beams=2", "beside=median", "paper_compat=true", "probe_steps=50")
+        ),
+        *((word, "no such setting; .*") for word in ("+trainer.more=1", "~loss.number=1")),
     ],
 )
 def test_what_is_not_for_every_run_says_what_to_do(word: str, message: str) -> None:
@@ -140,36 +139,48 @@ def test_in_the_quickstart_only_runs_made_here_count(calls: list[Any]) -> None:
     assert calls == [((["quickstart"], "tiny"), {"records": [here], "outputs": here, "workers": 3})]
 
 
-def test_dry_run_makes_nothing(
+@pytest.fixture
+def said(
     small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Callable[..., Any]:
+    """What reproduce.py prints for the small table, in a folder where it makes nothing."""
     monkeypatch.chdir(tmp_path)
-    words = [f"table={small_table}", "workers=4", "--dry-run"]
-    assert reproduce.main(words) == 0
-    assert "small  tiny   4     0     4 " in capsys.readouterr().out
-    assert reproduce.main([*words, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["total"]["missing"] == 4
-    assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+    def make(*words: str) -> Any:
+        assert reproduce.main([f"table={small_table}", *words]) == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+        out = capsys.readouterr().out
+        return json.loads(out) if "--json" in words else out
+
+    return make
 
 
-def test_what_a_command_adds_is_in_what_it_would_make_and_in_the_status(
-    small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_dry_run_and_status_make_nothing(said: Callable[..., Any]) -> None:
+    assert "small  tiny   4     0     4 " in said("workers=4", "--dry-run")
+    assert said("workers=4", "--dry-run", "--json")["total"]["missing"] == 4
+    counts, left = said("--status").splitlines()
+    assert counts == "0 done, 0 running, 0 queued, 0 failed, 4 missing of 4 runs"
+    assert left.startswith("Hours left, from measured runs or estimates (--dry-run): ")
+    assert [run["state"] for run in said("--status", "--json")] == ["missing"] * 4
+
+
+def test_what_a_command_adds_is_in_what_it_would_make_and_in_the_status(said: Callable[..., Any]) -> None:
+    added = ("trainer.bf16=true", "tracking=none")
+    text = said(*added, "--dry-run")
+    assert "small  tiny   4     0     4 " in text
+    assert "\nEvery run with trainer.bf16=true; what is measured was measured without.\n" in text
+    assert said(*added, "--dry-run", "--json")["added"] == ["trainer.bf16=true"]
+    ours, plain = ({run["id"] for run in said(*words, "--status", "--json")} for words in (added, ()))
+    assert len(ours) == len(plain) == 4
+    assert not ours & plain
+
+
+def test_status_says_where_it_cannot_know_who_is_at_a_run(
+    said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [f"table={small_table}", "trainer.bf16=true", "tracking=none"]
-    assert reproduce.main([*words, "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert "small  tiny   4     0     4 " in said
-    assert "\nEvery run with trainer.bf16=true; what is measured was measured without.\n" in said
-    assert reproduce.main([*words, "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["added"] == ["trainer.bf16=true"]
-    ids = []
-    for more in (words, words[:1]):
-        assert reproduce.main([*more, "--status", "--json"]) == 0
-        ids.append({run["id"] for run in json.loads(capsys.readouterr().out)})
-    assert len(ids[0]) == len(ids[1]) == 4
-    assert not ids[0] & ids[1]
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EOPNOTSUPP, "no locks")))
+    assert said("--status").startswith("outputs: this file system has no locks")
+    assert len(said("--status", "--json")) == 4
 
 
 def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,32 +190,3 @@ def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyP
     assert reproduce.main(["--ledger"]) == 0
     assert calls == [(reproduce.ROOT / "results" / "costs.md", [reproduce.ROOT / "results" / "runs"])]
     assert (reproduce.ROOT / "results" / "costs.md").is_file()
-
-
-def test_status_says_where_it_cannot_know_who_is_at_a_run(
-    small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locks(handle: object, flags: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "no locks")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    words = [f"table={small_table}", "--status"]
-    assert reproduce.main(words) == 0
-    assert capsys.readouterr().out.startswith("outputs: this file system has no locks")
-    assert reproduce.main([*words, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 4
-
-
-def test_status_prints_and_makes_nothing(
-    small_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = [f"table={small_table}", "--status"]
-    assert reproduce.main(words) == 0
-    counts, left = capsys.readouterr().out.splitlines()
-    assert counts == "0 done, 0 running, 0 queued, 0 failed, 4 missing of 4 runs"
-    assert left.startswith("Hours left, from measured runs or estimates (--dry-run): ")
-    assert reproduce.main([*words, "--json"]) == 0
-    assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["missing"] * 4
-    assert [path.name for path in tmp_path.iterdir()] == ["tables"]

@@ -1,45 +1,20 @@
 """The real command on a small table, killed with all its workers at five random moments."""
 
 import json
-import os
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
-from processes import kill
 
-from ntl.config.composition import CONFIG_DIR
-from ntl.launch.workers import worker_environment
-
-# Four runs that end well, and in their middle one that cannot: no GPU is to be seen.
-TABLE = """
-title: Small
-primary: {row: NTL-WAS, against: CE, metric: test/rmse, named: 2026-11-22}
-blocks:
-  - title: noise
-    dataset: noisy_numbers
-    overrides:
-      - model=gpt2_tiny
-      - tokenizer=digit
-      - dataset.train_rows=400
-      - dataset.validation_rows=50
-      - dataset.test_rows=50
-      - trainer.batch_size=16
-      - trainer.max_steps=120
-      - trainer.save_steps=20
-      - trainer.logging_steps=5
-    scales:
-      tiny: {seeds: [1, 2]}
-    columns: [{metric: test/rmse, header: RMSE, better: lower}]
-    rows:
-      - {label: CE, role: baseline, overrides: [loss=ce]}
-      - {label: broken, overrides: [loss=ce_digits, device=cuda]}
-      - {label: NTL-WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}
-"""
+SMALL = [
+    *("model=gpt2_tiny", "tokenizer=digit", "dataset.train_rows=400", "dataset.validation_rows=50"),
+    *("dataset.test_rows=50", "trainer.batch_size=16", "trainer.max_steps=120", "trainer.save_steps=20"),
+    "trainer.logging_steps=5",
+]
 # What the command adds to the runs is in their ids, and so in what is continued.
 ADDED = "trainer.weight_decay=0.02"
 GOOD, BROKEN, LINES_A_RUN = 4, 2, 24
@@ -49,20 +24,10 @@ KILLS = 5
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
-    folder.mkdir(exist_ok=True)
     table = folder.parent / "small.yaml"
-    table.write_text(TABLE)
-    script = str(CONFIG_DIR.parent / "scripts" / "reproduce.py")
-    command = [sys.executable, script, f"table={table}", "workers=2", ADDED]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**worker_environment(os.environ, threads=1), "CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled"},
-        start_new_session=True,
-    )
+    # Four runs that end well, and in their middle two that cannot.
+    table.write_text(commands.table_text([1, 2], SMALL, broken=True))
+    return commands.start(folder, "scripts/reproduce.py", f"table={table}", "workers=2", ADDED)
 
 
 def lines_logged(folder: Path) -> int:
@@ -98,7 +63,7 @@ def test_a_table_killed_five_times_ends_as_one_that_was_not(tmp_path: Path) -> N
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 0.3))
         assert process.poll() is None, process.communicate()
-        kill(process)
+        commands.kill(process)
         written.update({path: path.stat().st_mtime_ns for path in broken.glob("outputs/*/record.json")})
 
     process = start(broken)

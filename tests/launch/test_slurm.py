@@ -6,67 +6,26 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import commands
 import pytest
+from commands import table_text, until
 from slurm_cluster import CPUS, call
 
-from ntl.config.composition import CONFIG_DIR
-from ntl.launch.workers import worker_environment
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-ROOT = CONFIG_DIR.parent
 SMALL = [
-    "model.n_embd=16",
-    "model.n_layer=1",
-    "dataset.train_rows=400",
-    "dataset.validation_rows=50",
-    "dataset.test_rows=50",
-    "trainer.batch_size=16",
-    "trainer.logging_steps=5",
-    "trainer.save_steps=20",
+    *("model.n_embd=16", "model.n_layer=1", "trainer.batch_size=16", "trainer.logging_steps=5"),
+    *("dataset.train_rows=400", "dataset.validation_rows=50", "dataset.test_rows=50", "trainer.save_steps=20"),
 ]
 # In the environment of every job here, and in none of the files.
 SECRET = "planted5ec4e7planted5ec4e7"
 JOBS = ["hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=1", "hydra.launcher.timeout_min=30"]
-# Two rows of two seeds that end well, and two runs that cannot: there is no GPU to be seen.
-TABLE = f"""
-title: Small
-primary: {{row: NTL-WAS, against: CE, metric: test/rmse, named: 2026-11-22}}
-blocks:
-  - title: noise
-    dataset: noisy_numbers
-    overrides: [{", ".join(SMALL)}, trainer.max_steps=40]
-    scales:
-      tiny: {{seeds: [1, 2]}}
-    columns: [{{metric: test/rmse, header: RMSE, better: lower}}]
-    rows:
-      - {{label: CE, role: baseline, overrides: [loss=ce]}}
-      - {{label: broken, overrides: [loss=ce_digits, device=cuda]}}
-      - {{label: NTL-WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}}
-"""
 
 
 def start(folder: Path, script: str, *words: str) -> "subprocess.Popen[str]":
-    more = {"CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled", "HF_TOKEN": SECRET}
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / script), *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**worker_environment(os.environ, threads=1), **more},
-    )
-
-
-def wait_for(ready: Callable[[], object], what: str, seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
+    return commands.start(folder, script, *words, HF_TOKEN=SECRET)
 
 
 def read_until(process: "subprocess.Popen[str]", start: str) -> str:
@@ -83,7 +42,8 @@ def read_until(process: "subprocess.Popen[str]", start: str) -> str:
 @pytest.mark.usefixtures("slurm")
 def test_two_sweeps_at_once_a_job_that_raises_and_a_launcher_that_is_stopped(tmp_path: Path) -> None:
     table = tmp_path / "small.yaml"
-    table.write_text(TABLE)
+    # Two rows of two seeds that end well, and two runs that cannot.
+    table.write_text(table_text([1, 2], [*SMALL, "trainer.max_steps=40"], broken=True))
     words = [f"table={table}", "launcher=slurm", *JOBS]
     first, second = (start(tmp_path, "scripts/reproduce.py", *words) for _ in range(2))
     said = read_until(first, "Follow: squeue --me")
@@ -116,7 +76,7 @@ def test_two_sweeps_at_once_a_job_that_raises_and_a_launcher_that_is_stopped(tmp
     assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
 
     # Jobs that both sweeps submitted end after the run's first.
-    wait_for(lambda: not call("squeue", "--me", "--noheader"), "the queue is empty")
+    until(lambda: not call("squeue", "--me", "--noheader"), 600)
     status = start(tmp_path, "scripts/reproduce.py", f"table={table}", "--status")
     said, _ = status.communicate(timeout=120)
     assert "4 done, 0 running, 0 queued, 2 failed, 0 missing of 6 runs" in said
@@ -193,10 +153,10 @@ def test_a_preemption_a_requeue_a_time_limit_and_a_kill(tmp_path: Path) -> None:
     def saved(seed: int) -> bool:
         return any(folder_of(tmp_path, seed).glob("checkpoints/checkpoint-*/manifest.json"))
 
-    wait_for(lambda: all(map(saved, seeds)), "every run has a checkpoint")
+    until(lambda: all(map(saved, seeds)), 600)
     call("sbatch", "--partition=urgent", f"--cpus-per-task={CPUS}", "--output=/dev/null", "--wrap=true")
-    # Not all(): every job has to be looked at.
-    wait_for(lambda: sum(start_again(tmp_path, seed) for seed in seeds) == 4, "every run goes on after the preemption")
+    # Every run goes on after the preemption. Not all(): every job has to be looked at.
+    until(lambda: sum(start_again(tmp_path, seed) for seed in seeds) == 4, 600)
 
     call("scontrol", "requeue", job_of(tmp_path, requeued))
     # So near that Slurm announces it at once: submitit asks for a signal 120 s before.
@@ -208,7 +168,7 @@ def test_a_preemption_a_requeue_a_time_limit_and_a_kill(tmp_path: Path) -> None:
         start_again(tmp_path, seed)
         return log_of(tmp_path, seed).count("Continuing from") >= 2
 
-    wait_for(lambda: continued(requeued) + continued(limited) == 2, "requeued and limited go on")
+    until(lambda: continued(requeued) + continued(limited) == 2, 600)
     said, _ = sweep.communicate(timeout=900)
     assert sweep.returncode == 1, said
     for seed in (requeued, limited, left_alone):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
@@ -49,10 +50,19 @@ class Queue:
         self.made += 1
         return states
 
-    def finish(self, index: int) -> None:
-        config = self.configs[index]
-        record = RunRecord(id=run_id(config), overrides=[], config=plain(config), seed=config.seed, metrics={})
-        write_record(self.folders[index] / "record.json", record)
+    def finish(self, *indices: int) -> None:
+        for index in indices:
+            config = self.configs[index]
+            record = RunRecord(id=run_id(config), overrides=[], config=plain(config), seed=config.seed, metrics={})
+            write_record(self.folders[index] / "record.json", record)
+
+    def end(self, index: int, how: str, result: object) -> None:
+        """What submitit writes when a job ends: an exception that its run raised, or a traceback of its own."""
+        if isinstance(result, Exception):
+            returned = JobReturn(status=JobStatus.FAILED)
+            returned.return_value = result
+            result = returned
+        self.log.with_name(f"7_{index}_0_result.pkl").write_bytes(pickle.dumps((how, result)))
 
     def launch(self) -> list[Any]:
         """What each run came to: None where it has ended well."""
@@ -107,10 +117,8 @@ def test_a_job_that_comes_back_and_a_controller_that_is_silent_are_waited_for(qu
 
 
 def test_what_the_job_raised_is_the_error(queue: Queue) -> None:
-    result = JobReturn(status=JobStatus.FAILED)
-    result.return_value = UserError("no such file")
-    for index, outcome in enumerate([("success", result), ("error", "Traceback ...\nRuntimeError: timed out\n")]):
-        queue.log.with_name(f"7_{index}_0_result.pkl").write_bytes(pickle.dumps(outcome))
+    queue.end(0, "success", UserError("no such file"))
+    queue.end(1, "error", "Traceback ...\nRuntimeError: timed out\n")
     queue.looks = [{}, ENDED]
     raised, trace = queue.launch()
     assert (type(raised), str(raised)) == (UserError, "no such file")
@@ -118,10 +126,8 @@ def test_what_the_job_raised_is_the_error(queue: Queue) -> None:
 
 
 def test_a_run_that_another_sweep_is_at_is_waited_for(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = JobReturn(status=JobStatus.FAILED)
-    result.return_value = Busy("another process is at this run")
     for index in (0, 1):
-        queue.log.with_name(f"7_{index}_0_result.pkl").write_bytes(pickle.dumps(("success", result)))
+        queue.end(index, "success", Busy("another process is at this run"))
     queue.folders[1].mkdir()
     (queue.folders[1] / "run.log").write_text("ValueError: no such thing\n")
     taken = {queue.folders[0], queue.folders[1]}
@@ -190,10 +196,7 @@ def test_the_folder_of_jobs_is_the_users_alone(
 
 
 def test_a_folder_of_jobs_that_is_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*given: object, **more: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "chmod", refuse)
+    monkeypatch.setattr(Path, "chmod", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     with pytest.raises(UserError, match="Operation not permitted; it must be a folder of yours alone"):
         slurm._make_private(tmp_path)
 
@@ -202,7 +205,7 @@ def test_a_mark_of_a_job_that_has_ended_does_not_count(queue: Queue) -> None:
     for folder in queue.folders:
         mark(folder, Job("3", queue.log))
     queue.looks = [{"3": "FAILED"}, ENDED]
-    queue.before = {1: lambda: (queue.finish(0), queue.finish(1))}
+    queue.before = {1: lambda: queue.finish(0, 1)}
     assert queue.launch() == [None, None]
     assert len(queue.submitted) == 2
 
@@ -240,18 +243,13 @@ def test_states_of_jobs_and_of_the_members_of_arrays(squeue: Path) -> None:
     assert "--array" in asked
 
 
-def test_a_controller_that_does_not_answer_is_not_an_empty_queue(squeue: Path) -> None:
+def test_a_controller_that_does_not_answer_is_not_an_empty_queue(squeue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue.write_text(SQUEUE.format(code=1))
     assert job_states() is None
     squeue.write_text("#!/bin/sh\nexec sleep 5\n")
-    assert _with_timeout(0.1) is None
-
-
-def _with_timeout(seconds: float) -> dict[str, str] | None:
-    with pytest.MonkeyPatch.context() as patch:
-        original = slurm.subprocess.run
-        patch.setattr(slurm.subprocess, "run", lambda *args, **rest: original(*args, **{**rest, "timeout": seconds}))
-        return job_states()
+    run = slurm.subprocess.run
+    monkeypatch.setattr(slurm.subprocess, "run", lambda *given, **more: run(*given, **more | {"timeout": 0.1}))
+    assert job_states() is None
 
 
 def test_no_squeue_is_the_users_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,9 +285,6 @@ def test_what_counts_as_ended() -> None:
 )
 def test_last_line(tmp_path: Path, text: str, line: str) -> None:
     path = tmp_path / "log"
+    assert last_line(path) == ""  # no file
     path.write_text(text)
     assert last_line(path) == line
-
-
-def test_last_line_of_no_file(tmp_path: Path) -> None:
-    assert last_line(tmp_path / "log") == ""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
-import fake_runs
 import pytest
 from fake_runs import FAILS
 from rich.console import Console
@@ -57,14 +57,9 @@ def test_tables_share_runs_and_each_is_shown_when_it_is_complete(
 ) -> None:
     first, failing, last = (str(make_table(*args)) for args in (("one", 1), ("bad", 1, FAILS, 2), ("late", 2, 3)))
     out = io.StringIO()
+    names, console = [failing, first, last], Console(file=out)
     report = complete_tables(
-        [failing, first, last],
-        "tiny",
-        records=[tmp_path],
-        outputs=tmp_path,
-        workers=1,
-        target=target,
-        console=Console(file=out),
+        names, "tiny", records=[tmp_path], outputs=tmp_path, workers=1, target=target, console=console
     )
     assert (len(report.done), len(report.failed), report.exit_code) == (6, 2, 1)
     lines = out.getvalue().splitlines()
@@ -87,16 +82,15 @@ def test_tables_share_runs_and_each_is_shown_when_it_is_complete(
         assert log == f"  log: {ended.run.log}"
 
 
-def written(folder: Path) -> dict[str, str]:
+def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.glob("[!.]*") if path.is_file()}
 
 
+@pytest.mark.usefixtures("fake_training")
 @pytest.mark.parametrize("launcher", ["", "basic"])
 def test_a_table_with_overrides_is_another_one_that_says_so(
-    launcher: str, small_table: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    launcher: str, small_table: Path, target: str, tmp_path: Path, capfd: Any
 ) -> None:
-    monkeypatch.setattr("ntl.training.run", fake_runs.run, raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     outputs = tmp_path / "outputs"
 
     def complete(*overrides: str) -> tuple[Report, str]:
@@ -107,13 +101,13 @@ def test_a_table_with_overrides_is_another_one_that_says_so(
         return report, console.file.getvalue()  # type: ignore[attr-defined]
 
     plain, _ = complete()
-    described = written(outputs)
+    described = texts(outputs)
     assert described.keys() == {"small_tiny.md", "small_tiny.tex", "small_tiny.csv"}
     assert not any("trainer" in text for text in described.values())
 
     # Where and watched by whom a run is makes it no other one.
     assert len(complete("tracking=none", "device=cpu")[0].done) == 0
-    assert written(outputs) == described
+    assert texts(outputs) == described
 
     added, said = complete("trainer.weight_decay=0.02", "tracking=none", "trainer.bf16=true")
     assert len(added.done) == len(plain.done) == 4
@@ -122,7 +116,7 @@ def test_a_table_with_overrides_is_another_one_that_says_so(
         record = read_record(run.record)
         assert record.config["trainer"]["bf16"] is True
         assert {"trainer.weight_decay=0.02", "trainer.bf16=true"} <= set(record.overrides)
-    both = written(outputs)
+    both = texts(outputs)
     assert {name: both.pop(name) for name in described} == described
     assert {name.rpartition(".")[2] for name in both} == {"md", "tex", "csv"}
     (stem,) = {name.rpartition(".")[0] for name in both}
@@ -144,7 +138,7 @@ def test_a_table_with_overrides_is_another_one_that_says_so(
     again, _ = complete("trainer.bf16=true", "trainer.weight_decay=0.02")
     assert (len(again.done), len(again.skipped)) == (0, 0)
     assert len(complete()[0].done) == 0
-    assert written(outputs) == described | both
+    assert texts(outputs) == described | both
     # One of the two alone is a third table.
     assert len(complete("trainer.bf16=true")[0].done) == 4
 
@@ -177,15 +171,13 @@ OVERRIDES = [["dataset=noisy_numbers", f"seed={seed}"] for seed in (1, 2)]
 
 
 @pytest.fixture
-def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """What is said for two runs, with so many bytes free on the disk of the outputs, which are not there yet."""
     config = compose(OVERRIDES[0])
-    asked: list[Path] = []
 
     def make(free: int, outputs: Path, runs: list[Run] | None = None) -> list[str]:
         def usage(path: Path) -> SimpleNamespace:
             assert path.is_dir()
-            asked.append(path)
             return SimpleNamespace(free=free)
 
         monkeypatch.setattr(shutil, "disk_usage", usage)
@@ -203,13 +195,11 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
 NEEDED = 4 * 12_000_000_000 + 2 * 5_000_000
 
 
-def test_it_is_told(tell: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_too_little_disk_is_refused(tell: Callable[..., list[str]], tmp_path: Path) -> None:
     outputs = tmp_path / "not" / "there"
     assert tell(NEEDED, outputs) == [f"Disk: about 48 GB for 2 runs, 48 GB free in {outputs}."]
     assert not outputs.exists()
-
-
-def test_too_little_is_refused(tell: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert tell(0, tmp_path, []) == []  # nothing to run needs nothing
     with pytest.raises(UserError, match=r"the 2 runs need about 48 GB of disk, and 5\.0 GB are free there; free some"):
         tell(5_000_000_000, tmp_path)
 
@@ -223,19 +213,13 @@ def test_what_a_run_has_on_disk_is_not_needed_again(tell: Callable[..., list[str
         tell(NEEDED - 1001, tmp_path)
 
 
-def test_nothing_to_run_needs_nothing(tell: Callable[..., list[str]], tmp_path: Path) -> None:
-    assert tell(0, tmp_path, []) == []
-
-
 def test_a_place_without_locks_is_told_first(
     tell: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runs themselves tell it to their logs alone."""
 
-    def no_locks(handle: object, flags: int) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
+    no_locks = OSError(errno.ENOLCK, "no locks")
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=no_locks))
     first, second = tell(NEEDED, tmp_path)
     assert first.startswith(f"{tmp_path}: this file system has no locks")
     assert second.startswith("Disk: ")

@@ -1,4 +1,3 @@
-import fcntl
 import json
 import os
 import subprocess
@@ -9,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import until
 from fake_runs import DIVERGES, EXITS, FAILS, LASTS
 
 from ntl.config import Diverged, UserError, compose, run_id
 from ntl.launch import worker
 from ntl.launch.worker import error_line, output_to, rotate
 from ntl.launch.workers import worker_environment
+from ntl.system.locks import lock
 
 
 @pytest.fixture
@@ -55,9 +56,13 @@ def test_one_process_serves_many_jobs_and_failures_do_not_end_it(
         (DIVERGES, "failed", "loss is nan at step 3"),
         (EXITS, "failed", "SystemExit: 3"),
         (2, "done", ""),
+        (2, "done", ""),
     ):
         send(process, job(tmp_path, seed))
         assert answer(process) == {"event": event, "error": error}
+    send(process, {"overrides": ["trainer.lr=-1"], "log": str(tmp_path / "log")})
+    reply = answer(process)
+    assert (reply["event"], "trainer.lr" in reply["error"]) == ("failed", True)
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(30) == 0
@@ -65,16 +70,10 @@ def test_one_process_serves_many_jobs_and_failures_do_not_end_it(
     assert pids == {str(process.pid)}
 
     assert (tmp_path / "1.log").read_text() == "printed by the run\nwritten to descriptor 2\n"
+    assert (tmp_path / "2.log").read_text().count("printed by the run") == 2  # a second attempt adds to the log
     log = (tmp_path / f"{FAILS}.log").read_text()
     assert "Traceback" in log
     assert log.endswith("RuntimeError: no such\n thing\n")
-
-
-def test_a_second_attempt_adds_to_the_log(process: "subprocess.Popen[str]", tmp_path: Path) -> None:
-    for _ in range(2):
-        send(process, job(tmp_path, 1))
-        assert answer(process)["event"] == "done"
-    assert (tmp_path / "1.log").read_text().count("printed by the run") == 2
 
 
 @pytest.fixture
@@ -96,32 +95,22 @@ def test_the_log_of_a_run_that_is_resumed_for_ever_is_bounded(log: Path) -> None
 
 def test_the_log_of_a_run_that_somebody_is_at_stays(log: Path) -> None:
     log.write_text("x" * 99)
-    with (log.parent.parent / ".run.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock(log.parent.parent / ".run.lock"):
         rotate(log)
     assert len(log.read_text()) == 99
     rotate(log)
     assert not log.exists()
 
 
-def test_overrides_that_do_not_compose_are_a_failed_job(process: "subprocess.Popen[str]", tmp_path: Path) -> None:
-    send(process, {"overrides": ["trainer.lr=-1"], "log": str(tmp_path / "log")})
-    reply = answer(process)
-    assert reply["event"] == "failed"
-    assert "trainer.lr" in reply["error"]
-
-
 def test_when_its_owner_is_gone_the_job_is_interrupted(process: "subprocess.Popen[str]", tmp_path: Path) -> None:
     send(process, job(tmp_path, LASTS))
     folder = tmp_path / run_id(compose(job(tmp_path, LASTS)["overrides"]))
-    deadline = time.monotonic() + 30
-    while not (folder / "started").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    started = time.monotonic()
+    until((folder / "started").exists)
     assert process.stdin is not None
     process.stdin.close()
     assert answer(process)["event"] == "interrupted"
-    assert time.monotonic() < deadline
+    assert time.monotonic() < started + 30
     assert process.wait(30) == 130
     assert (folder / "checkpoint").exists()
 

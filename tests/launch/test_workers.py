@@ -1,4 +1,4 @@
-"""Worker processes: one failure or kill does not end the others, and Ctrl-C leaves checkpoints and no process."""
+"""Missing runs are made: one failure or kill does not end the others, Ctrl-C leaves checkpoints and no process."""
 
 import io
 import os
@@ -6,20 +6,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import until
 from fake_runs import FAILS, KILLED, LASTS, NO_RECORD, TAKEN
+from hydra.errors import ConfigCompositionException
 from rich.console import Console
 
 import ntl
 from ntl.config import UserError
 from ntl.launch import run_missing, workers
 from ntl.launch.plan import Ended, Run, plan_runs
-from ntl.launch.workers import Pool, worker_environment
+from ntl.launch.workers import Pool, sweep_missing, worker_environment
+from ntl.results import read_record
 from ntl.system.machine import available_cores
 
 
@@ -32,11 +32,7 @@ def planned(folder: Path, *seeds: int) -> list[Run]:
 
 
 def wait(pool: Pool) -> Ended:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        for ended in pool.wait(0.1):
-            return ended
-    raise AssertionError("no run ended")
+    return until(lambda: pool.wait(0.1))[0]
 
 
 def test_environment_of_a_worker() -> None:
@@ -45,10 +41,6 @@ def test_environment_of_a_worker() -> None:
     assert environment["OMP_NUM_THREADS"] == "3"
     assert environment["PYTHONPATH"] == f"{Path(ntl.__file__).parents[1]}{os.pathsep}mine"
     assert worker_environment({}, threads=1)["PYTHONPATH"] == str(Path(ntl.__file__).parents[1])
-
-
-def test_cores() -> None:
-    assert 1 <= available_cores() <= (os.cpu_count() or 1)
 
 
 def test_idle_workers_are_used_again_and_get_their_share_of_the_cores(target: str, tmp_path: Path) -> None:
@@ -165,30 +157,20 @@ sys.exit(report(lambda: run_missing(runs, workers=1, root=Path(sys.argv[1]), tar
 """
 
 
-@contextmanager
-def started(outputs: Path, log: Path) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
+def started(outputs: Path, log: Path) -> tuple["subprocess.Popen[str]", Path]:
     """The script, and the folder of the run that it is in the middle of."""
+    command = [sys.executable, "-c", SCRIPT.format(lasts=LASTS), str(outputs)]
+    environment = worker_environment(os.environ, threads=1)
     with log.open("w") as out:
-        command = [sys.executable, "-c", SCRIPT.format(lasts=LASTS), str(outputs)]
-        process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, text=True, env=worker_environment(os.environ, threads=1)
-        )
-    yield process, until(lambda: next(outputs.glob("*/started"), None)).parent
-
-
-def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 30
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return value
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, env=environment)
+    return process, until(lambda: next(outputs.glob("*/started"), None)).parent
 
 
 def test_ctrl_c_interrupts_the_runs_and_starts_no_other(target: str, tmp_path: Path) -> None:
     outputs, log = tmp_path / "outputs", tmp_path / "log"
-    with started(outputs, log) as (process, folder):
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+    process, folder = started(outputs, log)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
     assert "Stopping: each run leaves a checkpoint." in log.read_text()
     assert "Traceback" not in log.read_text()
     assert (folder / "checkpoint").exists()
@@ -197,7 +179,38 @@ def test_ctrl_c_interrupts_the_runs_and_starts_no_other(target: str, tmp_path: P
 
 
 def test_a_killed_parent_leaves_no_worker_behind(target: str, tmp_path: Path) -> None:
-    with started(tmp_path / "outputs", tmp_path / "log") as (process, folder):
-        process.kill()
-        process.wait()
-        until((folder / "checkpoint").exists)
+    process, folder = started(tmp_path / "outputs", tmp_path / "log")
+    process.kill()
+    process.wait()
+    until((folder / "checkpoint").exists)
+
+
+# ---- by a launcher of Hydra
+
+
+@pytest.mark.usefixtures("fake_training")
+def test_hydras_own_launcher_makes_what_is_missing_and_goes_on_past_failures(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with capfd.disabled():  # what is printed must reach the descriptors
+        report = sweep_missing(overrides(FAILS, 1, NO_RECORD, 2), "basic", root=tmp_path)
+    assert [run.label for run in report.done] == ["noisy_numbers ce seed 1", "noisy_numbers ce seed 2"]
+    failed = {ended.run.label.split()[-1]: ended for ended in report.failed}
+    assert failed[str(FAILS)].error == "RuntimeError: no such thing"
+    assert failed[str(NO_RECORD)].error.startswith("it ended without ")
+    assert report.exit_code == 1
+    log = failed[str(FAILS)].run.log.read_text()
+    assert log.startswith("printed by the run\nwritten to descriptor 2\n")
+    assert log.endswith("RuntimeError: no such\n thing\n")
+    # A run's record does not say by what it was launched.
+    record = read_record(report.done[0].record)
+    assert record.overrides == [*overrides(1)[0], f"output_dir='{tmp_path}'"]
+
+    again = sweep_missing(overrides(1, 2), "basic", root=tmp_path)
+    assert (again.done, again.failed, len(again.skipped)) == ((), (), 2)
+
+
+@pytest.mark.parametrize("settings", [("nowhere", ()), ("slurm", ("hydra.launcher.partitoin=gpu",))])
+def test_a_launcher_that_is_not_there_or_set_wrongly(settings: tuple[str, tuple[str, ...]], tmp_path: Path) -> None:
+    with pytest.raises(ConfigCompositionException):
+        sweep_missing(overrides(1), *settings, root=tmp_path)

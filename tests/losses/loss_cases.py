@@ -1,13 +1,15 @@
-"""The vocabularies and the list of losses that the tests in this folder share."""
+"""The vocabularies, losses and batches that the tests in this folder share."""
 
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ntl import losses
+from ntl.losses import JointLoss
 from ntl.numbers import NumberVocabulary
 
 TEXT = math.nan
@@ -48,3 +50,81 @@ def point_logits(distribution: Tensor, number_vocab: NumberVocabulary) -> Tensor
     """Return logits (V,) whose softmax over the number tokens is `distribution` (K,)."""
     logits = torch.zeros(number_vocab.values.numel(), dtype=distribution.dtype)
     return logits.index_put((number_vocab.token_ids,), distribution.log())
+
+
+# Kinds of `ce_ntl` with options.
+KINDS: dict[str, dict[str, Any]] = {
+    "ce": {},
+    "was": {},
+    "was_cdf": {},
+    "was_vocab": {"text_cost": 7.5},
+    "mse": {},
+    "mae": {},
+    "huber": {"delta": 2.0},
+    "crps": {},
+    "digit_ce": {},
+    "number_level": {"point_id": 2},
+    "gce": {"sigma": 1.3},
+    "gce+was_cdf": {"sigma": 1.3},
+    "was+crps": {},
+}
+# What changes the loss of each position, whatever its kind; see `options_of`.
+EXTRAS = ("plain", "smoothing", "weights", "smoothing and weights")
+CASES = [(kind, extra) for kind in KINDS for extra in EXTRAS if not ("gce" in kind and "smoothing" in extra)]
+# The rounding of stored values: the gradient in its own type, the loss in float32 or better.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+WIDTH = 16
+
+
+def batch(
+    shape: tuple[int, ...] = (4, 9), dtype: torch.dtype = torch.float64, share: float = 0.5, ignored: float = 0.2
+) -> tuple[Tensor, Tensor]:
+    """Return logits (..., 16), and labels of which about these shares are digits and ignored."""
+    generator = torch.Generator().manual_seed(1)
+    logits = (torch.randn(*shape, WIDTH, generator=generator, dtype=torch.float64) * 3).to(dtype)
+    numbers = torch.rand(shape, generator=generator) < share
+    labels = torch.where(
+        numbers, torch.randint(3, 13, shape, generator=generator), torch.randint(0, 3, shape, generator=generator)
+    )
+    return logits, labels.masked_fill(torch.rand(shape, generator=generator) < ignored, -100)
+
+
+def weights_of(labels: Tensor) -> Tensor:
+    """Return weights between 0 and 2, about a fifth of them 0."""
+    generator = torch.Generator().manual_seed(2)
+    weights = 2 * torch.rand(labels.shape, generator=generator)
+    return weights.masked_fill(torch.rand(labels.shape, generator=generator) < 0.2, 0.0)
+
+
+def options_of(kind: str, extra: str, labels: Tensor) -> dict[str, Any]:
+    smoothing = {"label_smoothing": 0.2} if "smoothing" in extra else {}
+    weights = {"loss_weights": weights_of(labels)} if "weights" in extra else {}
+    return {"kind": kind, **KINDS[kind], **smoothing, **weights}
+
+
+def value_and_gradients(loss: Callable[..., Any], *given: Tensor, upstream: float = 1.7) -> tuple[Any, list[Tensor]]:
+    """Return a loss, and the gradients of its total, whose positions have ``upstream`` to twice that as gradients."""
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in given]
+    value = loss(*(leaf.view_as(leaf) for leaf in leaves))  # what is computed in place must not be a leaf
+    total = value.total if isinstance(value, JointLoss) else value
+    factors = torch.linspace(upstream, 2 * upstream, max(total.numel(), 1), dtype=total.dtype)
+    total.backward(factors[: total.numel()].view(total.shape))
+    return value, [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def assert_same(one: tuple[JointLoss, list[Tensor]], other: tuple[JointLoss, list[Tensor]], tolerance: float) -> None:
+    (joint, gradients), (expected, expected_gradients) = one, other
+    for gradient, wanted in zip(gradients, expected_gradients, strict=True):
+        assert gradient.dtype == wanted.dtype
+        scale = max(wanted.double().abs().max().item(), 1e-3) if wanted.numel() else 1.0
+        torch.testing.assert_close(gradient.double(), wanted.double(), rtol=0, atol=tolerance * scale)
+    exact = max(min(tolerance, 2e-5), 1e-12)
+    for value, wanted in (
+        (joint.total, expected.total),
+        (joint.base.sum, expected.base.sum),
+        (joint.number.sum, expected.number.sum),
+    ):
+        torch.testing.assert_close(value, wanted, rtol=exact, atol=0)
+    assert (joint.base.count, joint.number.count) == (expected.base.count, expected.number.count)
+    assert not joint.base.sum.requires_grad
+    assert not joint.number.sum.requires_grad

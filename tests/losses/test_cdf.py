@@ -83,12 +83,6 @@ def test_crps_is_was_less_half_the_spread(vocab: NumberVocabulary, seed: int):
     torch.testing.assert_close(ntl_crps(logits, labels, vocab, reduction="none"), expected, rtol=1e-9, atol=scale)
 
 
-def test_crps_by_hand():
-    # Uniform over 0..9 against 4: F − G is .1, .2, .3, .4, then −.5, −.4, −.3, −.2, −.1.
-    expected = sum((k / 10) ** 2 for k in (1, 2, 3, 4, 5, 4, 3, 2, 1))
-    assert ntl_crps(torch.zeros(13), torch.tensor(7), DIGITS).item() == pytest.approx(expected)
-
-
 def test_equal_values_are_one_outcome():
     # All mass on one of the two tokens of value 5 is a perfect prediction of the other one.
     distribution = torch.tensor([1.0, 0, 0, 0, 0, 0], dtype=torch.float64)

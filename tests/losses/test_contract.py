@@ -1,7 +1,6 @@
 """What holds for every loss: shapes, types, reductions, gradients, errors."""
 
 import functools
-import math
 import os
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from torch import Tensor
 
 import ntl.losses
 from ntl import losses
+from ntl.losses import count_labels, count_number_labels
+from ntl.losses.rows import label_rows
 
 SHAPES = [(), (1,), (7,), (2, 3), (3, 1, 5), (0,), (2, 0)]
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -153,15 +154,36 @@ def test_every_export_is_a_function_whatever_was_imported_before():
         _ = ntl.losses.no_such_loss
 
 
-def test_the_package_alone_imports_no_torch():
-    code = "import sys, ntl.losses; print('torch' in sys.modules)"
+def test_the_package_alone_imports_no_torch_and_any_export_can_come_first():
+    code = "import sys, ntl.losses; print('torch' in sys.modules); from ntl.losses import linear_ce_ntl"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True).strip() == "False"
 
 
-def test_denominators_add_up_over_batches():
-    logits, labels = example((4, 6))
-    whole = losses.ntl_was(logits, labels, IRREGULAR)
-    parts = [losses.ntl_was(logits[i : i + 1], labels[i : i + 1], IRREGULAR, reduction="sum") for i in range(4)]
-    count = sum(int(losses.count_number_labels(labels[i], IRREGULAR)) for i in range(4))
-    assert math.isclose(whole.item(), sum(part.item() for part in parts) / count, rel_tol=1e-12)
+# ---- the positions that count
+
+LABELS = torch.tensor([[0, 1, 2, -100], [8, 7, -100, -100], [500, -7, 5, 3]])
+
+
+def test_counts():
+    assert count_labels(LABELS).item() == count_labels(LABELS, IRREGULAR).item() == 9
+    assert count_number_labels(LABELS, IRREGULAR).item() == 5
+
+
+def test_an_ignored_number_does_not_count():
+    assert count_number_labels(LABELS, IRREGULAR, ignore_index=0).item() == 4
+    assert count_labels(LABELS, ignore_index=0).item() == 11
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+def test_no_labels(shape: tuple[int, ...]):
+    labels = torch.zeros(shape, dtype=torch.long)
+    assert count_labels(labels).item() == count_number_labels(labels, IRREGULAR).item() == 0
+
+
+def test_fully_labelled_logits_are_not_copied():
+    logits = torch.zeros(2, 3, 9)
+    labels = torch.ones(2, 3, dtype=torch.long)
+    assert label_rows(logits, labels, -100).logits_NV.data_ptr() == logits.data_ptr()
+    labels[0, 0] = -100
+    assert label_rows(logits, labels, -100).logits_NV.shape == (5, 9)

@@ -1,125 +1,87 @@
-"""One test body over every implementation, kind, type, shape and reduction: all give the values of the reference."""
+"""`ce_ntl`: every implementation gives the values of the reference, with label smoothing and weights or without."""
 
 import math
 from typing import Any
 
 import pytest
 import torch
-from loss_cases import DIGITS, IRREGULAR
+import torch.nn.functional as F
+from loss_cases import (
+    CASES,
+    DIGITS,
+    IRREGULAR,
+    KINDS,
+    TOLERANCE,
+    WIDTH,
+    assert_same,
+    batch,
+    options_of,
+    value_and_gradients,
+    weights_of,
+)
 from torch import Tensor
 
 from ntl import losses
-from ntl.losses.fused import chunks
-from ntl.losses.fused.joint import FASTER_FROM, JointLoss, ce_ntl
-from ntl.losses.fused.passes import chunked_pass
+from ntl.losses import JointLoss, ce_ntl, cross_entropy
+from ntl.losses.fused.joint import FASTER_FROM, chunked_pass
 from ntl.numbers import NumberVocabulary
 
-KINDS: dict[str, dict[str, Any]] = {
-    "ce": {},
-    "was": {},
-    "was_cdf": {},
-    "was_vocab": {"text_cost": 7.5},
-    "mse": {},
-    "mae": {},
-    "huber": {"delta": 2.0},
-    "crps": {},
-    "digit_ce": {},
-    "number_level": {"point_id": 2},
-    "gce": {"sigma": 1.3},
-    "gce+was_cdf": {"sigma": 1.3},
-    "was+crps": {},
-}
-# The rounding of stored values: the gradient in its own type, the loss in float32 or better.
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
-WIDTH = 16
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 5 * WIDTH * 4)
-
-
-def example(
-    shape: tuple[int, ...], dtype: torch.dtype, share: float = 0.5, ignored: float = 0.2
-) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    logits = (torch.randn(*shape, WIDTH, generator=generator, dtype=torch.float64) * 3).to(dtype)
-    numbers = torch.rand(shape, generator=generator) < share
-    labels = torch.where(
-        numbers, torch.randint(3, 13, shape, generator=generator), torch.randint(0, 3, shape, generator=generator)
-    )
-    return logits, labels.masked_fill(torch.rand(shape, generator=generator) < ignored, -100)
+pytestmark = pytest.mark.usefixtures("small_chunks")
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_implementation = pytest.mark.parametrize("implementation", ["reference", "fused"])
 
 
 def computed(
-    implementation: Any,
-    logits: Tensor,
-    labels: Tensor,
-    upstream: float = 1.0,
-    vocab: NumberVocabulary = DIGITS,
-    **options: Any,
-) -> tuple[JointLoss, Tensor]:
-    leaf = logits.clone().requires_grad_()
-    joint = ce_ntl(leaf, labels, vocab, implementation=implementation, **options)
-    factors = torch.linspace(upstream, 2 * upstream, max(joint.total.numel(), 1), dtype=joint.total.dtype)
-    joint.total.backward(factors[: joint.total.numel()].view(joint.total.shape))
-    assert leaf.grad is not None
-    return joint, leaf.grad
+    implementation: Any, logits: Tensor, labels: Tensor, vocab: NumberVocabulary = DIGITS, **options: Any
+) -> tuple[JointLoss, list[Tensor]]:
+    return value_and_gradients(lambda x: ce_ntl(x, labels, vocab, implementation=implementation, **options), logits)
 
 
-def assert_same(one: tuple[JointLoss, Tensor], other: tuple[JointLoss, Tensor], tolerance: float) -> None:
-    (joint, gradient), (expected, expected_gradient) = one, other
-    assert gradient.dtype == expected_gradient.dtype
-    scale = max(expected_gradient.double().abs().max().item(), 1e-3) if expected_gradient.numel() else 1.0
-    torch.testing.assert_close(gradient.double(), expected_gradient.double(), rtol=0, atol=tolerance * scale)
-    exact = max(min(tolerance, 2e-5), 1e-12)
-    for value, wanted in [
-        (joint.total, expected.total),
-        (joint.base.sum, expected.base.sum),
-        (joint.number.sum, expected.number.sum),
-    ]:
-        assert value.dtype == wanted.dtype
-        torch.testing.assert_close(value, wanted, rtol=exact, atol=exact * 10)
-    assert (joint.base.count, joint.number.count) == (expected.base.count, expected.number.count)
-    assert not joint.base.sum.requires_grad
-    assert not joint.number.sum.requires_grad
+def assert_fused_is_the_reference(
+    logits: Tensor, labels: Tensor, vocab: NumberVocabulary = DIGITS, *, inplace: bool = False, **options: Any
+) -> tuple[JointLoss, list[Tensor]]:
+    expected = computed("reference", logits, labels, vocab, **options)
+    found = computed("fused", logits, labels, vocab, inplace=inplace, **options)
+    assert_same(found, expected, TOLERANCE[logits.dtype])
+    return found
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none", "in place"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_fused_is_the_reference(kind: str, dtype: torch.dtype, reduction: str) -> None:
-    for shape in [(3, 7), (13,), (2, 1, 4)]:
-        logits, labels = example(shape, dtype)
-        options = {"kind": kind, "reduction": reduction, "weight": 0.7, **KINDS[kind]}
-        expected = computed("reference", logits, labels, 1.7, **options)
-        assert_same(computed("fused", logits, labels, 1.7, **options), expected, TOLERANCE[dtype])
+@pytest.mark.parametrize(("kind", "extra"), CASES)
+def test_fused_is_the_reference(kind: str, extra: str, dtype: torch.dtype, reduction: str) -> None:
+    inplace = reduction == "in place"
+    if inplace and dtype == torch.float16:
+        return  # refused
+    for shape in [(3, 7), (13,), (2, 1, 4)] if extra == "plain" else [(4, 9)]:
+        logits, labels = batch(shape, dtype)
+        options = {"weight": 0.7, "reduction": "mean" if inplace else reduction, **options_of(kind, extra, labels)}
+        assert_fused_is_the_reference(logits, labels, inplace=inplace, **options)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 @pytest.mark.parametrize(("share", "ignored"), [(0.0, 0.0), (1.0, 0.0), (0.5, 0.95), (0.0, 1.0)])
 def test_any_share_of_numbers_and_of_ignored_rows(share: float, ignored: float, kind: str) -> None:
-    logits, labels = example((4, 9), torch.float64, share, ignored)
-    expected = computed("reference", logits, labels, kind=kind, **KINDS[kind])
-    assert_same(computed("fused", logits, labels, kind=kind, **KINDS[kind]), expected, 1e-12)
+    logits, labels = batch((4, 9), torch.float64, share, ignored)
+    assert_fused_is_the_reference(logits, labels, kind=kind, **KINDS[kind])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0), (1,)], ids=str)
 def test_odd_shapes(shape: tuple[int, ...], kind: str) -> None:
-    logits, labels = example(shape, torch.float64, ignored=0.0)
-    expected = computed("reference", logits, labels, kind=kind, **KINDS[kind])
-    assert_same(computed("fused", logits, labels, kind=kind, **KINDS[kind]), expected, 1e-12)
+    logits, labels = batch(shape, ignored=0.0)
+    found, _ = assert_fused_is_the_reference(logits, labels, kind=kind, **KINDS[kind])
     without_gradient = ce_ntl(logits, labels, DIGITS, kind=kind, implementation="fused", **KINDS[kind])
-    torch.testing.assert_close(without_gradient.total, expected[0].total.detach())
+    torch.testing.assert_close(without_gradient.total, found.total.detach())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_the_parts_are_those_of_the_functions(kind: str) -> None:
-    logits, labels = example((3, 7), torch.float64)
+    logits, labels = batch((3, 7))
     joint = ce_ntl(logits, labels, DIGITS, kind=kind, weight=0.3, implementation="fused", **KINDS[kind])
-    base = losses.gaussian_cross_entropy(logits, labels, DIGITS, sigma=1.3) if "gce" in kind else None
-    base = losses.cross_entropy(logits, labels) if base is None else base
+    base = losses.cross_entropy(logits, labels)
+    if "gce" in kind:
+        base = losses.gaussian_cross_entropy(logits, labels, DIGITS, sigma=1.3)
     number = joint.number.sum / joint.number.count
     torch.testing.assert_close(joint.base.sum / joint.base.count, base)
     torch.testing.assert_close(joint.total, base + 0.3 * number)
@@ -127,18 +89,18 @@ def test_the_parts_are_those_of_the_functions(kind: str) -> None:
 
 def test_denominators_of_a_whole_step() -> None:
     """Two halves, divided by the counts of both, add up to the whole: batch 8 equals 8 accumulated batches of 1."""
-    logits, labels = example((4, 9), torch.float64)
-    whole, gradient = computed("fused", logits, labels)
+    logits, labels = batch()
+    whole, (gradient,) = computed("fused", logits, labels)
     counts = {"base_count": whole.base.count, "number_count": whole.number.count}
     halves = [computed("fused", logits[i : i + 2], labels[i : i + 2], **counts) for i in (0, 2)]
     torch.testing.assert_close(sum(half[0].total for half in halves), whole.total)
-    torch.testing.assert_close(torch.cat([half[1] for half in halves]), gradient)
+    torch.testing.assert_close(torch.cat([half[1][0] for half in halves]), gradient)
 
 
+@every_kind
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("kind", KINDS)
 def test_anything_in_an_ignored_row(kind: str, poison: float) -> None:
-    logits, labels = example((3, 7), torch.float32)
+    logits, labels = batch((3, 7), torch.float32)
     expected = computed("fused", logits, labels, kind=kind, **KINDS[kind])
     poisoned = logits.masked_fill((labels == -100).unsqueeze(-1), poison)
     assert_same(computed("fused", poisoned, labels, kind=kind, **KINDS[kind]), expected, 1e-7)
@@ -148,52 +110,38 @@ def test_anything_in_an_ignored_row(kind: str, poison: float) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "gce+was_cdf"])
 def test_masked_digits(kind: str, number_row: bool) -> None:
     """-inf on all digits but the label's, and on all of them in a text row."""
-    logits, labels = example((5,), torch.float64, share=0.0, ignored=0.0)
+    logits, labels = batch((5,), share=0.0, ignored=0.0)
     labels[2] = 7
     logits[2 if number_row else 1, 3:13] = -torch.inf
     if number_row:
         logits[2, 7] = 1.0
         if "gce" in kind:
             return  # a soft target has mass on a masked token, which is an infinite loss
-    expected = computed("reference", logits, labels, kind=kind, **KINDS[kind])
-    fused = computed("fused", logits, labels, kind=kind, **KINDS[kind])
-    assert fused[1].isfinite().all()
-    assert_same(fused, expected, 1e-12)
+    _, (gradient,) = assert_fused_is_the_reference(logits, labels, kind=kind, **KINDS[kind])
+    assert gradient.isfinite().all()
 
 
 def test_id_0_a_number_equal_values_and_logits_wider_than_the_tokenizer() -> None:
-    logits, labels = example((4, 6), torch.float64)
-    labels = labels.where(labels < 9, 8)
+    logits, labels = batch((4, 6))
     for kind in ("was", "was_cdf", "crps", "was_vocab", "mse"):
-        expected = computed("reference", logits, labels, vocab=IRREGULAR, kind=kind)
-        assert_same(computed("fused", logits, labels, vocab=IRREGULAR, kind=kind), expected, 1e-12)
+        assert_fused_is_the_reference(logits, labels.where(labels < 9, 8), IRREGULAR, kind=kind)
 
 
 def test_a_million_number_tokens_in_float16() -> None:
     vocab = NumberVocabulary.from_values([math.nan, *range(1_000_000)])
     logits = torch.randn(1, 1_000_001, generator=torch.Generator().manual_seed(0)).half()
-    joint, gradient = computed("fused", logits, torch.tensor([500_000]), vocab=vocab, weight=1e-6)
-    exact, _ = computed("reference", logits.double(), torch.tensor([500_000]), vocab=vocab, weight=1e-6)
+    joint, (gradient,) = computed("fused", logits, torch.tensor([500_000]), vocab, weight=1e-6)
+    exact, _ = computed("reference", logits.double(), torch.tensor([500_000]), vocab, weight=1e-6)
     assert gradient.isfinite().all()
     torch.testing.assert_close(joint.total.double(), exact.total, rtol=1e-4, atol=0)
 
 
-def test_very_unlikely_labels_are_exact() -> None:
-    """The log-sum-exp is never computed from a probability that has underflowed."""
-    logits = torch.zeros(2, WIDTH)
-    logits[0, 5], logits[1, 1] = -300.0, 1e4
-    joint, gradient = computed("fused", logits, torch.tensor([5, 7]))
-    expected, _ = computed("reference", logits.double(), torch.tensor([5, 7]))
-    torch.testing.assert_close(joint.total.double(), expected.total, rtol=1e-6, atol=0)
-    assert gradient.isfinite().all()
-
-
 def test_gradients_are_as_exact_as_their_type() -> None:
-    logits, labels = example((64, 8), torch.float64)
+    logits, labels = batch((64, 8))
     for dtype, limit in ((torch.float32, 1e-6), (torch.bfloat16, 2e-3)):
         rounded = logits.to(dtype)
-        _, exact = computed("reference", rounded.double(), labels)
-        _, gradient = computed("fused", rounded, labels)
+        _, (exact,) = computed("reference", rounded.double(), labels)
+        _, (gradient,) = computed("fused", rounded, labels)
         known = exact != 0
         assert ((gradient.double() - exact)[known] / exact[known]).abs().median() < limit
 
@@ -219,7 +167,7 @@ def test_gradients_are_as_exact_as_their_type() -> None:
     ],
 )
 def test_misuse_is_one_line(options: dict[str, Any], message: str) -> None:
-    logits, labels = example((2, 3), torch.float32)
+    logits, labels = batch((2, 3), torch.float32)
     with pytest.raises(ValueError, match=message):
         ce_ntl(logits, labels, DIGITS, **options)
 
@@ -238,3 +186,179 @@ def test_auto_takes_what_was_measured_to_be_faster(monkeypatch: pytest.MonkeyPat
         calls.clear()
         ce_ntl(torch.zeros(2, width, requires_grad=True), torch.tensor([1, 5]), DIGITS)
         assert bool(calls) == fused
+
+
+# ---- label_smoothing
+
+
+@every_implementation
+def test_smoothing_by_hand(implementation: Any) -> None:
+    """The label has the probability 1/2 and three others 1/6 each: with 0.4 spread over the four, 0.7 of the target is
+    the label and 0.1 each of the others.
+    """
+    logits = torch.tensor([[0.0, math.log(3), 0.0, 0.0]])
+    how = {"kind": "ce", "label_smoothing": 0.4, "implementation": implementation}
+    total = ce_ntl(logits, torch.tensor([1]), NumberVocabulary.from_values([0.0, 1.0]), **how).total
+    assert total.item() == pytest.approx(0.7 * math.log(2) + 0.3 * math.log(6))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("implementation", ["auto", "reference", "fused"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_it_is_torchs_cross_entropy(smoothing: float, implementation: Any, reduction: str) -> None:
+    logits, labels = batch()
+
+    def by_torch(given: Tensor) -> Tensor:
+        flat = F.cross_entropy(given.flatten(0, 1), labels.flatten(), label_smoothing=smoothing, reduction=reduction)
+        return flat.view(labels.shape) if reduction == "none" else flat
+
+    how = {"kind": "ce", "reduction": reduction, "label_smoothing": smoothing, "implementation": implementation}
+    expected, gradient = value_and_gradients(by_torch, logits)
+    found, found_gradient = value_and_gradients(lambda given: ce_ntl(given, labels, DIGITS, **how), logits)
+    torch.testing.assert_close(found.total, expected)
+    torch.testing.assert_close(found_gradient, gradient)
+    with torch.no_grad():
+        torch.testing.assert_close(ce_ntl(logits, labels, DIGITS, **how).total, expected)
+
+
+@every_implementation
+@pytest.mark.parametrize(
+    ("kind", "extra"),
+    [("was", "smoothing"), ("was", "smoothing and weights"), ("gce+was_cdf", "weights"), ("was_vocab", "weights")],
+)
+def test_gradcheck(kind: str, extra: str, implementation: Any) -> None:
+    logits, labels = batch((1, 5))
+    how = {"implementation": implementation, **options_of(kind, extra, labels)}
+    leaf = logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: ce_ntl(x, labels, DIGITS, **how).total, leaf)
+
+
+def test_a_large_vocabulary_on_auto() -> None:
+    logits = torch.randn(3, FASTER_FROM, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([5, -100, FASTER_FROM - 1])
+    expected, gradient = value_and_gradients(lambda x: F.cross_entropy(x, labels, label_smoothing=0.1), logits)
+    found, own = value_and_gradients(lambda x: ce_ntl(x, labels, DIGITS, kind="ce", label_smoothing=0.1), logits)
+    torch.testing.assert_close(found.total, expected)
+    torch.testing.assert_close(own, gradient)
+
+
+@pytest.mark.parametrize("masked", [2, 7])
+def test_minus_infinity_somewhere_is_an_infinite_loss_as_in_torch(masked: int) -> None:
+    logits = torch.zeros(1, WIDTH)
+    logits[0, masked] = -torch.inf
+    labels = torch.tensor([7])
+    assert F.cross_entropy(logits, labels, label_smoothing=0.1) == torch.inf
+    for implementation in ("reference", "fused"):
+        how: dict[str, Any] = {"kind": "ce", "label_smoothing": 0.1, "implementation": implementation}
+        assert ce_ntl(logits, labels, DIGITS, **how).total == torch.inf
+        assert ce_ntl(logits.clone().requires_grad_(), labels, DIGITS, **how).total == torch.inf
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, 2.0, float("nan")])
+def test_smoothing_out_of_its_range(smoothing: float) -> None:
+    with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
+        cross_entropy(torch.zeros(1, 4), torch.tensor([2]), label_smoothing=smoothing)
+    for implementation in ("reference", "fused"):
+        how: dict[str, Any] = {"label_smoothing": smoothing, "implementation": implementation}
+        with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
+            ce_ntl(torch.zeros(1, 13), torch.tensor([2]), DIGITS, **how)
+
+
+# ---- loss_weights
+
+
+@every_implementation
+def test_weights_by_hand(implementation: Any) -> None:
+    """Two number tokens, 0 and 4, and two of text, with even odds; labels: 0 of weight 3, text of weight 1, 4 of weight
+    0.5, one ignored, text of weight 0.
+    """
+    vocab = NumberVocabulary.from_values([0.0, 4.0, math.nan, math.nan])
+    logits = torch.zeros(5, 4)
+    logits[2] = torch.tensor([0.0, math.log(3), 0.0, 0.0])  # 1/2 on the label 4; among numbers 1/4 on 0 and 3/4 on 4
+    labels, weights = torch.tensor([0, 2, 1, -100, 3]), torch.tensor([3.0, 1.0, 0.5, 7.0, 0.0])
+    how = {"weight": 0.3, "loss_weights": weights, "implementation": implementation}
+    joint = ce_ntl(logits, labels, vocab, **how)
+    assert (joint.base.count.item(), joint.number.count.item()) == (4.5, 3.5)
+    assert joint.base.sum.item() == pytest.approx(3 * math.log(4) + 1 * math.log(4) + 0.5 * math.log(2))
+    # From 0 the expected distance is 2, from 4 it is 1.
+    assert joint.number.sum.item() == pytest.approx(3 * 2 + 0.5 * 1)
+    assert joint.total.item() == pytest.approx((4 * math.log(4) + 0.5 * math.log(2)) / 4.5 + 0.3 * 6.5 / 3.5)
+    each = ce_ntl(logits, labels, vocab, reduction="none", **how).total
+    expected = [3 * (math.log(4) + 0.3 * 2), math.log(4), 0.5 * (math.log(2) + 0.3 * 1), 0.0, 0.0]
+    assert each.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("kind", "extra"), [case for case in CASES if "weights" in case[1]])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@every_implementation
+def test_it_is_each_positions_loss_times_its_weight(implementation: Any, reduction: str, kind: str, extra: str) -> None:
+    """The expected value is computed from the unweighted loss of each position and the sums of weights."""
+    logits, labels = batch()
+    how = options_of(kind, extra, labels)
+    weights = how.pop("loss_weights")
+    own = {**how, "weight": 0.7, "implementation": implementation, "reduction": reduction, "loss_weights": weights}
+
+    def by_hand(given: Tensor) -> JointLoss:
+        alone = {**how, "reduction": "none", "implementation": "reference"}
+        base = ce_ntl(given, labels, DIGITS, weight=0.0, **alone).total * weights
+        number = (ce_ntl(given, labels, DIGITS, weight=1.0, **alone).total * weights) - base
+        joint = ce_ntl(given, labels, DIGITS, **own)
+        if reduction == "none":
+            return joint._replace(total=base + 0.7 * number)
+        counts = (joint.base.count, joint.number.count.clamp(min=1e-9)) if reduction == "mean" else (1, 1)
+        return joint._replace(total=base.sum() / counts[0] + 0.7 * number.sum() / counts[1])
+
+    found, gradients = value_and_gradients(lambda x: ce_ntl(x, labels, DIGITS, **own), logits)
+    expected, expected_gradients = value_and_gradients(by_hand, logits)
+    torch.testing.assert_close(found.total, expected.total)
+    torch.testing.assert_close(gradients, expected_gradients)
+    assert found.base.count.item() == pytest.approx(weights[labels != -100].sum().item())
+    with torch.no_grad():
+        torch.testing.assert_close(ce_ntl(logits, labels, DIGITS, **own).total, expected.total)
+
+
+@every_kind
+@every_implementation
+def test_ones_change_nothing_and_a_common_factor_no_mean(implementation: Any, kind: str) -> None:
+    logits, labels = batch()
+    how = {"kind": kind, **KINDS[kind]}
+    expected, gradients = computed(implementation, logits, labels, **how)
+    for factor in (1, 1e-3, 50.0):
+        weights = torch.full(labels.shape, factor)
+        found, found_gradients = computed(implementation, logits, labels, loss_weights=weights, **how)
+        torch.testing.assert_close(found.total, expected.total, rtol=1e-6, atol=0)
+        torch.testing.assert_close(found_gradients, gradients, rtol=1e-6, atol=1e-12)
+
+
+@every_implementation
+def test_zero_weights_and_what_ignored_positions_hold(implementation: Any) -> None:
+    logits, labels = batch((4, 9), torch.float32)
+    weights = weights_of(labels)
+
+    def of_weights(weights: Tensor, logits: Tensor = logits) -> tuple[JointLoss, Tensor]:
+        joint, (gradient,) = computed(implementation, logits, labels, loss_weights=weights)
+        return joint, gradient
+
+    none, gradient = of_weights(torch.zeros(labels.shape))
+    assert none.total == 0
+    assert not gradient.any()
+    strange = weights.masked_fill(labels == -100, torch.nan)
+    assert of_weights(strange)[0].total == of_weights(weights)[0].total
+    assert labels[0, 0] != -100
+    impossible, without = logits.clone(), weights.clone()
+    impossible[0, 0, labels[0, 0]] = -torch.inf  # an infinite loss, which a weight of 0 removes
+    without[0, 0] = 0.0
+    found, gradient = of_weights(without, impossible)
+    assert found.total.isfinite()
+    assert gradient.isfinite().all()
+    assert not gradient[0, 0].any()
+
+
+def test_a_single_position_and_weights_without_a_gradient() -> None:
+    weight = torch.tensor(2.0, requires_grad=True)
+    for implementation in ("reference", "fused"):
+        how: dict[str, Any] = {"implementation": implementation, "reduction": "sum", "loss_weights": weight}
+        total = ce_ntl(torch.zeros(13, requires_grad=True), torch.tensor(3), DIGITS, kind="ce", **how).total
+        total.backward()
+        assert total.item() == pytest.approx(2 * math.log(13))
+        assert weight.grad is None

@@ -1,41 +1,29 @@
 """The loss from hidden states equals the loss of their logits, without computing all of these at once."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from loss_cases import DIGITS
+from loss_cases import CASES, DIGITS, KINDS, WIDTH, assert_same, options_of, value_and_gradients
 from torch import Tensor
 
 from ntl.benchmarks.timing import peak_bytes
 from ntl.losses import JointLoss, linear_ce_ntl, ntl_was
 from ntl.losses.fused import chunks
 from ntl.losses.fused.joint import FASTER_FROM
-from ntl.losses.fused.linear import linear_was
-from ntl.losses.lm_head import LMHead
+from ntl.losses.fused.linear import LMHead, linear_was
 
-KINDS: dict[str, dict[str, Any]] = {
-    "ce": {},
-    "was": {},
-    "mse": {},
-    "crps": {},
-    "was_vocab": {},
-    "number_level": {"point_id": 2},
-    "gce": {"sigma": 1.3},
-    "gce+was_cdf": {"sigma": 1.3},
-}
 HEADS = {
     "plain": (False, {}),
     "bias and scale": (True, {"logit_scale": 0.5}),
     "cap": (True, {"logit_scale": 0.7, "softcap": 3.0}),
 }
-WIDTH, SIZE = 16, 7
+SIZE = 7
 CPU_CHUNK_BYTES = chunks.CPU_CHUNK_BYTES
 
 
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 5 * WIDTH * 4)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -50,37 +38,26 @@ def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) ->
 def computed(
     implementation: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], with_bias: bool = False, **options: Any
 ) -> tuple[JointLoss, list[Tensor]]:
-    *tensors, labels = inputs
-    hidden, weight, bias = (tensor.clone().requires_grad_() for tensor in tensors)
-    joint = linear_ce_ntl(
-        hidden, weight, labels, DIGITS, bias=bias if with_bias else None, implementation=implementation, **options
-    )
-    (joint.total * 1.7).sum().backward()
-    return joint, [leaf.grad for leaf in (hidden, weight, bias) if leaf.grad is not None]
+    hidden, weight, bias, labels = inputs
 
+    def loss(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> JointLoss:
+        return linear_ce_ntl(hidden, weight, labels, DIGITS, bias=bias, implementation=implementation, **options)
 
-def assert_same(one: tuple[JointLoss, list[Tensor]], other: tuple[JointLoss, list[Tensor]], tolerance: float) -> None:
-    for value, expected in [
-        *zip(one[1], other[1], strict=True),
-        (one[0].total, other[0].total),
-        (one[0].base.sum, other[0].base.sum),
-        (one[0].number.sum, other[0].number.sum),
-    ]:
-        assert value.dtype == expected.dtype
-        largest = max(expected.double().abs().max().item(), 1e-6) if expected.numel() else 1.0
-        torch.testing.assert_close(value.double(), expected.double(), rtol=0, atol=tolerance * largest)
+    return value_and_gradients(loss, hidden, weight, *([bias] if with_bias else []))
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
 )
-@pytest.mark.parametrize("kind", KINDS)
-def test_fused_is_the_reference(kind: str, dtype: torch.dtype, tolerance: float, head: str) -> None:
+@pytest.mark.parametrize(("kind", "extra"), CASES)
+def test_fused_is_the_reference(kind: str, extra: str, dtype: torch.dtype, tolerance: float, head: str) -> None:
+    if extra != "plain" and dtype != torch.float64:
+        return
     with_bias, settings = HEADS[head]
     inputs = example((3, 60), dtype)  # more than one chunk of rows
     for reduction in ("mean", "sum"):
-        options = {"kind": kind, "reduction": reduction, **settings, **KINDS[kind]}
+        options = {"reduction": reduction, **settings, **options_of(kind, extra, inputs[-1])}
         expected = computed("reference", inputs, with_bias, **options)
         assert_same(computed("fused", inputs, with_bias, **options), expected, tolerance)
 
@@ -100,26 +77,22 @@ def test_nan_in_an_ignored_row() -> None:
     assert_same(computed("fused", (poisoned, weight, bias, labels)), expected, 1e-12)
 
 
-def test_the_embedding_as_the_head() -> None:
-    *_, labels = example((2, 20), torch.float64)
-    gradients = []
-    for implementation in ("reference", "fused"):
-        embedding = example((2, 20), torch.float64)[1].requires_grad_()
-        hidden = torch.tanh(embedding[labels.clamp(min=0)])
-        linear_ce_ntl(hidden, embedding, labels, DIGITS, implementation=implementation).total.backward()
-        gradients.append(embedding.grad)
-    torch.testing.assert_close(*gradients)
-
-
-def test_a_computed_weight_such_as_an_adapters() -> None:
+def test_the_embedding_as_the_head_and_a_computed_weight_such_as_an_adapters() -> None:
     hidden, weight, _, labels = example((2, 20), torch.float64)
-    gradients = []
-    for implementation in ("reference", "fused"):
-        low = torch.ones(2, SIZE, dtype=torch.float64, requires_grad=True)
-        up = torch.full((WIDTH, 2), 0.1, dtype=torch.float64, requires_grad=True)
-        linear_ce_ntl(hidden, weight + up @ low, labels, DIGITS, implementation=implementation).total.backward()
-        gradients.append((low.grad, up.grad))
-    torch.testing.assert_close(gradients[0], gradients[1])
+
+    def tied(implementation: Any, embedding: Tensor) -> JointLoss:
+        hidden = torch.tanh(embedding[labels.clamp(min=0)])
+        return linear_ce_ntl(hidden, embedding, labels, DIGITS, implementation=implementation)
+
+    def adapted(implementation: Any, low: Tensor, up: Tensor) -> JointLoss:
+        return linear_ce_ntl(hidden, weight + up @ low, labels, DIGITS, implementation=implementation)
+
+    low, up = torch.ones(2, SIZE, dtype=torch.float64), torch.full((WIDTH, 2), 0.1, dtype=torch.float64)
+    for loss, given in ((tied, [weight]), (adapted, [low, up])):
+        results = [
+            value_and_gradients(partial(loss, implementation), *given) for implementation in ("reference", "fused")
+        ]
+        torch.testing.assert_close(results[0], results[1])
 
 
 def test_a_frozen_weight_costs_no_gradient() -> None:
@@ -155,8 +128,9 @@ def test_ntl_was_of_the_number_tokens_logits_alone(head: str) -> None:
 
 
 def test_two_backwards() -> None:
-    hidden, weight, _, labels = example((2, 20), torch.float64)
-    _, expected = computed("reference", example((2, 20), torch.float64))
+    inputs = example((2, 20), torch.float64)
+    _, expected = computed("reference", inputs)
+    hidden, weight, _, labels = inputs
     weight.requires_grad_()
     total = linear_ce_ntl(hidden, weight, labels, DIGITS, implementation="fused").total * 1.7
     total.backward(retain_graph=True)

@@ -3,11 +3,12 @@ import math
 import pickle
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from loss_cases import DIGITS, IRREGULAR
+from loss_cases import DIGITS, IRREGULAR, KINDS, WIDTH, batch, weights_of
 from torch import Tensor
 
 from ntl import NumberTokenLoss
@@ -15,8 +16,6 @@ from ntl.losses import ce_ntl, count_labels, count_number_labels, linear_ce_ntl,
 from ntl.losses.fused import plan
 from ntl.losses.rows import is_number
 
-KINDS = ["ce", "gce", "was", "was_cdf", "was_vocab", "mse", "mae", "huber", "crps", "digit_ce", "number_level"]
-KINDS += ["gce+was_cdf", "was+crps"]
 LABELS = torch.tensor([[3, 1, 4, 12, 2, 7, 7], [1, -100, -100, 9, 5, 2, -100]])
 
 
@@ -227,3 +226,71 @@ def test_on_a_gpu_nothing_waits_for_the_host(kind: str) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close([tensor.cpu() for tensor in found], expected)
+
+
+# ---- loss_weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (torch.ones(3), r"loss_weights must have labels' shape \(2, 2\), not \(3,\)"),
+        (torch.ones(2, 1), r"not \(2, 1\)"),
+        (torch.tensor([[1.0, 1.0], [1.0, -0.5]]), "loss_weights must be finite and not negative, not -0.5"),
+        (torch.tensor([[1.0, torch.nan], [1.0, 1.0]]), "not nan"),
+        (torch.tensor([[1.0, torch.inf], [1.0, 1.0]]), "not inf"),
+    ],
+)
+def test_weights_that_do_not_fit(weights: Tensor, message: str) -> None:
+    labels = torch.tensor([[1, 5], [6, 2]])
+    for implementation in ("reference", "fused"):
+        how: dict[str, Any] = {"implementation": implementation, "loss_weights": weights}
+        with pytest.raises(ValueError, match=message):
+            ce_ntl(torch.zeros(2, 2, 13), labels, DIGITS, **how)
+        with pytest.raises(ValueError, match=message):
+            linear_ce_ntl(torch.zeros(2, 2, 5), torch.zeros(13, 5), labels, DIGITS, **how)
+    for shift in (True, False):
+        with pytest.raises(ValueError, match=message):
+            NumberTokenLoss(DIGITS, shift=shift)(torch.zeros(2, 2, 13), labels, loss_weights=weights)
+
+
+def test_a_weight_is_shifted_with_its_label() -> None:
+    given, labels = batch()
+    weights = weights_of(labels)
+    loss = NumberTokenLoss(DIGITS, shift=True)
+    expected = ce_ntl(given[:, :-1], labels[:, 1:], DIGITS, loss_weights=weights[:, 1:]).total
+    torch.testing.assert_close(loss(given, labels, loss_weights=weights), expected)
+    torch.testing.assert_close(loss.parts(given, labels, loss_weights=weights).total, expected)
+    torch.testing.assert_close(loss({"logits": given}, labels, loss_weights=weights), expected)
+    head = torch.eye(WIDTH, dtype=torch.float64)
+    torch.testing.assert_close(loss.linear(given, head, labels, loss_weights=weights), expected)
+
+
+def test_over_the_sum_of_the_steps_weights() -> None:
+    """CE adds up to the step's weighted mean; the number loss is weighted by each micro-batch's share of the weight."""
+    given, labels = batch()
+    weights = weights_of(labels)
+    loss = NumberTokenLoss(DIGITS, shift=False)
+    whole = weights[labels != -100].sum()
+    halves = [slice(0, 2), slice(2, 4)]
+    alone = [loss.parts(given[half], labels[half], loss_weights=weights[half]) for half in halves]
+    cut = [
+        loss.parts(given[half], labels[half], loss_weights=weights[half], num_items_in_batch=whole) for half in halves
+    ]
+    total = sum(part.base.count / whole * part.total for part in alone)
+    torch.testing.assert_close(sum(part.total for part in cut), total)
+    expected = loss.parts(given, labels, loss_weights=weights).base
+    torch.testing.assert_close(sum(part.base.sum for part in cut) / whole, expected.sum / expected.count)
+    ones = torch.ones(labels.shape)
+    for items in (30, torch.tensor(30)):
+        found = loss(given, labels, loss_weights=ones, num_items_in_batch=items)
+        torch.testing.assert_close(found, loss(given, labels, num_items_in_batch=items))
+
+
+def test_weights_and_smoothing_compile_without_a_graph_break() -> None:
+    given, labels = batch()
+    weights = weights_of(labels)
+    loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=0.1)
+    found = compiled(loss, "aot_eager")(given, labels, loss_weights=weights, num_items_in_batch=torch.tensor(30))
+    expected = loss(given, labels, loss_weights=weights, num_items_in_batch=torch.tensor(30))
+    torch.testing.assert_close(found, expected)

@@ -42,15 +42,18 @@ def test_masked_digits_at_a_text_position(name: str):
 
 
 @every_loss
+@pytest.mark.parametrize("vocab", [DIGITS, NumberVocabulary.from_values([*range(10), *[TEXT] * 3])], ids=["", "id 0"])
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
-def test_anything_at_an_ignored_position(name: str, poison: float):
-    logits, labels = random_logits(3, 13), torch.tensor([FOUR, -100, A])
-    expected, expected_gradient = loss_and_gradient(name, logits[[0, 2]], labels[[0, 2]], DIGITS)
-    logits[1] = poison
-    loss, gradient = loss_and_gradient(name, logits, labels, DIGITS)
+def test_anything_at_an_ignored_position(name: str, poison: float, vocab: NumberVocabulary):
+    logits, labels = random_logits(4, 13), torch.tensor([0, -100, FOUR, -100])
+    expected, expected_gradient = loss_and_gradient(name, logits[[0, 2]], labels[[0, 2]], vocab)
+    logits[[1, 3]] = poison
+    loss, gradient = loss_and_gradient(name, logits, labels, vocab)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradient[[0, 2]], expected_gradient)
-    assert not gradient[1].any()
+    assert gradient[2].any()
+    assert gradient[0].any() or vocab is DIGITS  # where 0 is text
+    assert not gradient[[1, 3]].any()
 
 
 @number_losses
@@ -62,42 +65,20 @@ def test_nan_at_a_text_position_does_not_reach_a_number_loss(name: str):
 
 
 @every_loss
-def test_a_number_with_id_0(name: str):
-    vocab = NumberVocabulary.from_values([*range(10), TEXT])
-    logits = random_logits(4, 11)
-    loss, gradient = loss_and_gradient(name, logits, torch.tensor([0, -100, 3, -100]), vocab)
-    expected, _ = loss_and_gradient(name, logits[[0, 2]], torch.tensor([0, 3]), vocab)
-    torch.testing.assert_close(loss, expected)
-    assert gradient[0].any()
-    assert not gradient[[1, 3]].any()
-
-
-@every_loss
-def test_logits_wider_than_the_vocabulary(name: str):
-    logits, labels = random_logits(3, 20), torch.tensor([FOUR, A, -100])
+def test_logits_wider_or_narrower_than_the_vocabulary(name: str):
+    """A label in the padding of the logits is text."""
     padded = NumberVocabulary.from_values([*DIGITS.values.tolist(), *[TEXT] * 7])
+    logits, labels = random_logits(3, 20), torch.tensor([FOUR, A, -100])
     loss, _ = loss_and_gradient(name, logits, labels, DIGITS)
     expected, _ = loss_and_gradient(name, logits, labels, padded)
     assert loss.isfinite()
     torch.testing.assert_close(loss, expected, rtol=0, atol=0)
-
-
-@every_loss
-def test_a_label_in_the_padding_is_text(name: str):
-    logits = random_logits(2, 20)
-    loss, _ = loss_and_gradient(name, logits, torch.tensor([FOUR, 19]), DIGITS)
+    in_padding, _ = loss_and_gradient(name, logits, torch.tensor([FOUR, 19, -100]), DIGITS)
+    assert in_padding.isfinite()
     if name in NUMBER_LOSSES:
-        torch.testing.assert_close(loss, LOSSES[name](logits[:1], torch.tensor([FOUR]), DIGITS))
-    else:
-        assert loss.isfinite()
-
-
-@number_losses
-def test_logits_narrower_than_the_vocabulary_but_wide_enough(name: str):
-    padded = NumberVocabulary.from_values([*DIGITS.values.tolist(), *[TEXT] * 7])
-    logits, labels = random_logits(2, 13), torch.tensor([FOUR, 5])
-    loss, _ = loss_and_gradient(name, logits, labels, padded)
-    torch.testing.assert_close(loss, LOSSES[name](logits, labels, DIGITS))
+        torch.testing.assert_close(in_padding, LOSSES[name](logits[:1], labels[:1], DIGITS))
+        narrow, _ = loss_and_gradient(name, logits[:2, :13], torch.tensor([FOUR, 5]), padded)
+        torch.testing.assert_close(narrow, LOSSES[name](logits[:2, :13], torch.tensor([FOUR, 5]), DIGITS))
 
 
 @every_loss

@@ -4,8 +4,8 @@ import pytest
 from loss_cases import DIGITS
 
 from ntl import losses
+from ntl.losses.categorical import gaussian_target_rows
 from ntl.losses.fused.terms import Loss, Terms
-from ntl.losses.gaussian import gaussian_target_rows
 from ntl.losses.kinds import COMMON, kinds
 
 
@@ -24,7 +24,7 @@ def test_kinds_are_joined() -> None:
     assert terms.base.options == {"sigma": 2.0}
     assert [loss.function for loss in terms.numbers] == [losses.ntl_was_cdf, losses.ntl_crps]
     assert [loss.options for loss in terms.numbers] == [{"sigma": 2.0}, {}]
-    assert (len(terms.row_losses), terms.excesses, terms.weight) == (2, [], 0.5)
+    assert (len(terms.parts("rows")), terms.parts("excess"), terms.weight) == (2, [], 0.5)
     assert terms.base.kind is not None
     assert terms.base.kind.target is gaussian_target_rows
     assert Terms.of("ce", 1.0, {}).numbers == ()

@@ -1,8 +1,14 @@
-"""A word-level tokenizer with digits, created in memory, for models that need no text."""
+"""A word-level tokenizer with digits, created in memory, the models that a command line describes, and their logits."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+from ntl.config import build, compose
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +24,28 @@ def tokenizer() -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         clean_up_tokenization_spaces=False,
     )
+
+
+@pytest.fixture(scope="session")
+def made(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Any]:
+    """``made(name, *overrides)``: the model of this command line, from seed 0; ``folder`` is that of its weights."""
+
+    def make(name: str, *overrides: str, folder: Any = "") -> Any:
+        torch.manual_seed(0)
+        weights = [f"model.path={folder}", "model.pretrained=true"] if folder else []
+        return build(compose([f"model={name}", *overrides, *weights]).model, tokenizer=tokenizer).eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def logits() -> Callable[..., torch.Tensor]:
+    """Two rows, the second with padding; each has the end token 1, where a regression head of T5 reads the state."""
+    rows, mask = torch.tensor([[3, 5, 7, 1], [2, 1, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+
+    def run(model: Any, keep: slice = slice(None), width: int = 4) -> torch.Tensor:
+        ids = rows[keep, :width]
+        decoded = {"decoder_input_ids": ids} if model.config.is_encoder_decoder and model.can_generate() else {}
+        return model(input_ids=ids, attention_mask=mask[keep, :width], use_cache=False, **decoded).logits
+
+    return run

@@ -45,23 +45,29 @@ def decoder(model_type: str) -> Any:
 @torch.no_grad()
 @pytest.mark.parametrize("model_type", DECODERS)
 def test_a_decoder(model_type: str) -> None:
-    model = decoder(model_type)
-    expected = model(input_ids=IDS, attention_mask=MASK).logits
-    hidden = hidden_states(model, IDS, MASK)
-    assert hidden.shape == (2, 4, 16)
-    torch.testing.assert_close(checked_lm_head(model).logits(hidden), expected, rtol=1e-5, atol=1e-5)
+    assert assert_same_logits(decoder(model_type)).shape == (2, 4, ROWS)
+
+
+def t5(**settings: Any) -> Any:
+    torch.manual_seed(0)
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+    return T5ForConditionalGeneration(T5Config(vocab_size=ROWS, **shape, **settings)).eval()
+
+
+def assert_same_logits(model: Any, rtol: float = 1e-5, atol: float = 1e-5, **decoder: torch.Tensor) -> torch.Tensor:
+    """Those from hidden states and head are those of the model's own forward pass, which are returned."""
+    expected = model(input_ids=IDS, attention_mask=MASK, **decoder).logits
+    hidden = hidden_states(model, IDS, MASK, **decoder)
+    assert hidden.shape == (*expected.shape[:2], 16)
+    torch.testing.assert_close(checked_lm_head(model).logits(hidden), expected, rtol=rtol, atol=atol)
+    return expected
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("tied", [True, False])
 def test_t5_scales_its_decoder_where_the_embeddings_are_tied(tied: bool) -> None:
-    torch.manual_seed(0)
-    settings = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
-    model = T5ForConditionalGeneration(T5Config(vocab_size=ROWS, tie_word_embeddings=tied, **settings)).eval()
-    expected = model(input_ids=IDS, attention_mask=MASK, decoder_input_ids=IDS[:, :3]).logits
-    hidden = hidden_states(model, IDS, MASK, IDS[:, :3])
-    assert hidden.shape == (2, 3, 16)
-    torch.testing.assert_close(checked_lm_head(model).logits(hidden), expected, rtol=1e-5, atol=1e-6)
+    model = t5(tie_word_embeddings=tied)
+    assert assert_same_logits(model, atol=1e-6, decoder_input_ids=IDS[:, :3]).shape == (2, 3, ROWS)
     assert lm_head(model).scale == (0.25 if tied else 1.0)
 
 
@@ -132,9 +138,7 @@ def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
     model = adapted(LORA["on the head too"])
     before = model(input_ids=IDS, attention_mask=MASK).logits
     with model.disable_adapter():
-        without = model(input_ids=IDS, attention_mask=MASK).logits
-        found = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
-    torch.testing.assert_close(found, without, rtol=1e-5, atol=1e-5)
+        without = assert_same_logits(model)
     assert not torch.allclose(without, before, atol=0.1)
     model.merge_adapter()
     found = checked_lm_head(model).logits(hidden_states(model, IDS, MASK))
@@ -144,13 +148,8 @@ def test_adapters_on_the_head_that_are_merged_or_switched_off() -> None:
 @torch.no_grad()
 def test_a_peft_encoder_decoder() -> None:
     peft = pytest.importorskip("peft")
-    torch.manual_seed(0)
-    settings = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
-    base = T5ForConditionalGeneration(T5Config(vocab_size=ROWS, **settings))
-    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q", "v"], init_lora_weights=False)).eval()
-    expected = model(input_ids=IDS, attention_mask=MASK, decoder_input_ids=IDS[:, :3]).logits
-    hidden = hidden_states(model, IDS, MASK, IDS[:, :3])
-    torch.testing.assert_close(checked_lm_head(model).logits(hidden), expected, rtol=1e-5, atol=1e-6)
+    settings = peft.LoraConfig(r=2, target_modules=["q", "v"], init_lora_weights=False)
+    assert_same_logits(peft.get_peft_model(t5(), settings).eval(), atol=1e-6, decoder_input_ids=IDS[:, :3])
 
 
 def test_a_peft_model_whose_prompts_are_no_part_of_the_model_is_refused() -> None:

@@ -1,48 +1,44 @@
 """Adapters: frozen weights do not change, the merged model is equivalent, and trained weights can be restored."""
 
 import builtins
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 
-from ntl.config import UserError, build, compose
+from ntl.config import UserError, compose
 from ntl.config.model import LoraConfig
 from ntl.models.lora import add_lora, load_trained, merged_state, trained_state
 
-IDS = torch.tensor([[3, 5, 7, 4]])
 NAMES = ["gpt2_tiny", "granite_tiny", "t5_tiny", "t5_tiny_regression"]
 
 
-def made(name: str, tokenizer: PreTrainedTokenizerFast, **lora: Any) -> Any:
-    torch.manual_seed(0)
-    config = compose([f"model={name}"]).model
-    return add_lora(build(config, tokenizer=tokenizer), LoraConfig(rank=2, full=config.lora.full, **lora))
+@pytest.fixture
+def adapted(made) -> Callable[..., Any]:
+    def make(name: str, **lora: Any) -> Any:
+        full = compose([f"model={name}"]).model.lora.full
+        return add_lora(made(name), LoraConfig(rank=2, full=full, **lora))
+
+    return make
 
 
-def run(model: Any) -> torch.Tensor:
-    inputs = {"input_ids": torch.cat([IDS, torch.tensor([[1]])], dim=1)}
-    if model.config.is_encoder_decoder and model.can_generate():
-        inputs["decoder_input_ids"] = IDS
-    return model(**inputs).logits
-
-
-def train(model: Any) -> None:
+def train(model: Any, logits: Callable[..., torch.Tensor]) -> None:
     """Train three steps, so that every adapter, which begins as zero, has changed."""
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
     for _ in range(3):
         optimizer.zero_grad()
-        run(model.train()).square().mean().backward()
+        logits(model.train()).square().mean().backward()
         optimizer.step()
     model.eval()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_adapters_alone_are_trained(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
-    model = made(name, tokenizer)
+def test_adapters_alone_are_trained(name: str, adapted, logits) -> None:
+    model = adapted(name)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    train(model)
+    train(model, logits)
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert changed
     assert changed <= set(trained_state(model))
@@ -55,31 +51,30 @@ def test_adapters_alone_are_trained(name: str, tokenizer: PreTrainedTokenizerFas
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", NAMES)
-def test_the_merged_model_computes_the_same(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
-    model = made(name, tokenizer, alpha=8.0)
+def test_the_merged_model_computes_the_same(name: str, adapted, made, logits) -> None:
+    model = adapted(name, alpha=8.0)
     for weight in trained_state(model).values():  # an adapter begins as 0, and a few steps hardly move it
         weight.normal_(std=0.3)
     model.eval()
-    torch.manual_seed(0)
-    plain = build(compose([f"model={name}"]).model, tokenizer=tokenizer).eval()
-    untrained = run(plain)
+    plain = made(name)
+    untrained = logits(plain)
     merged = merged_state(model)
     assert set(merged) == set(plain.state_dict())
     plain.load_state_dict(merged)
-    torch.testing.assert_close(run(plain), run(model), rtol=1e-4, atol=1e-5)
-    assert float((run(plain) - untrained).abs().max()) > 0.01
+    torch.testing.assert_close(logits(plain), logits(model), rtol=1e-4, atol=1e-5)
+    assert float((logits(plain) - untrained).abs().max()) > 0.01
 
 
-def test_what_was_trained_can_be_put_back(tokenizer: PreTrainedTokenizerFast) -> None:
-    model, fresh = made("gpt2_tiny", tokenizer), made("gpt2_tiny", tokenizer)
-    train(model)
+def test_what_was_trained_can_be_put_back(adapted, logits) -> None:
+    model, fresh = adapted("gpt2_tiny"), adapted("gpt2_tiny")
+    train(model, logits)
     load_trained(fresh, trained_state(model))
-    torch.testing.assert_close(run(fresh.eval()), run(model), rtol=0, atol=0)
+    torch.testing.assert_close(logits(fresh.eval()), logits(model), rtol=0, atol=0)
     with pytest.raises(RuntimeError, match="differs"):
-        load_trained(made("granite_tiny", tokenizer), trained_state(model))
+        load_trained(adapted("granite_tiny"), trained_state(model))
 
 
-def test_without_peft_one_line(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_peft_one_line(adapted, monkeypatch: pytest.MonkeyPatch) -> None:
     imported = builtins.__import__
 
     def without_peft(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +84,7 @@ def test_without_peft_one_line(tokenizer: PreTrainedTokenizerFast, monkeypatch: 
 
     monkeypatch.setattr(builtins, "__import__", without_peft)
     with pytest.raises(UserError, match=r"^peft is not installed; run pip install -e '\.\[lora\]' in the clone"):
-        made("gpt2_tiny", tokenizer)
+        adapted("gpt2_tiny")
 
 
 def test_an_adapter_needs_learned_weights() -> None:
@@ -97,10 +92,10 @@ def test_an_adapter_needs_learned_weights() -> None:
         compose(["model.lora.rank=4"])
 
 
-def test_a_saved_model_with_adapters_is_a_plain_one(tokenizer: PreTrainedTokenizerFast, tmp_path) -> None:
-    model = made("gpt2_tiny", tokenizer)
-    train(model)
+def test_a_saved_model_with_adapters_is_a_plain_one(adapted, logits, tmp_path) -> None:
+    model = adapted("gpt2_tiny")
+    train(model, logits)
     model.save_pretrained(tmp_path, state_dict=merged_state(model))
     plain = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert type(plain) is GPT2LMHeadModel
-    torch.testing.assert_close(run(plain), run(model), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(logits(plain), logits(model), rtol=1e-4, atol=1e-5)

@@ -86,9 +86,8 @@ def test_the_input_is_token_times_value_plus_position() -> None:
 def test_heads_at_the_mask_are_heads_everywhere_and_gathered() -> None:
     model, batch = _model().double().eval(), _batch()
     output = model(**batch)
-    hidden = model.encode(*(batch[name] for name in ("input_ids", "number_values", "attention_mask")))
-    rows = torch.arange(3)
-    places = batch["number_positions"]
+    rows, places = torch.arange(3), batch.pop("number_positions")
+    hidden = model.encode(**batch)
     assert (output.logits.shape, output.numbers.shape) == ((3, 20), (3,))
     torch.testing.assert_close(output.logits, model.token_head(hidden)[rows, places], rtol=0, atol=1e-13)
     torch.testing.assert_close(output.numbers, model.number_head(hidden)[rows, places, 0], rtol=0, atol=1e-13)
@@ -121,11 +120,9 @@ def test_padding_changes_nothing_unless_the_paper_s_fault_is_asked_for() -> None
 def test_bfloat16(autocast: bool) -> None:
     batch = _batch(dtype=torch.float32)
     exact = _model().eval()(**batch).numbers
-    if autocast:
-        with torch.autocast("cpu", torch.bfloat16):
-            output = _model().eval()(**batch)
-    else:
-        output = _model().bfloat16().eval()(**batch)
+    model = _model().eval() if autocast else _model().bfloat16().eval()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        output = model(**batch)
     assert output.numbers.dtype == torch.bfloat16
     torch.testing.assert_close(output.numbers.float(), exact, rtol=0.05, atol=0.05)
 
@@ -149,7 +146,7 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
 
 def test_the_first_weights_are_torch_s() -> None:
     torch.manual_seed(1)
-    model = XValForMaskedNumber(XValModelConfig(**{**SHAPE, "vocab_size": 3000, "hidden_size": 64})).requires_grad_(
+    model = XValForMaskedNumber(XValModelConfig(**SHAPE | {"vocab_size": 3000, "hidden_size": 64})).requires_grad_(
         False
     )
     block = model.blocks[0]
@@ -167,10 +164,8 @@ def test_weights_come_back_from_a_folder(tmp_path: Path, tokenizer) -> None:
     model.save_pretrained(tmp_path)
     assert (tmp_path / "model.safetensors").is_file()
     assert isinstance(AutoConfig.from_pretrained(tmp_path), XValModelConfig)
-    built = build(
-        XValConfig(name="xval_tiny", pretrained=True, path=str(tmp_path), dropout=0.3, paper_compat=False),
-        tokenizer=tokenizer,
-    )
+    config = XValConfig(name="xval_tiny", pretrained=True, path=str(tmp_path), dropout=0.3, paper_compat=False)
+    built: Any = build(config, tokenizer=tokenizer)
     for loaded in (AutoModel.from_pretrained(tmp_path), built):
         assert isinstance(loaded, XValForMaskedNumber)
         assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
@@ -180,9 +175,8 @@ def test_weights_come_back_from_a_folder(tmp_path: Path, tokenizer) -> None:
 def test_a_folder_of_another_model_is_one_line(tmp_path: Path, tokenizer) -> None:
     config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     BertModel(config).save_pretrained(tmp_path)
-    with pytest.raises(
-        UserError, match=r"lacks .* weights that xval models have.* give a checkpoint of this architecture"
-    ):
+    message = r"lacks .* weights that xval models have.* give a checkpoint of this architecture"
+    with pytest.raises(UserError, match=message):
         build(XValConfig(name="xval", pretrained=True, path=str(tmp_path)), tokenizer=tokenizer)
 
 

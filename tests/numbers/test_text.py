@@ -1,5 +1,6 @@
 import gzip
 import json
+import math
 import os
 import subprocess
 import sys
@@ -7,12 +8,20 @@ import time
 from decimal import Decimal, getcontext, localcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ntl.numbers import find_numbers, format_number, last_number_paper, parse_number
-from ntl.numbers.text import MAX_EXPONENT, number_spans
+from ntl.numbers import find_numbers, format_number, last_number_paper, parse_number, signed_exp, signed_log
+from ntl.numbers.text import (
+    MAX_EXPONENT,
+    find_place_tokens,
+    number_spans,
+    parse_place_token,
+    place_token,
+    place_tokens,
+)
 
 ANY_TEXT = st.one_of(st.text(), st.text(alphabet="0123456789+-−.,eE \n\tx(%²٣１\u00a0"))
 
@@ -263,3 +272,63 @@ def test_mathematics_answers_that_are_numbers(data_root: Path):
     answers = gzip.decompress(path.read_bytes()).decode().splitlines()[1::2]
     assert [format_number(Decimal(answer)) for answer in answers] == answers
     assert [parse_number(answer) for answer in answers] == [int(answer) for answer in answers]
+
+
+# ---- the signed logarithm
+
+
+@pytest.mark.parametrize(("x", "y"), [(0, 0), (9, 1), (-9, -1), (99, 2), (-999_999, -6), (1, math.log10(2))])
+def test_values_of_the_signed_logarithm(x: float, y: float):
+    assert signed_log(x) == pytest.approx(y, rel=1e-15)
+    assert signed_exp(y) == pytest.approx(x, rel=1e-15)
+
+
+def test_arrays_elementwise():
+    x = np.array([[-99.0, 0.0], [9.0, np.nan]])
+    np.testing.assert_allclose(signed_log(x), [[-2, 0], [1, np.nan]], rtol=1e-15)
+    np.testing.assert_allclose(signed_exp(signed_log(x)), x, rtol=1e-13)
+    np.testing.assert_array_equal(signed_log(np.array([9, -99])), [1, -2])
+
+
+def test_infinities_stay():
+    assert signed_log(-math.inf) == -math.inf
+    assert signed_exp(math.inf) == math.inf
+
+
+@given(st.floats(-1e15, 1e15))
+def test_inverse_and_odd(x: float):
+    assert signed_exp(signed_log(x)) == pytest.approx(x, rel=1e-12, abs=1e-12)
+    assert signed_log(-x) == -signed_log(x)
+
+
+def test_the_papers_log_error():
+    predictions, labels = np.array([-1, 34.452, 80, -1]), np.array([-4, 34.452, 78, 0])
+    assert np.abs(signed_log(predictions) - signed_log(labels)).mean() == pytest.approx(0.177457, abs=1e-6)
+
+
+# ---- digits at decimal places
+
+
+def test_the_papers_tokens() -> None:
+    tokens = place_tokens()
+    assert len(tokens) == len(set(tokens)) == 320
+    assert tokens[:11] == (*(f"_{digit}_-12_" for digit in range(10)), "_0_-11_")
+    assert tokens[-1] == "_9_19_"
+    assert place_tokens(20, 20) == tuple(f"_{digit}_20_" for digit in range(10))
+    assert place_tokens(20, 19) == ()
+
+
+@pytest.mark.parametrize(("token", "expected"), [("_5_-1_", (5, -1)), ("_0_0_", (0, 0)), ("_9_19_", (9, 19))])
+def test_a_place_token_and_its_parts(token: str, expected: tuple[int, int]) -> None:
+    assert parse_place_token(token) == expected
+    assert place_token(*expected) == token
+
+
+@pytest.mark.parametrize("token", ["5", "_5_", "_5_01_", "_5_-0_", "_15_0_", "▁_5_0_", "_٣_0_", "_5_0_ ", ""])
+def test_tokens_that_are_no_place(token: str) -> None:
+    assert parse_place_token(token) is None
+
+
+def test_those_of_a_vocabulary_by_id() -> None:
+    vocab = {"a": 0, "_9_19_": 4, "7": 1, "_0_-12_": 2}
+    assert list(find_place_tokens(vocab).items()) == [(2, (0, -12)), (4, (9, 19))]

@@ -11,11 +11,10 @@ from edits import edited
 
 from ntl.config import UserError
 from ntl.config.cli import report
+from ntl.launch.publish import main as publish
 from ntl.results import RunRecord, pack_bits, pack_errors, read_record
-from ntl.results.check import DEEPEST, Wrong, check
 from ntl.results.make_tables import main as make_tables
-from ntl.results.publish import main as publish
-from ntl.results.record import from_json, to_json
+from ntl.results.record import DEEPEST, Wrong, check, from_json, to_json
 from ntl.results.report.make_report import main as make_report
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
@@ -183,7 +182,7 @@ def test_an_edited_record_in_every_command(tenth: int, published: list[Path], tm
             record: RunRecord | None = read_record(path)
         except UserError:
             record = None
-        tables, told, _ = run(lambda: make_tables(names))
+        tables, shown, _ = run(lambda: make_tables(names))
         report, _, _ = run(lambda: make_report(["--records", str(outputs), "--out", str(results / "report.html")]))
         places = ["--outputs", str(outputs), "--out", str(tmp_path / str(seed))]
         publishing, _, _ = run(lambda places=places: publish(["run", "--dirty", *places]))
@@ -193,7 +192,7 @@ def test_an_edited_record_in_every_command(tenth: int, published: list[Path], tm
         assert (report, publishing) == (0, 0)
         assert to_json(read_record(tmp_path / str(seed) / f"{record.id}.json")) == to_json(record)
         if tables == 0:
-            assert _numbers(told)
+            assert _numbers(shown)
             kept = read_record(chosen)
             if all(getattr(record, name) == getattr(kept, name) for name in TOLD):
-                assert _numbers(told) == _numbers(cells[chosen])
+                assert _numbers(shown) == _numbers(cells[chosen])

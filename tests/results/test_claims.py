@@ -1,9 +1,24 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
-from ntl.results.claims import CLAIMS, Whose, load_claims
+from ntl.results.build import build_table
+from ntl.results.claims import (
+    CLAIMS,
+    Claim,
+    ClaimSpec,
+    EvidenceSpec,
+    Says,
+    TimingSpec,
+    Whose,
+    judge_claims,
+    load_claims,
+    read_timing,
+)
+from ntl.results.publish import claims_list, claims_page
+from ntl.results.record import RunRecord
 
 ENTRY = "{table: quickstart, row: CE + digit CE (control), against: CE, metric: test/rmse_truth, says: better}"
 
@@ -72,3 +87,152 @@ def test_a_claim_needs_a_comparison_and_a_time_a_name(tmp_path: Path) -> None:
         load_claims(path)
     with pytest.raises(UserError, match=r"timings\[0\]\.what: say what was timed$"):
         load_claims(claims(tmp_path, "{benchmark: losses.csv, where: {loss: ce}}", "timings"))
+
+
+WAS, RMSE = "NTL-WAS, λ = 0.3", "test/rmse_truth"
+CONSTANTS = {f"{RMSE}:{constant}": 20.0 for constant in ("mode", "median", "mean")}
+LOSSES = {"CE": ("ce", 0.3), "CE + digit CE (control)": ("ce_digits", 0.3), WAS: ("ntl_was", 0.3)}
+
+
+def evidence(row: str = WAS, against: str = "CE", **more) -> EvidenceSpec:
+    return EvidenceSpec(
+        **{"table": "quickstart", "row": row, "against": against, "metric": RMSE, "says": Says.better} | more
+    )
+
+
+@pytest.fixture
+def judge(make_record):
+    """The claim of these pieces of evidence, and of scores by row (one a seed) in the metric or in several."""
+
+    def made(scores: dict[str, list[float] | dict[str, list[float]]], *pieces: EvidenceSpec, timings=()) -> Claim:
+        records: list[RunRecord] = []
+        for row, values in scores.items():
+            columns = values if isinstance(values, dict) else {RMSE: values}
+            for seed in range(1, 1 + len(next(iter(columns.values())))):
+                metrics = {metric: each[seed - 1] for metric, each in columns.items()}
+                records.append(make_record(LOSSES[row][0], seed, CONSTANTS | metrics))
+        spec = ClaimSpec("it", "It helps.", "here", Whose.ours, list(pieces), list(timings))
+        return judge_claims([spec], [build_table("quickstart", records)])[0]
+
+    return made
+
+
+CE = [10.0, 10.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("was", "verdict", "text", "why"),
+    [
+        # sd 0.1 of three differences: ± 4.303 · 0.1 / √3 = 0.248; all of one sign: p = 2 / 2³.
+        ([8.1, 8.0, 7.9], "confirmed", "-2.000 [-2.248, -1.752], n = 3, p = 0.25", "for the claim"),
+        ([12.1, 12.0, 11.9], "refuted", "+2.000 [+1.752, +2.248], n = 3, p = 0.25", "against it"),
+        ([9.0, 8.0, 7.0], "untested", "-2.000 [-4.484, +0.484], n = 3, p = 0.25", "interval holds 0"),
+        ([8.1, 8.0], "untested", "-1.900, -2.000, n = 2, p = 0.5", "too few seeds"),
+        ([22.1, 22.0, 21.9], "untested", "+12.000 [+11.752, +12.248], n = 3, p = 0.25", "not learnt"),
+        ([9.9999, 9.9999, 9.9999], "untested", "+0.000 [+0.000, +0.000], n = 3, p = 0.25", "it prints as 0"),
+    ],
+)
+def test_the_verdict_on_one_comparison(judge, was: list[float], verdict: str, text: str, why: str) -> None:
+    claim = judge({"CE": CE, WAS: was}, evidence())
+    assert claim.verdict.value == verdict
+    where = "- `tiny`, [Quickstart](tables/quickstart_tiny.md), a tiny GPT-2"
+    assert f"{where}: {WAS} minus CE, RMSE to the noise-free target: {text}: **{why}**" in claims_page([claim])
+
+
+def test_all_that_was_run_must_agree(judge) -> None:
+    control = evidence("CE + digit CE (control)")
+    scores = {"CE": CE, WAS: [8.1, 8.0, 7.9]}
+    # What was not run does not count; no run at all does.
+    assert judge(scores, evidence(), control).verdict.value == "confirmed"
+    assert judge({}, evidence(), control).verdict.value == "untested"
+    assert judge({}, evidence(), control).why == "no run"
+    undecided = scores | {"CE + digit CE (control)": [9.0, 10.0, 12.0]}
+    claim = judge(undecided, evidence(), control)
+    assert (claim.verdict.value, claim.why) == ("untested", "for the claim: 1, interval holds 0: 1")
+    worse = scores | {"CE + digit CE (control)": [11.1, 11.0, 10.9]}
+    claim = judge(worse, evidence(), control)
+    assert (claim.verdict.value, claim.why) == ("refuted", "+1.000 [+0.752, +1.248], n = 3, p = 0.25 (1 of 2)")
+    # One that has not learnt refutes nothing, and keeps the claim from being confirmed.
+    assert (
+        judge(scores | {"CE + digit CE (control)": [30.1, 30, 29.9]}, evidence(), control).verdict.value == "untested"
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "margin", "was", "verdict"),
+    [
+        (Says.no_worse, 0.1, [10.4, 10.5, 10.6], "confirmed"),  # +0.5 [+0.252, +0.748], the margin is 1
+        (Says.no_worse, 0.05, [10.4, 10.5, 10.6], "untested"),  # 0.5 lies in the interval
+        (Says.no_worse, 0.02, [10.4, 10.5, 10.6], "refuted"),
+        (Says.no_worse, 0.1, CE, "confirmed"),  # no difference at all is no harm
+        (Says.better, 0.1, [8.1, 8.0, 7.9], "confirmed"),  # better by at least 1.752
+        (Says.better, 0.2, [8.1, 8.0, 7.9], "untested"),
+        (Says.better, 0.3, [8.1, 8.0, 7.9], "refuted"),  # better, but not by 3
+    ],
+)
+def test_a_margin_is_a_share_of_the_mean(judge, says: Says, margin: float, was: list[float], verdict: str) -> None:
+    claim = judge({"CE": CE, WAS: was}, evidence(says=says, margin=margin))
+    assert claim.verdict.value == verdict
+    assert f"{'better by' if says is Says.better else 'no worse within'} {100 * margin:g}%: " in claims_page([claim])
+
+
+def test_one_row_by_two_rules_of_decoding(judge) -> None:
+    pair = evidence("CE", "CE", metric=f"{RMSE}@expectation", against_metric=RMSE)
+    claim = judge({"CE": {RMSE: CE, f"{RMSE}@expectation": [8.1, 8.0, 7.9]}}, pair)
+    assert claim.verdict.value == "confirmed"
+    assert "CE by expectation minus CE, greedy, RMSE to the noise-free target: -2.000 [" in claims_page([claim])
+    assert judge({"CE": CE}, pair).why == "no run"
+
+
+CSV = "# one machine\nloss,part,rounds,ratio,ratio_low,ratio_high\nwas,step,7,1.2,1.1,1.3\nwas,loss,7,1.02,1.01,1.03\n"
+
+
+def timed(**more) -> TimingSpec:
+    return TimingSpec(**{"benchmark": "t.csv", "where": {"loss": "was", "part": "step"}, "what": "a step"} | more)
+
+
+@pytest.mark.parametrize(
+    ("part", "margin", "verdict"),
+    [("step", 0.05, "refuted"), ("step", 0.2, "untested"), ("step", 0.4, "confirmed"), ("loss", 0.05, "confirmed")],
+)
+def test_times_are_held_against_those_of_ce(tmp_path: Path, part: str, margin: float, verdict: str) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    spec = ClaimSpec("it", "It costs nothing.", "here", Whose.paper)
+    spec.timings = [timed(where={"loss": "was", "part": part}, margin=margin)]
+    (claim,) = judge_claims([spec], [], benchmarks=tmp_path)
+    assert claim.verdict.value == verdict
+    assert f": a step, at most {1 + margin:g} times CE: 1." in claims_page([claim])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"benchmark": "no.csv"}, r"^here\.benchmark: there is no .*no\.csv$"),
+        ({"where": {"los": "was"}}, r"^here: t\.csv has no column 'los'$"),
+        ({"column": "seconds"}, r"^here: t\.csv has no column 'seconds'$"),
+        ({"where": {"loss": "was"}}, r"^here\.where: 2 lines of t\.csv have loss=was; one is expected$"),
+        ({"where": {"loss": "ce"}}, r"^here\.where: 0 lines of t\.csv have loss=ce; one is expected$"),
+    ],
+)
+def test_a_wrong_benchmark_is_one_line(tmp_path: Path, change: dict, message: str) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    assert read_timing(timed(), "here", tmp_path) == (1.2, 1.1, 1.3, 7)
+    with pytest.raises(UserError, match=message):
+        read_timing(timed(**change), "here", tmp_path)
+
+
+def test_tables_of_the_page_are_narrow_and_readme_has_a_line_a_claim(judge) -> None:
+    claim = judge({"CE": CE, WAS: [8.1, 8.0, 7.9]}, evidence(), evidence("CE + digit CE (control)"))
+    text = claims_page([claim])
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert rows[-1] == "| it | **confirmed** | -2.000 [-2.248, -1.752], n = 3, p = 0.25 (1 of 1) |"
+    assert "- no run: `tiny`, Quickstart" in text
+    assert max(map(len, rows)) <= 100
+    listed = claims_list([claim], "results/claims.md").splitlines()
+    what = f"{WAS} minus CE, RMSE to the noise-free target: -2.000 [-2.248, -1.752], n = 3, p = 0.25 (1 of 1)"
+    assert listed[-1] == f"- **confirmed**: It helps. {what}."
+    assert listed[0].startswith("[The evidence for each](results/claims.md)")
+    published = (Path(__file__).resolve().parents[2] / "results" / "claims.md").read_text(encoding="utf-8")
+    tables = [line for line in published.splitlines() if line.startswith("|")]
+    assert len(tables) == 2 * 2 + len(re.findall("^### ", published, re.MULTILINE))
+    assert max(map(len, tables)) <= 100

@@ -11,12 +11,12 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.cli import report
+from ntl.launch.publish import main as publish
 from ntl.results import make_tables as module
 from ntl.results import write_record
 from ntl.results.claims import load_claims
 from ntl.results.make_tables import FINDINGS
 from ntl.results.make_tables import main as make_tables
-from ntl.results.publish import main as publish
 
 ROOT = Path(__file__).resolve().parents[2]
 

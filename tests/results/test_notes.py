@@ -1,13 +1,16 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import ACCURACY, MAE, Seeds, make_row, values
+from rows import record as record_of
 
 from ntl.config.composition import CONFIG_DIR
 from ntl.results import RunRecord, bootstrap_difference, build_table, pack_bits, pack_errors
-from ntl.results.match import RowPlan
 from ntl.results.notes import MODELS, control_note, example_notes, notes, warnings
-from ntl.results.spec import Better, BlockSpec, ColumnSpec, Role, RowSpec, ScaleSpec, load_table_spec
+from ntl.results.spec import BlockSpec, Role, ScaleSpec, load_table_spec
+from ntl.results.table import Row
 
 
 def test_every_model_has_a_name() -> None:
@@ -20,17 +23,9 @@ def test_every_model_has_a_name() -> None:
         ("quickstart", "tiny", "Quickstart: two tasks of a minute, a tiny GPT-2"),
         ("table7", "paper", "Table 7: tokenizers on integer arithmetic, T5-Small"),
         ("table7", "small", "Table 7: tokenizers on integer arithmetic, T5-Small from scratch"),
-        (
-            "table4",
-            "tiny",
-            "Table 4 with a tiny T5 in place of T5-Small: regression with a token head and with a regres",
-        ),
+        ("table4", "tiny", "Table 4 with a tiny T5 in place of T5-Small: regression with a token head and with a regr"),
         ("table1", "small", "Table 1 with T5-Small from scratch in place of T5-Base: mathematics questions"),
-        (
-            "table1",
-            "tiny",
-            "Table 1 with a tiny T5, a tiny Regression Transformer and a tiny xVal in place of T5-Base, t",
-        ),
+        ("table1", "tiny", "Table 1 with a tiny T5, a tiny Regression Transformer and a tiny xVal in place of T5-Bas"),
         ("table9", "tiny", "Table 9 with a tiny GPT-2 in place of T5-3B: GSM8K"),
     ],
 )
@@ -46,35 +41,22 @@ def test_a_new_stand_in_needs_no_new_title() -> None:
     assert build_table(spec, []).title == "Table 9 with mine in place of T5-3B: GSM8K"
 
 
-COLUMNS = [ColumnSpec(metric=f"{split}/mae", header="MAE", better=Better.lower) for split in ("test", "far")]
-CE = RowPlan(RowSpec(label="CE", role=Role.baseline), ("loss=ce",), {"loss": "ce"}, (1, 2))
-WAS = RowPlan(RowSpec(label="WAS", role=Role.ntl, group="T5"), ("loss=was",), {"loss": "was"}, (1, 2))
-
-
-def block(part: ScaleSpec | None = None, note: str = "") -> BlockSpec:
-    scales = {"tiny": part or ScaleSpec(seeds=[1, 2])}
-    rows = [CE.row, WAS.row]
-    return BlockSpec(title="t", dataset="noisy_numbers", scales=scales, columns=COLUMNS, rows=rows, note=note)
-
-
 def record(loss: str, seed: int, **changes: Any) -> RunRecord:
-    given: dict[str, Any] = {
-        "id": f"{loss}{seed}",
-        "overrides": [],
-        "config": {"loss": {"name": loss, "weight": 0.3}, "trainer": {"lr": 0.1}, "seed": seed, "device": f"d{seed}"},
-        "seed": seed,
-        "metrics": {},
-        "git": {"commit": "0123456789", "dirty": False},
-        "device": "cpu",
-    }
-    return RunRecord(**{**given, **changes})
+    config = {"loss": {"name": loss, "weight": 0.3}, "trainer": {"lr": 0.1}, "seed": seed, "device": f"d{seed}"}
+    about = {"id": f"{loss}{seed}", "config": config, "git": {"commit": "0123456789", "dirty": False}, "device": "cpu"}
+    return record_of(seed, **{**about, **changes})
 
 
 def remarks(*records: RunRecord, part: ScaleSpec | None = None, note: str = "") -> list[str]:
     """Warnings and notes on CE's and NTL-WAS' records, told apart by the first letter of their id."""
-    have = [{r.seed: r for r in records if r.id[0] == letter} for letter in "cw"]
-    spec = block(part, note)
-    return [*warnings(spec, "tiny", [CE, WAS], have), *notes(spec, "tiny", [CE, WAS], have)]
+    rows = [
+        make_row(label, None, role, group, {"loss": label.lower()}, {r.seed: r for r in records if r.id[0] == letter})
+        for letter, label, role, group in (("c", "CE", Role.baseline, ""), ("w", "WAS", Role.ntl, "T5"))
+    ]
+    columns = [replace(MAE, metric=f"{split}/mae") for split in ("test", "far")]
+    scales = {"tiny": part or ScaleSpec(seeds=[1, 2])}
+    block = BlockSpec("t", "noisy_numbers", columns, [row.spec for row in rows], scales, note=note)
+    return [*warnings(block, "tiny", rows), *notes(block, "tiny", rows)]
 
 
 def test_a_table_without_records_has_only_its_own_notes() -> None:
@@ -85,10 +67,10 @@ def test_a_table_without_records_has_only_its_own_notes() -> None:
 
 def test_stand_ins_are_named() -> None:
     part = ScaleSpec(seeds=[1], replace={"model=t5_base": "model=t5_tiny", "loss=a": "loss=b"})
-    told = "At scale=tiny t5_tiny stands in for t5_base{}. The paper's numbers are those of the published models."
-    assert remarks(part=part) == [told.format("")]
+    text = "At scale=tiny t5_tiny stands in for t5_base{}. The paper's numbers are those of the published models."
+    assert remarks(part=part) == [text.format("")]
     part.groups = ["T5"]
-    assert remarks(part=part) == [told.format("; the other models are left out")]
+    assert remarks(part=part) == [text.format("; the other models are left out")]
 
 
 ORIGIN = "From 2 run records, commit 0123456, device cpu."
@@ -168,8 +150,8 @@ def test_seeds_of_one_row_differ_in_nothing_not_even_in_what_rows_vary() -> None
 
 def test_different_data_are_named() -> None:
     data = [{"files": {"train": digest}, "rows": {"train": 5}} for digest in "ab"]
-    told = "Not a fair comparison: the runs read 2 different versions of the data."
-    assert remarks(record("ce", 1, data=data[0]), record("was", 1, data=data[1])) == [told, ORIGIN]
+    text = "Not a fair comparison: the runs read 2 different versions of the data."
+    assert remarks(record("ce", 1, data=data[0]), record("was", 1, data=data[1])) == [text, ORIGIN]
     assert remarks(record("ce", 1, data=data[0]), record("was", 1, data=data[0])) == [ORIGIN]
     # Not the order of keys; and a record that names no data says nothing of it.
     turned = dict(reversed(data[0].items()))
@@ -195,101 +177,105 @@ def test_examples_longer_than_any_that_was_trained_on_are_counted_where_records_
     def measured(loss: str, **shares: float) -> RunRecord:
         return record(loss, 1, data={"files": {"train": "a"}, "longer_than_train": shares})
 
-    told = "Test examples with more tokens than any that was trained on: "
-    assert remarks(measured("ce", near=0.0, far=0.873)) == [f"{told}far 87%.", remarks(record("ce", 1))[0]]
+    text = "Test examples with more tokens than any that was trained on: "
+    assert remarks(measured("ce", near=0.0, far=0.873)) == [f"{text}far 87%.", remarks(record("ce", 1))[0]]
     assert remarks(measured("ce", near=0.01, far=0.5), measured("was", near=0.01, far=0.25)) == [
-        f"{told}near 1%, far 25% to 50%.",
+        f"{text}near 1%, far 25% to 50%.",
         ORIGIN,
     ]
     assert remarks(measured("ce", near=0.0)) == remarks(record("ce", 1))
     # It was measured on the data: no other data than those of a record that lacks it.
     assert remarks(measured("ce", far=0.5), record("was", 1, data={"files": {"train": "a"}})) == [
-        f"{told}far 50%.",
+        f"{text}far 50%.",
         ORIGIN,
     ]
 
 
-MAE = ColumnSpec(metric="test/mae", header="MAE", better=Better.lower, format=".2f")
-ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", better=Better.higher, format=".2f")
 ROLES = {"ce": Role.baseline, "ce_digits": Role.control, "ntl_was": Role.ntl, "ntl_mse": Role.ntl}
-PLANS = [RowPlan(RowSpec(label=name, role=role), (f"loss={name}",), {}, (1, 2, 3)) for name, role in ROLES.items()]
-
-
-def line(*values: float | None) -> dict[str, dict[int, float | None]]:
-    return {"test/mae": dict(enumerate(values, 1)), "test/accuracy": dict(enumerate([1 - (v or 0) for v in values], 1))}
-
-
 LEAD = "What the control, which has no distance, gives alone: "
 
 
-def test_the_control_gives_a_quarter_of_the_largest_gain() -> None:
-    """CE 5, control 4.5, WAS 3, MSE 4 on average; every difference is the same at each seed but for a little."""
-    grid = [line(4, 5, 6), line(3.5, 4.5, 5.5), line(2.0, 3.0, 4.1), line(3.0, 4.0, 5.0)]
-    note = control_note([MAE], PLANS, grid)
-    assert note == f"{LEAD}of the largest gain over ce, MAE: -0.50 of -1.97 (ntl_was), 25%."
-    assert "accuracy: +0.50 of +1.97 (ntl_was), 25%" in control_note([ACCURACY], PLANS, grid)
+def scored(*scores: Seeds, learnt: list[bool] | None = None) -> list[Row]:
+    """The rows of ROLES with these MAE; the accuracy is what is left of 1."""
+    found = zip(ROLES.items(), scores, learnt or [None] * len(scores), strict=False)
+    return [
+        make_row(
+            name, {"test/mae": each, "test/accuracy": {s: 1 - (v or 0) for s, v in each.items()}}, role, learnt=known
+        )
+        for (name, role), each, known in found
+    ]
 
 
-def test_a_row_that_has_not_learnt_has_no_gain_to_share() -> None:
-    grid = [line(4, 5, 6), line(3.5, 4.5, 5.5), line(2.0, 3.0, 4.1), line(3.0, 4.0, 5.0)]
-    part = control_note([MAE], PLANS, grid, [False, False, False, True])
-    assert part == f"{LEAD}of the largest gain over ce, MAE: -0.50 of -1.00 (ntl_mse), 50%."
-    none = control_note([MAE], PLANS, grid, [False] * 4)
-    assert none == f"{LEAD}no NTL row beats a constant answer, so there is no gain to share."
+# CE 5, control 4.5, WAS 3, MSE 4 on average; every difference is the same at each seed but for a little.
+GAINS = (values(4, 5, 6), values(3.5, 4.5, 5.5), values(2.0, 3.0, 4.1), values(3.0, 4.0, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        (scored(*GAINS), "of the largest gain over ce, MAE: -0.50 of -1.97 (ntl_was), 25%."),
+        # A row that has not learnt has no gain to share.
+        (
+            scored(*GAINS, learnt=[False, False, False, True]),
+            "of the largest gain over ce, MAE: -0.50 of -1.00 (ntl_mse), 50%.",
+        ),
+        (scored(*GAINS, learnt=[False] * 4), "no NTL row beats a constant answer, so there is no gain to share."),
+        # A gain within the spread of the seeds is none.
+        (
+            scored(*GAINS[:2], values(1, 6, 5), values(5, 6, 7)),
+            "no NTL row gains more over ce than its seeds vary in MAE.",
+        ),
+        # Too few seeds say nothing.
+        (scored(*[values(4, 5)] * 4), ""),
+        (scored(*[values()] * 4), ""),
+        (scored(values(4, 5)), ""),
+    ],
+)
+def test_the_share_of_the_control_in_the_largest_gain(rows: list[Row], note: str) -> None:
+    assert control_note([MAE], rows) == (f"{LEAD}{note}" if note else "")
+
+
+def test_a_gain_may_be_upward() -> None:
+    assert "accuracy: +0.50 of +1.97 (ntl_was), 25%" in control_note([ACCURACY], scored(*GAINS))
 
 
 def test_a_gain_is_over_the_row_of_the_same_tokenizer() -> None:
     """Stock CE 9, digit CE 5, control 4.5, digit WAS 3: over stock CE the control would have 75%."""
-    roles = [Role.baseline, Role.other, Role.control, Role.ntl]
-    labels = ["stock CE", "digit CE", "control", "digit WAS"]
-    pins = [{"tokenizer": name.split()[0], "loss": name} for name in ("default a", "digit b", "digit c", "digit d")]
-    plans = [
-        RowPlan(RowSpec(label=label, role=role), ("x",), pin, (1, 2, 3))
-        for label, role, pin in zip(labels, roles, pins, strict=True)
+    about = {"stock CE": Role.baseline, "digit CE": Role.other, "control": Role.control, "digit WAS": Role.ntl}
+    pins = [{"tokenizer": "default" if name == "stock CE" else "digit", "loss": name} for name in about]
+    rows = [
+        make_row(label, {"test/mae": each}, role, pins=pin)
+        for (label, role), pin, each in zip(about.items(), pins, (values(8, 9, 10), *GAINS[:3]), strict=True)
     ]
-    grid = [line(8, 9, 10), line(4, 5, 6), line(3.5, 4.5, 5.5), line(2.0, 3.0, 4.1)]
-    note = control_note([MAE], plans, grid)
-    assert note == f"{LEAD}of the largest gain over digit CE, MAE: -0.50 of -1.97 (digit WAS), 25%."
-
-
-def test_a_gain_within_the_spread_of_the_seeds_is_none() -> None:
-    grid = [line(4, 5, 6), line(3.5, 4.5, 5.5), line(1, 6, 5), line(5, 6, 7)]
-    assert control_note([MAE], PLANS, grid) == f"{LEAD}no NTL row gains more over ce than its seeds vary in MAE."
-
-
-@pytest.mark.parametrize("grid", [[line(4, 5)] * 4, [line()] * 4])
-def test_too_few_seeds_say_nothing(grid: Any) -> None:
-    assert control_note([MAE], PLANS, grid) == ""
-    assert control_note([MAE], PLANS[:1], grid[:1]) == ""
+    assert (
+        control_note([MAE], rows) == f"{LEAD}of the largest gain over digit CE, MAE: -0.50 of -1.97 (digit WAS), 25%."
+    )
 
 
 def gain_record(seed: int, correct: list[bool], errors: list[float | None], data: str = "a") -> RunRecord:
-    metrics: dict[str, float | None] = {"test/count": len(correct)}
-    return RunRecord(
-        id=f"r{seed}",
-        overrides=[],
-        config={},
-        seed=seed,
-        metrics=metrics,
-        data={"files": {"x": data}},
-        correct={"test": pack_bits(correct)},
-        errors={"test": pack_errors(errors)},
-        ids_sha256={"test": "0"},
-    )
+    packed = {"correct": {"test": pack_bits(correct)}, "errors": {"test": pack_errors(errors)}}
+    about = {"metrics": {"test/count": len(correct)}, "data": {"files": {"x": data}}, "ids_sha256": {"test": "0"}}
+    return record_of(seed, **packed, **about)
+
+
+def answered(*records: dict[int, RunRecord]) -> list[Row]:
+    """The rows of ROLES with these records by seed."""
+    return [
+        make_row(name, None, role, records=each) for (name, role), each in zip(ROLES.items(), records, strict=False)
+    ]
 
 
 def test_examples_are_averaged_over_the_seeds_before_they_are_drawn() -> None:
     n = 40
-    base = {seed: gain_record(seed, [False] * n, [4.0] * n) for seed in (1, 2)}
+    base, same = ({seed: gain_record(seed, [False] * n, [4.0] * n) for seed in (1, 2)} for _ in range(2))
     # Right in half of the examples at seed 1, in all at seed 2: 0.5 or 1 an example.
-    better = {
-        1: gain_record(1, [True, False] * (n // 2), [2.0, 4.0] * (n // 2)),
-        2: gain_record(2, [True] * n, [2.0] * n),
-    }
-    same = {seed: gain_record(seed, [False] * n, [4.0] * n) for seed in (1, 2)}
+    first, second = (
+        gain_record(1, [True, False] * (n // 2), [2.0, 4.0] * (n // 2)),
+        gain_record(2, [True] * n, [2.0] * n),
+    )
     mean, low, high = bootstrap_difference([0.0] * n, [1.0, 0.5] * (n // 2))
     assert mean == 0.75
-    right, error = example_notes([ACCURACY, MAE], PLANS[:3], [base, same, better])
+    right, error = example_notes([ACCURACY, MAE], answered(base, same, {1: first, 2: second}))
     tail = "paired bootstrap of the seeds' mean, which says nothing of other seeds. "
     assert right.startswith(
         f"All 40 test answers: accuracy minus ce, {tail}ntl_was +0.75 [{low:+.2f}, {high:+.2f}]; 1 "
@@ -300,7 +286,7 @@ def test_examples_are_averaged_over_the_seeds_before_they_are_drawn() -> None:
 
 def test_a_note_on_a_sample_of_the_answers_says_so_in_its_first_words() -> None:
     sampled = [{1: gain_record(1, [True] * 8, [error] * 4)} for error in (4.0, 2.0)]
-    right, error = example_notes([ACCURACY, MAE], PLANS[:2], sampled)
+    right, error = example_notes([ACCURACY, MAE], answered(*sampled))
     assert right.startswith("All 8 test answers: accuracy")
     assert error.startswith("Only 4 of the 8 test answers, as the records keep the errors of no more; ")
 
@@ -308,15 +294,15 @@ def test_a_note_on_a_sample_of_the_answers_says_so_in_its_first_words() -> None:
 def test_an_unanswered_example_is_left_out_on_both_sides() -> None:
     base = {1: gain_record(1, [False] * 4, [4.0, 4.0, None, 4.0])}
     other = {1: gain_record(1, [False] * 4, [2.0, 2.0, 2.0, None])}
-    (note,) = example_notes([MAE], PLANS[:2], [base, other])
+    (note,) = example_notes([MAE], answered(base, other))
     assert "ce_digits -2.00 [-2.00, -2.00]" in note
 
 
 def test_other_data_at_another_seed_is_no_comparison() -> None:
     base = {seed: gain_record(seed, [False] * 4, [4.0] * 4, str(seed)) for seed in (1, 2)}
     other = {seed: gain_record(seed, [True] * 4, [2.0] * 4, str(seed)) for seed in (1, 2)}
-    assert example_notes([MAE, ACCURACY], PLANS[:2], [base, other]) == []
-    assert example_notes([MAE], PLANS[:2], [base, {}]) == []
+    assert example_notes([MAE, ACCURACY], answered(base, other)) == []
+    assert example_notes([MAE], answered(base, {})) == []
     same = [{seed: gain_record(seed, [True] * 4, [error] * 4) for seed in (1, 2)} for error in (4.0, 2.0)]
     same[1][2].data["longer_than_train"] = {"test": 0.5}  # measured on the data, and no other data
-    assert len(example_notes([MAE], PLANS[:2], same)) == 1
+    assert len(example_notes([MAE], answered(*same))) == 1

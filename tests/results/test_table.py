@@ -248,8 +248,8 @@ def test_csv_has_the_differences_and_the_remarks_too(spec, records: list[RunReco
         "0.5",
         "false",
     )
-    told = [cell["text"] for cell in flat.cells(table) if cell["kind"] == "note"]
-    assert told == [*table.blocks[0].warnings, *table.blocks[0].notes]
+    texts = [cell["text"] for cell in flat.cells(table) if cell["kind"] == "note"]
+    assert texts == [*table.blocks[0].warnings, *table.blocks[0].notes]
     assert [cell["text"] for cell in flat.cells(table) if cell["kind"] == "finding"] == [table.finding]
 
 

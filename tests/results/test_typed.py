@@ -7,7 +7,7 @@ import pytest
 from omegaconf import MISSING
 
 from ntl.config import UserError
-from ntl.results.typed import read_typed
+from ntl.results.spec import read_typed
 
 
 @dataclass

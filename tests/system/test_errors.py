@@ -1,28 +1,29 @@
-"""Errors of the system are reported in one line."""
+"""Errors of the system, a missing package and a full disk are reported in one line, whoever noticed."""
 
+import errno
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
-from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors
+from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors, one_line_when_full
 
 
 def test_errors_of_the_system_name_the_file_that_is_meant() -> None:
-    with (
-        pytest.raises(UserError, match=r"^cannot fill folder: No space left on device\.$"),
-        one_line_errors("fill", Path("folder")),
-    ):
+    folder = Path("folder")
+    line = r"^cannot fill folder: No space left on device\.$"
+    with pytest.raises(UserError, match=line), one_line_errors("fill", folder):
         raise OSError(28, "No space left on device")
-    with (
-        pytest.raises(UserError, match=r"^cannot fill folder: Read-only file system \(folder/part\)\.$"),
-        one_line_errors("fill", Path("folder")),
-    ):
+    line = r"^cannot fill folder: Read-only file system \(folder/part\)\.$"
+    with pytest.raises(UserError, match=line), one_line_errors("fill", folder):
         raise OSError(30, "Read-only file system", "folder/part")
-
-
-def test_other_errors_pass() -> None:
-    with pytest.raises(ZeroDivisionError), one_line_errors("fill", Path("folder")):
+    with pytest.raises(ZeroDivisionError), one_line_errors("fill", folder):
         raise ZeroDivisionError
 
 
@@ -57,3 +58,93 @@ def test_what_no_extra_brings_is_a_fault_of_the_program(module: str) -> None:
     with pytest.raises(ModuleNotFoundError, match="No module named") as caught, needs("train"):
         __import__(module)
     assert not isinstance(caught.value, UserError)
+
+
+# ---- full disks
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+def test_what_python_and_torch_raise_on_a_full_device() -> None:
+    folder = Path("outputs/x")
+    with pytest.raises(UserError, match=r"^outputs/x: .*No space left.*Make room"), one_line_when_full(folder):
+        FULL.write_text("a")
+    with pytest.raises(UserError, match=r"^outputs/x: .*Make room"), one_line_when_full(folder):
+        torch.save(torch.zeros(1000), str(FULL))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        OSError(errno.EROFS, "Read-only file system"),
+        RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        RuntimeError("PytorchStreamWriter failed writing file data/3: file write failed\nmore of it"),
+        RuntimeError("basic_ios::clear: iostream error"),
+        OSError("60000 requested and 10208 written"),
+        OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device"),
+    ],
+)
+def test_other_words_for_it(error: Exception) -> None:
+    with pytest.raises(UserError) as raised, one_line_when_full(Path("outputs/x")):
+        raise error
+    assert raised.value.__cause__ is error
+    assert "\n" not in str(raised.value)
+
+
+def write_with_arrow(path: Path, values: np.ndarray) -> None:
+    import pyarrow
+
+    with pyarrow.OSFile(str(path), "wb") as sink:
+        sink.write(values.tobytes())
+
+
+WRITERS: dict[str, Callable[[Path, np.ndarray], object]] = {
+    "numpy": np.save,
+    "safetensors": lambda path, values: save_file({"a": torch.from_numpy(values)}, path),
+    "torch": lambda path, values: torch.save(torch.from_numpy(values), str(path)),
+    "arrow": write_with_arrow,
+}
+
+
+@pytest.mark.parametrize("library", WRITERS)
+def test_what_numpy_arrow_and_safetensors_raise_on_a_full_disk(
+    library: str, tmp_path: Path, mount: Callable[..., None]
+) -> None:
+    mount(tmp_path, "-t", "tmpfs", "-o", "size=256k", "tmpfs")
+    with pytest.raises(UserError, match=r"Make room"), one_line_when_full(tmp_path):
+        WRITERS[library](tmp_path / "file", np.zeros(100_000, np.float32))
+
+
+WRONG_PLACES: dict[str, Callable[[Path], object]] = {
+    "Is a directory": lambda path: path.mkdir(),
+    "No such file or directory": lambda path: path.symlink_to(path.parent / "gone" / "x"),
+    "Too many levels of symbolic links": lambda path: path.symlink_to(path),
+}
+
+
+@pytest.mark.parametrize("why", WRONG_PLACES)
+def test_something_else_in_the_place_of_a_file_of_the_run(why: str, tmp_path: Path) -> None:
+    WRONG_PLACES[why](tmp_path / "config.yaml")
+    line = rf"a file cannot be written or read \(.*{why}.*config\.yaml.*\); move away"
+    with pytest.raises(UserError, match=line), one_line_when_full(tmp_path):
+        (tmp_path / "config.yaml").write_text("a")
+    with pytest.raises(OSError, match=why), one_line_when_full(tmp_path / "another run"):
+        (tmp_path / "config.yaml").write_text("a")
+
+
+def test_the_same_told_by_a_library_in_rust(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").symlink_to(tmp_path / "tokenizer.json")
+    line = r"Too many levels of symbolic links \(os error 40\)"
+    with pytest.raises(UserError, match=line), one_line_when_full(tmp_path):
+        Tokenizer(WordLevel()).save(str(tmp_path / "tokenizer.json"))
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(errno.ENOENT, "gone"), ValueError("no"), UserError("No space left")]
+)
+def test_everything_else_passes(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, one_line_when_full(Path("outputs/x")):
+        raise error
+    assert raised.value is error

@@ -1,5 +1,11 @@
-"""The source of weights, and the error if they are not available."""
+"""Files of weights and tokenizers in folders and in the cache, their digest, and a hub that cannot be reached."""
 
+import hashlib
+import json
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -7,29 +13,93 @@ import pytest
 from ntl.config import UserError
 from ntl.config.model import T5Config, XValConfig
 from ntl.models import identity, require, source, tokenizer_source
+from ntl.system import hub
+from ntl.system.hub import digest, tokenizer_files, unreachable, weight_files
 
 
-def test_source_prefers_the_path() -> None:
-    assert source(T5Config(name="t5_small", hub_id="a/b")) == "a/b"
-    assert source(T5Config(name="t5_small", hub_id="a/b", path="c/d")) == "c/d"
+def fill(folder: Path, **files: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(content)
+    return folder
+
+
+def sharded(folder: Path, index: str, **files: str) -> Path:
+    return fill(folder / "m", config__json="{}", model__safetensors__index__json=index, **files)
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.name for path in paths]
+
+
+def test_the_digest_by_hand(tmp_path: Path) -> None:
+    folder = fill(tmp_path / "m", config__json="{}", model__safetensors="abc")
+    config, weights = (hashlib.sha256(content).hexdigest() for content in (b"{}", b"abc"))
+    expected = hashlib.sha256(f"config.json {config}\nmodel.safetensors {weights}\n".encode()).hexdigest()
+    assert digest(weight_files(folder)) == expected
+    fill(folder, model__safetensors="abd")  # noticed at once, although digests are cached
+    assert digest(weight_files(folder)) != expected
+    fill(folder, model__safetensors="abc")
+    assert digest(weight_files(folder)) == expected
+
+
+def test_shards_count_and_what_lies_beside_them_does_not(tmp_path: Path) -> None:
+    index = json.dumps({"weight_map": {"a": "two.safetensors", "b": "one.safetensors", "c": "one.safetensors"}})
+    folder = sharded(tmp_path, index, one__safetensors="1", two__safetensors="2", trained__safetensors="3")
+    expected = ["config.json", "model.safetensors.index.json", "one.safetensors", "two.safetensors"]
+    assert names(weight_files(folder)) == expected
+    (folder / "two.safetensors").unlink()
+    with pytest.raises(UserError, match="names files that are not there; fetch the folder again"):
+        weight_files(folder)
+    fill(folder, model__safetensors="whole")  # then from_pretrained loads this file
+    assert names(weight_files(folder)) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {}}'])
+def test_a_broken_index_is_one_line(index: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^model\.path=.*fetch the folder again\.$"):
+        weight_files(sharded(tmp_path, index))
+
+
+def test_an_index_names_no_file_elsewhere(tmp_path: Path) -> None:
+    fill(tmp_path, elsewhere="secret")
+    with pytest.raises(UserError, match="names files that are not there"):
+        weight_files(sharded(tmp_path, '{"weight_map": {"a": "../elsewhere"}}'))
+
+
+def test_an_adapter_alone_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    folder = fill(tmp_path / "m", config__json="{}", model__safetensors="", adapter_config__json="{}")
+    with pytest.raises(UserError, match=r"whose base model lies elsewhere; merge the two .*merge_and_unload"):
+        weight_files(folder)
+
+
+def test_a_tokenizer_s_files_are_those_that_are_read(tmp_path: Path) -> None:
+    settings = {"tokenizer_config__json": "{}", "special_tokens_map__json": "{}"}
+    folder = fill(tmp_path / "t", vocab__json="{}", merges__txt="", **settings)
+    expected = ["vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"]
+    assert names(tokenizer_files(folder)) == expected
+    fill(folder, spiece__model="")
+    assert names(tokenizer_files(folder)) == ["spiece.model", *expected[2:]]
+    fill(folder, tokenizer__json="{}")
+    assert names(tokenizer_files(folder)) == ["tokenizer.json", *expected[2:]]
+
+
+def test_where_weights_and_tokenizer_come_from() -> None:
+    published, xval = T5Config(name="t5_small", hub_id="a/b"), XValConfig(name="xval", tokenizer_hub_id="a/b")
+    assert (source(published), tokenizer_source(published)) == ("a/b", "a/b")
     assert source(T5Config(name="t5_tiny")) == ""
-
-
-def test_a_tokenizer_may_be_published_without_weights() -> None:
-    config = XValConfig(name="xval", tokenizer_hub_id="a/b")
-    assert (source(config), tokenizer_source(config)) == ("", "a/b")
-    config.path = "c/d"
-    assert (source(config), tokenizer_source(config)) == ("c/d", "c/d")
-    assert tokenizer_source(T5Config(name="t5_small", hub_id="a/b")) == "a/b"
+    assert (source(xval), tokenizer_source(xval)) == ("", "a/b")  # a tokenizer that is published without weights
+    published.path = xval.path = "c/d"
+    assert source(published) == source(xval) == tokenizer_source(xval) == "c/d"
 
 
 def test_a_folder_needs_a_config_and_weights(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no config\.json"):
         require(str(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
+    fill(tmp_path, config__json="{}")
     with pytest.raises(UserError, match=r"neither model\.safetensors nor"):
         require(str(tmp_path))
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    fill(tmp_path, model__safetensors="weights")
     require(str(tmp_path))
 
 
@@ -38,16 +108,12 @@ def test_a_cached_model_is_named_by_its_commit_and_by_what_a_folder_of_the_same_
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     commit, home = "c" * 40, tmp_path / "models--owner--name"
-    snapshot = home / "snapshots" / commit
-    for folder in (snapshot, home / "refs"):
-        folder.mkdir(parents=True)
-    (home / "refs" / "main").write_text(commit)
-    (snapshot / "config.json").write_text("{}")
-    (snapshot / "model.safetensors").write_bytes(b"weights")
+    fill(home / "refs", main=commit)
+    snapshot = fill(home / "snapshots" / commit, config__json="{}", model__safetensors="weights")
     found = identity("owner/name")
     assert found["commit"] == commit
     assert {"sha256": found["sha256"]} == identity(str(snapshot))
-    (snapshot / "model.safetensors").write_bytes(b"other weights")
+    fill(snapshot, model__safetensors="other weights")
     assert identity("owner/name")["sha256"] != found["sha256"]
     assert identity("owner/other") == {}
 
@@ -59,3 +125,36 @@ def test_without_a_hub_the_three_remedies_are_named(tmp_path: Path, monkeypatch:
     message = str(caught.value)
     assert "\n" not in message
     assert all(remedy in message for remedy in ("cached", "model.path=", "model.pretrained=false"))
+
+
+# ---- the probe of the hub
+
+
+@pytest.mark.parametrize("status", [200, 404, 405])
+def test_a_host_that_answers_anything_is_reachable(status: int) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert unreachable(f"http://127.0.0.1:{server.server_port}") == ""
+
+
+def test_a_host_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PROBE_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        assert unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}") != ""
+        assert time.monotonic() - started < 3
+
+
+def test_no_host_and_no_url() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert "refused" in unreachable(f"http://127.0.0.1:{port}")
+    assert unreachable("not a url") != ""

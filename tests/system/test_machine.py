@@ -1,5 +1,6 @@
 """The machine and software that a record describes."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import torch
 
 from ntl.config import UserError
 from ntl.system import machine
-from ntl.system.machine import device_name, git_state, packages, peak_memory_bytes, pick_device
+from ntl.system.machine import available_cores, device_name, git_state, packages, peak_memory_bytes, pick_device
 
 CPU = torch.device("cpu")
 STATUS = Path("/proc/self/status")
@@ -97,6 +98,10 @@ def test_the_processor_is_named_with_its_threads() -> None:
 def test_a_processor_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: "processor : 0\n\nprocessor : 1\n")
     assert device_name(CPU).startswith(f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}, ")
+
+
+def test_cores() -> None:
+    assert 1 <= available_cores() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.skipif(not STATUS.exists(), reason="this system does not tell the peak of a process elsewhere")

@@ -8,8 +8,6 @@ import pytest
 from ntl.config import UserError
 from ntl.tokenizers import load_tokenizer
 
-Break = Callable[[Path], None]
-
 
 def cut(path: Path, share: float) -> None:
     content = path.read_bytes()
@@ -43,24 +41,19 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     )
 
 
-def test_half_of_the_bpe_files(bpe_folder: Path) -> None:
-    (bpe_folder / "merges.txt").unlink()
-    assert "(vocab.json alone is not enough)" in message(bpe_folder)
-
-
 @pytest.mark.parametrize(
-    ("breaking", "expected"),
+    ("content", "expected"),
     [
-        (lambda path: path.write_bytes(b""), "spiece.model is empty"),
-        (lambda path: path.write_bytes(b"hello world" * 50), "is not a whole sentencepiece model"),
-        (lambda path: cut(path, 0.5), "is not a whole sentencepiece model"),
-        (lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid"), "is a git-lfs pointer"),
+        (lambda whole: b"", "is empty: fetch the file again"),
+        (lambda whole: b"hello world" * 50, "is not a whole sentencepiece model"),
+        (lambda whole: whole[: len(whole) // 2], "is not a whole sentencepiece model"),
+        (lambda whole: b"version https://git-lfs.github.com/spec/v1\noid", "is a git-lfs pointer"),
     ],
 )
-def test_a_broken_spiece_model(spiece_folder: Path, breaking: Break, expected: str) -> None:
-    breaking(spiece_folder / "spiece.model")
-    assert expected in message(spiece_folder)
-    assert str(spiece_folder / "spiece.model") in message(spiece_folder)
+def test_a_broken_spiece_model(spiece_folder: Path, content: Callable[[bytes], bytes], expected: str) -> None:
+    path = spiece_folder / "spiece.model"
+    path.write_bytes(content(path.read_bytes()))
+    assert message(spiece_folder).startswith(f"{path} {expected}")
 
 
 def test_a_spiece_model_cut_between_two_pieces(spiece_folder: Path) -> None:
@@ -96,19 +89,26 @@ def test_a_cut_bpe_file_is_named(bpe_folder: Path, name: str, share: float) -> N
     assert str(bpe_folder / name) in message(bpe_folder)
 
 
-def test_merges_cut_between_two_lines(bpe_folder: Path) -> None:
-    (bpe_folder / "merges.txt").write_text("#version: 0.2\n1 2\nĠ 12\n", encoding="utf-8")
-    assert message(bpe_folder).startswith(f"{bpe_folder / 'merges.txt'} makes 2 tokens, but 1 of vocab.json (as 'he')")
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        (
+            "merges.txt",
+            "#version: 0.2\n1 2\nĠ 12\n",
+            " makes 2 tokens, but 1 of vocab.json (as 'he') come from no merge",
+        ),
+        ("merges.txt", "#version: 0.2\n1 2\nq z\nh e\n", ":3: 'q z' makes no token of vocab.json"),
+        ("vocab.json", "[1, 2]", " is no vocabulary: expected an object token -> id"),
+    ],
+)
+def test_a_wrong_bpe_file_is_named(bpe_folder: Path, name: str, content: str, expected: str) -> None:
+    (bpe_folder / name).write_text(content, encoding="utf-8")
+    assert message(bpe_folder).startswith(f"{bpe_folder / name}{expected}")
 
 
-def test_a_bad_merge_is_named_with_its_line(bpe_folder: Path) -> None:
-    (bpe_folder / "merges.txt").write_text("#version: 0.2\n1 2\nq z\nh e\n", encoding="utf-8")
-    assert message(bpe_folder) == f"{bpe_folder / 'merges.txt'}:3: 'q z' makes no token of vocab.json"
-
-
-def test_a_vocabulary_that_is_a_list(bpe_folder: Path) -> None:
-    (bpe_folder / "vocab.json").write_text("[1, 2]", encoding="utf-8")
-    assert f"{bpe_folder / 'vocab.json'} is no vocabulary" in message(bpe_folder)
+def test_half_of_the_bpe_files(bpe_folder: Path) -> None:
+    (bpe_folder / "merges.txt").unlink()
+    assert "(vocab.json alone is not enough)" in message(bpe_folder)
 
 
 @pytest.mark.parametrize(

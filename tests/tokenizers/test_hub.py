@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import constants
 
 from ntl.config import UserError
-from ntl.system import network
+from ntl.system import hub
 from ntl.tokenizers import load_tokenizer
 
 HUB_ID = "owner/name"
@@ -124,31 +124,17 @@ def test_a_repository_that_does_not_exist(repository: dict[str, bytes]) -> None:
     assert_remedies(refusal("owner/name-of-nothing").replace("name-of-nothing", "name"))
 
 
-def test_a_refused_connection(online: pytest.MonkeyPatch) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        online.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
-        start = time.monotonic()
-        text = refusal()
-    assert "cannot be reached" in text
-    assert_remedies(text)
-    assert time.monotonic() - start < 10
-
-
-def test_a_name_that_cannot_be_resolved(online: pytest.MonkeyPatch) -> None:
-    online.setattr(constants, "ENDPOINT", "https://hub.invalid")
-    start = time.monotonic()
-    assert_remedies(refusal())
-    assert time.monotonic() - start < 10
-
-
-def test_a_network_that_swallows_everything(online: pytest.MonkeyPatch) -> None:
-    online.setattr(network, "PROBE_SECONDS", 0.3)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        online.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+@pytest.mark.parametrize("network_is", ["refusing", "without the name", "silent"])
+def test_a_hub_that_cannot_be_reached(online: pytest.MonkeyPatch, network_is: str) -> None:
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{port.getsockname()[1]}"
+        if network_is == "silent":
+            online.setattr(hub, "PROBE_SECONDS", 0.3)
+            port.listen()
+        online.setattr(constants, "ENDPOINT", "https://hub.invalid" if network_is == "without the name" else endpoint)
         start = time.monotonic()
         text = refusal()
     assert_remedies(text)
+    assert "cannot be reached" in text or network_is != "refusing"
     assert time.monotonic() - start < 10

@@ -4,13 +4,16 @@ import json
 import re
 import warnings
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
-from ntl.config import UserError
+from ntl.config import TokenizerConfig, UserError
 from ntl.numbers import NumberVocabulary
 from ntl.tokenizers import load_tokenizer, number_vocabulary, tokenizer_fingerprint, train_tokenizer
+from ntl.tokenizers.load import DIGIT_SPLIT, KINDS, isolate_digits, merge_digits
 
 
 @pytest.mark.slow
@@ -80,8 +83,8 @@ def test_a_vocabulary_without_bare_digits_cannot_be_digit_level(bpe_folder: Path
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("digits", "unknown tokenizer kind 'digits': choose one of default, digit, rt, xval; did you mean 'digit'?"),
-        ("bytes", "unknown tokenizer kind 'bytes': choose one of default, digit, rt, xval"),
+        ("digits", "unknown tokenizer kind 'digits': choose one of default, digit, rt, xval. Did you mean 'digit'?"),
+        ("bytes", "unknown tokenizer kind 'bytes': choose one of default, digit, rt, xval."),
     ],
 )
 def test_an_unknown_kind_names_the_valid_ones(tmp_path: Path, kind: str, expected: str) -> None:
@@ -137,3 +140,43 @@ def test_rt_has_the_digits_of_its_tokens_at_every_place_alone(spiece_folder: Pat
     assert len(number_vocabulary(tokenizer, vocab_size=len(tokenizer) + 5).values) == len(tokenizer) + 5
     with pytest.raises(ValueError, match="does not hold the tokenizer's largest token id"):
         number_vocabulary(tokenizer, vocab_size=len(tokenizer) - 1)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_a_kind_names_exists(name: str) -> None:
+    kind = KINDS[name]
+    made_by = resolve_name(kind.tokenizer_class)
+    settings = {option: getattr(TokenizerConfig(name=name, kind=name), option) for option in kind.options}
+    tokens = made_by.added_tokens(**settings) if kind.writes_numbers else ()
+    assert len(tokens) == {"rt": 320, "xval": 1}.get(name, 0)
+
+
+WHITESPACE = {"type": "WhitespaceSplit"}
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SPACED = BYTES | {"add_prefix_space": True}
+
+
+def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "pretokenizers": list(steps)}
+
+
+@pytest.mark.parametrize(
+    ("stock", "digit"),
+    [
+        (sequence(WHITESPACE, METASPACE), sequence(WHITESPACE, METASPACE, DIGIT_SPLIT)),
+        (BYTES, sequence(DIGIT_SPLIT, BYTES)),
+        (sequence(WHITESPACE, BYTES), sequence(WHITESPACE, DIGIT_SPLIT, BYTES)),
+        (SPACED, sequence(SPACED, DIGIT_SPLIT)),
+        (METASPACE, sequence(METASPACE, DIGIT_SPLIT)),
+        (None, DIGIT_SPLIT),
+    ],
+    ids=["t5", "gpt2", "granite", "roberta", "metaspace", "none"],
+)
+def test_the_cut_goes_behind_a_metaspace_and_before_a_byte_level_step(stock: Any, digit: Any) -> None:
+    before = json.dumps(stock)
+    assert isolate_digits(stock) == digit
+    assert json.dumps(stock) == before
+    assert isolate_digits(digit) == digit
+    assert merge_digits(digit) == stock
+    assert merge_digits(stock) == stock

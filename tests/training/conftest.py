@@ -2,13 +2,18 @@
 
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ntl.config import Config, compose, run_id
+from ntl.config.composition import CONFIG_DIR
 from ntl.config.targets import build
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, read_record
@@ -18,16 +23,9 @@ DATASETS = {
     "multiplication": ["dataset.train_rows=96", "dataset.validation_rows=20", "dataset.test_rows_per_cell=4"],
 }
 SMALL = [
-    "model.n_embd=16",
-    "model.n_layer=1",
-    "trainer.batch_size=16",
-    "trainer.max_steps=12",
-    "trainer.warmup_steps=2",
-    "trainer.save_steps=6",
-    "trainer.keep_checkpoints_after=2",
-    "trainer.logging_steps=4",
-    "tracking=none",
-    "device=cpu",
+    *("model.n_embd=16", "model.n_layer=1", "trainer.batch_size=16", "trainer.max_steps=12", "trainer.warmup_steps=2"),
+    *("trainer.save_steps=6", "trainer.keep_checkpoints_after=2", "trainer.logging_steps=4"),
+    *("tracking=none", "device=cpu"),
 ]
 
 
@@ -53,6 +51,48 @@ def settings(data_dir: Path, tmp_path: Path) -> Callable[..., list[str]]:
 def small(settings: Callable[..., list[str]]) -> Callable[..., Config]:
     """The config that this command line composes."""
     return lambda *overrides, **options: compose(settings(*overrides, **options))
+
+
+@pytest.fixture
+def parts(small: Callable[..., Config]) -> Callable[..., Any]:
+    """``parts(*overrides)``: the parts of the run of this command line, which print nothing."""
+
+    def make(*overrides: str, say: Callable[[str], object] = lambda line: None, **options: str) -> Any:
+        from ntl.training.parts import RunParts
+
+        return RunParts(small(*overrides, **options), say=say)
+
+    return make
+
+
+@pytest.fixture
+def command() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """``command("train.py", *words)``: a script of the repository that ran to its end."""
+
+    def run(script: str, *words: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        program = [sys.executable, str(CONFIG_DIR.parent / script), *words]
+        return subprocess.run(program, capture_output=True, text=True, timeout=300, **options)
+
+    return run
+
+
+@pytest.fixture
+def beside_a_decoding() -> Callable[..., Any]:
+    """``beside_a_decoding(folder, words, action)``: what the action gives while train.py decodes in this folder."""
+
+    def act(folder: Path, words: list[str], action: Callable[[], Any]) -> Any:
+        program = [sys.executable, str(CONFIG_DIR.parent / "train.py"), *words]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and not list(folder.glob(".predictions*.answers")):
+                time.sleep(0.002)
+            process.send_signal(signal.SIGSTOP)  # so that it does not end before the action
+            found = action()
+            process.send_signal(signal.SIGCONT)
+            _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        return found
+
+    return act
 
 
 @pytest.fixture
@@ -109,10 +149,10 @@ def without_times() -> Callable[[Path], RunRecord]:
 
 
 @pytest.fixture
-def run_interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Config, int], None]:
-    """``run_interrupted(config, step)``: the run as Ctrl-C in its step ``step`` leaves it."""
+def run_interrupted() -> Callable[..., None]:
+    """``run_interrupted(config, step)``: the run as Ctrl-C, or other signals, in its step ``step`` leave it."""
 
-    def start(config: Config, step: int) -> None:
+    def start(config: Config, step: int, *signals: signal.Signals) -> None:
         from ntl.training import run
         from ntl.training.trainer import ObjectiveTrainer
 
@@ -120,12 +160,13 @@ def run_interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Config, int], 
 
         def interrupted(self, *args, **kwargs):
             if self.state.global_step == step - 1:
-                monkeypatch.setattr(ObjectiveTrainer, "training_step", original)
-                signal.raise_signal(signal.SIGINT)
+                for number in signals or [signal.SIGINT]:
+                    signal.raise_signal(number)
             return original(self, *args, **kwargs)
 
-        monkeypatch.setattr(ObjectiveTrainer, "training_step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(config)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ObjectiveTrainer, "training_step", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(config)
 
     return start

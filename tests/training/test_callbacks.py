@@ -1,11 +1,11 @@
 """Signals, progress lines and probes during a training."""
 
-import json
 import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,20 +18,26 @@ from ntl.results import read_record
 from ntl.training import callbacks, decode, run
 from ntl.training.callbacks import ProgressLines, StopOnSignal, probe
 from ntl.training.decode import DecodingLines
-from ntl.training.parts import RunParts
-from ntl.training.tracking import METRICS
+from ntl.training.tracking import METRICS, read_metrics
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
 
 
 @pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
+def handlers() -> Iterator[Callable[[int, Any], None]]:
+    """Puts back the handlers that a test sets; what it then finds is what ``StopOnSignal`` left."""
     before = {number: signal.getsignal(number) for number in callbacks.SIGNALS}
-    yield
+    own: dict[int, Any] = {}
+
+    def listen(number: int, handler: Any) -> None:
+        own[number] = handler
+        signal.signal(number, handler)
+
+    yield listen
     after = {number: signal.getsignal(number) for number in before}
     for number, handler in before.items():
         signal.signal(number, handler)
-    assert after == before
+    assert after == {**before, **own}
 
 
 def _after_a_step(stop: StopOnSignal) -> tuple[bool, bool]:
@@ -57,30 +63,22 @@ def test_a_second_signal_acts_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_afterwards_signals_mean_what_they_did() -> None:
+def test_afterwards_signals_mean_what_they_did(handlers) -> None:
     seen: list[int] = []
-    signal.signal(signal.SIGTERM, before := lambda number, frame: seen.append(number))
+    handlers(signal.SIGTERM, before := lambda number, frame: seen.append(number))
     with StopOnSignal() as stop:
         assert signal.getsignal(signal.SIGTERM) is not before
     signal.raise_signal(signal.SIGTERM)
     assert (seen, stop.received) == ([signal.SIGTERM], None)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def test_in_another_thread_it_catches_nothing_and_does_no_harm() -> None:
-    failures: list[BaseException] = []
+    def enter() -> tuple[bool, bool]:
+        with StopOnSignal() as stop:
+            return _after_a_step(stop)
 
-    def enter() -> None:
-        try:
-            with StopOnSignal() as stop:
-                assert _after_a_step(stop) == (False, False)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(enter).result() == (False, False)
 
 
 def test_a_signal_to_another_rank_stops_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,39 +91,34 @@ def test_a_signal_to_another_rank_stops_this_one(monkeypatch: pytest.MonkeyPatch
     assert _after_a_step(StopOnSignal()) == (True, True)
 
 
-def test_who_listened_before_is_told_at_the_end() -> None:
+def test_who_listened_before_is_told_at_the_end(handlers) -> None:
     told: list[int] = []
-    signal.signal(signal.SIGUSR2, lambda number, frame: told.append(number))
-    try:
-        with StopOnSignal() as stop:
-            signal.raise_signal(signal.SIGUSR2)
-            assert (told, _after_a_step(stop)) == ([], (True, True))
-        stop.call_previous_handler()
-        assert told == [signal.SIGUSR2]
+    handlers(signal.SIGUSR2, lambda number, frame: told.append(number))
+    with StopOnSignal() as stop:
         signal.raise_signal(signal.SIGUSR2)
-        assert len(told) == 2
-    finally:
-        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        assert (told, _after_a_step(stop)) == ([], (True, True))
+    stop.call_previous_handler()
+    assert told == [signal.SIGUSR2]
+    signal.raise_signal(signal.SIGUSR2)
+    assert len(told) == 2
     with StopOnSignal() as stop:
         stop.call_previous_handler()  # nothing came
         signal.raise_signal(signal.SIGTERM)
     stop.call_previous_handler()  # nobody listened
+    assert len(told) == 2
 
 
-def test_a_job_that_is_about_to_be_killed_saves_and_goes_on() -> None:
+def test_a_job_that_is_about_to_be_killed_saves_and_goes_on(handlers) -> None:
     """submitit lets SIGTERM pass: Slurm kills the job and requeues it, which it would not had the job ended itself."""
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
-    try:
-        with StopOnSignal() as stop:
-            signal.raise_signal(signal.SIGTERM)
-            assert _after_a_step(stop) == (True, False)
-            assert _after_a_step(stop) == (False, False)
-            assert not stop.requested(ARGUMENTS.device)
-            signal.raise_signal(signal.SIGTERM)
-            signal.raise_signal(signal.SIGUSR2)  # the two may come together
-            assert _after_a_step(stop) == (True, True)
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    handlers(signal.SIGTERM, lambda number, frame: None)
+    with StopOnSignal() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert _after_a_step(stop) == (True, False)
+        assert _after_a_step(stop) == (False, False)
+        assert not stop.requested(ARGUMENTS.device)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGUSR2)  # the two may come together
+        assert _after_a_step(stop) == (True, True)
 
 
 LOGS = {"loss": 1.23456, "ce": 1.1, "ntl": 0.4, "epoch": 2.0}
@@ -153,7 +146,7 @@ def _state(step: int) -> SimpleNamespace:
 
 
 def _log(lines: ProgressLines, step: int, logs: dict[str, float] | None = LOGS) -> None:
-    lines.on_log(None, _state(step), None, logs=logs)  # pyright: ignore[reportArgumentType]
+    lines.on_log(None, _state(step), None, logs=logs)
 
 
 @pytest.fixture
@@ -161,29 +154,25 @@ def training(clock: Clock) -> tuple[ProgressLines, list[str]]:
     said: list[str] = []
     lines = ProgressLines(said.append)
     clock.now = 200.0
-    # A run that continues from step 500.
-    lines.on_train_begin(None, _state(500), None)  # pyright: ignore[reportArgumentType]
+    lines.on_train_begin(None, _state(500), None)  # a run that continues from step 500
     return lines, said
 
 
-def test_rate_and_time_left_count_from_where_this_process_began(training, clock: Clock) -> None:
+@pytest.mark.parametrize(
+    ("logs", "told"),
+    [(LOGS, "loss 1.2346  ce 1.1000  ntl 0.4000"), ({"loss": 1.5, "ntl": 1.5}, "loss 1.5000  ntl 1.5000")],
+)
+def test_rate_and_time_left_count_from_where_this_process_began(training, clock: Clock, logs, told: str) -> None:
+    """And what was not logged is not told."""
     lines, said = training
     clock.now = 210.0
-    _log(lines, 1000)
-    assert said == ["step 1,000/1,500  loss 1.2346  ce 1.1000  ntl 0.4000  50.0 steps/s  10 s left"]
-
-
-def test_what_was_not_logged_is_not_told(training, clock: Clock) -> None:
-    lines, said = training
-    clock.now = 210.0
-    _log(lines, 1000, {"loss": 1.5, "ntl": 1.5})
-    assert said == ["step 1,000/1,500  loss 1.5000  ntl 1.5000  50.0 steps/s  10 s left"]
+    _log(lines, 1000, logs)
+    assert said == [f"step 1,000/1,500  {told}  50.0 steps/s  10 s left"]
 
 
 def test_at_most_one_line_in_five_seconds_and_always_the_last(training, clock: Clock) -> None:
     lines, said = training
-    for step, now in ((600, 204.9), (700, 205.0), (800, 209.9), (900, 210.0), (1500, 210.1)):
-        clock.now = now
+    for step, clock.now in ((600, 204.9), (700, 205.0), (800, 209.9), (900, 210.0), (1500, 210.1)):
         _log(lines, step)
     assert [line.split()[1] for line in said] == ["700/1,500", "900/1,500", "1,500/1,500"]
 
@@ -200,16 +189,14 @@ def test_other_logs_are_no_progress(training, clock: Clock, logs: dict[str, floa
 def test_decoding(clock: Clock) -> None:
     said: list[str] = []
     lines = DecodingLines(said.append, "interpolate", 10_000)
-    for done, now in ((1_024, 104.0), (2_048, 108.0), (3_000, 112.0), (4_096, 113.0), (10_000, 140.0)):
-        clock.now = now
+    for done, clock.now in ((1_024, 104.0), (2_048, 108.0), (3_000, 112.0), (4_096, 113.0), (10_000, 140.0)):
         lines(done)
     # 2,048 in 8 s leave 7,952 for 31.06 s; 4,096 in 13 s leave 5,904 for 18.7 s. The end is told by the caller.
     assert said == ["decoding interpolate 2,048/10,000, 31 s left", "decoding interpolate 4,096/10,000, 19 s left"]
 
 
 def probes(folder: Path) -> list[dict]:
-    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
-    return [line for line in lines if "probe" in line]
+    return [line for line in read_metrics(folder / METRICS) if "probe" in line]
 
 
 def weights(folder: Path):
@@ -220,33 +207,29 @@ def weights(folder: Path):
 def test_the_same_weights_with_and_without_and_after_a_resume(settings, tmp_path: Path) -> None:
     # With dropout: a probe that drew random numbers would change every later step.
     words = settings("model.dropout=0.3", dataset="multiplication")
-    folders = []
-    for name, steps in (("without", 0), ("with", 4)):
-        config = compose([*words, f"output_dir={tmp_path / name}", f"probe_steps={steps}"])
-        folders.append(run(config).parent)
-    without, probed = folders
+    without, probed = (
+        run(compose([*words, f"output_dir={tmp_path / str(steps)}", f"probe_steps={steps}"])).parent for steps in (0, 4)
+    )
     assert without.name == probed.name
     assert probes(without) == []
-    assert [line["step"] for line in probes(probed)] == [4, 8, 12]
+    before = probes(probed)
+    assert [line["step"] for line in before] == [4, 8, 12]
     expected = weights(without)
     assert all((tensor == expected[key]).all() for key, tensor in weights(probed).items())
-    assert read_record(without / "record.json").metrics == read_record(probed / "record.json").metrics
-    curves = read_record(probed / "record.json").curves
-    named = {f"probe_mape/{group}" for line in probes(probed) for group in line["probe"]}
-    assert {name for name in curves if name.startswith("probe")} == named
+    records = [read_record(folder / "record.json") for folder in (without, probed)]
+    assert records[0].metrics == records[1].metrics
+    named = {f"probe_mape/{group}" for line in before for group in line["probe"]}
+    assert {name for name in records[1].curves if name.startswith("probe")} == named
     # The history of a checkpoint has the probes before it: a resumed run has each of them once.
-    before = probes(probed)
     (probed / "record.json").unlink()
-    checkpoint = f"resume={probed / 'checkpoints' / 'checkpoint-6'}"
-    run(compose([*words, f"output_dir={tmp_path / 'with'}", "probe_steps=4", checkpoint]))
+    resume = f"resume={probed / 'checkpoints' / 'checkpoint-6'}"
+    run(compose([*words, f"output_dir={probed.parent}", "probe_steps=4", resume]))
     assert probes(probed) == before
 
 
-def test_twenty_examples_of_each_group_and_their_error(small, tmp_path: Path, monkeypatch) -> None:
+def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, monkeypatch) -> None:
     sizes = ["dataset.test_rows_per_cell=25", "dataset.max_digits=2", "dataset.extrapolate_digits=3"]
-    config = small(*sizes, dataset="multiplication")
-    parts = RunParts(config, say=lambda line: None)
-    made = probe(parts, 4, tmp_path / METRICS)
+    made = probe(parts(*sizes, dataset="multiplication"), 4, tmp_path / METRICS)
     assert {group: made.groups.count(group) for group in made.groups} == {"1x1": 16, "1x2": 20, "2x1": 20, "2x2": 20}
     # Answers of which every second is 10 % too large, and no number at all in one group.
     written = [

@@ -15,10 +15,11 @@ from ntl.config import UserError
 from ntl.config.model import LoraConfig
 from ntl.models.lora import add_lora, trained_state
 from ntl.training.checkpoints import (
+    DATA,
+    RUN,
     Meters,
     by_step,
     check_data,
-    is_whole,
     keep_newest,
     newest_whole,
     prune,
@@ -26,88 +27,81 @@ from ntl.training.checkpoints import (
     read_run,
     step_of,
     steps_taken,
-    write_data,
+    write_json,
     write_manifest,
-    write_meters,
-    write_run,
 )
-from ntl.training.weights import has_adapters, load_model, save_model
+from ntl.training.weights import has_adapters, load_model, load_sharded, save_model
 
 
 def _checkpoint(folder: Path, step: int) -> Path:
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(bytes(range(256)))
-    (checkpoint / "trainer_state.json").write_text("{}")
+    (checkpoint / "trainer_state.json").write_text(json.dumps({"log_history": [*range(100)]}))
     write_manifest(checkpoint)
     return checkpoint
 
 
-def test_a_checkpoint_is_whole_once_its_manifest_is_written(tmp_path: Path) -> None:
-    checkpoint = _checkpoint(tmp_path, 5)
-    assert is_whole(checkpoint)
-    (checkpoint / "manifest.json").unlink()
-    assert not is_whole(checkpoint)
+DAMAGES = {
+    "flip": lambda content: content[:7] + bytes([content[7] ^ 1]) + content[8:],
+    "cut": lambda content: content[:100],
+    "one byte short": lambda content: content[:-1],
+    "empty": lambda content: b"",
+}
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone"])
-def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", [*DAMAGES, "gone"])
+@pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "manifest.json"])
+def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, name: str, damage: str) -> None:
     older, newer = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
-    file = newer / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[7] ^= 1
-    damaged = {"flip": bytes(content), "cut": content[:100], "empty": b""}
-    file.unlink() if damage == "gone" else file.write_bytes(damaged[damage])
+    assert newest_whole(tmp_path) == (newer, [])
+    file = newer / name
+    file.unlink() if damage == "gone" else file.write_bytes(DAMAGES[damage](file.read_bytes()))
     assert newest_whole(tmp_path) == (older, [newer])
+
+
+def _steps(folder: Path) -> list[int]:
+    return [step_of(path) for path in by_step(folder)]
 
 
 def test_after_a_run_the_newest_whole_ones_stay(tmp_path: Path) -> None:
     for step in (5, 10, 15, 20):
         _checkpoint(tmp_path, step)
-    (tmp_path / "checkpoint-20" / "manifest.json").unlink()
-    keep_newest(tmp_path, 2)
-    assert [step_of(path) for path in by_step(tmp_path)] == [15, 10]
-    keep_newest(tmp_path, 1)
-    assert [step_of(path) for path in by_step(tmp_path)] == [15]
-    (tmp_path / "checkpoint-15" / "manifest.json").unlink()
-    keep_newest(tmp_path, 1)
-    assert [step_of(path) for path in by_step(tmp_path)] == [15]
+    for broken, keep, kept in ((20, 2, [15, 10]), (None, 1, [15]), (15, 1, [15])):
+        if broken:
+            (tmp_path / f"checkpoint-{broken}" / "manifest.json").unlink()
+        keep_newest(tmp_path, keep)
+        assert _steps(tmp_path) == kept
 
 
-def test_a_manifest_names_no_file_elsewhere(tmp_path: Path) -> None:
-    checkpoint = _checkpoint(tmp_path, 5)
-    other = tmp_path / "other"
-    other.write_bytes(b"")
-    for name in ("../other", str(other)):
-        (checkpoint / "manifest.json").write_text(json.dumps({name: hashlib.sha256(b"").hexdigest()}))
-        assert not is_whole(checkpoint)
+EMPTY = hashlib.sha256(b"").hexdigest()
 
 
-@pytest.mark.parametrize("manifest", ["", "{", "[]", "{}", '{"no-such-file": "00"}'])
+@pytest.mark.parametrize(
+    "manifest", ["", "{", "[]", "{}", '{"no-such-file": "00"}', f'{{"../other": "{EMPTY}"}}', f'{{"OTHER": "{EMPTY}"}}']
+)
 def test_a_broken_manifest_is_no_manifest(tmp_path: Path, manifest: str) -> None:
-    checkpoint = _checkpoint(tmp_path, 5)
-    (checkpoint / "manifest.json").write_text(manifest)
+    """Nor is one that names a file elsewhere."""
+    checkpoint, other = _checkpoint(tmp_path, 5), tmp_path / "other"
+    other.write_bytes(b"")
+    (checkpoint / "manifest.json").write_text(manifest.replace("OTHER", str(other)))
     assert newest_whole(tmp_path) == (None, [checkpoint])
 
 
 def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
     for step in (9, 100, 20):
         _checkpoint(tmp_path, step)
-    (tmp_path / "checkpoint-best").mkdir()
-    (tmp_path / "notes").mkdir()
-    assert [step_of(path) for path in by_step(tmp_path)] == [100, 20, 9]
-    assert step_of(tmp_path / "notes") == -1
+    for other in ("checkpoint-best", "notes"):
+        (tmp_path / other).mkdir()
+        assert step_of(tmp_path / other) == -1
+    assert _steps(tmp_path) == [100, 20, 9]
     assert newest_whole(tmp_path / "none") == (None, [])
     prune(tmp_path / "checkpoint-100", keep=2)
-    assert [step_of(path) for path in by_step(tmp_path)] == [100, 20]
+    assert _steps(tmp_path) == [100, 20]
     assert (tmp_path / "checkpoint-best").is_dir()
-
-
-def test_what_lies_beyond_the_newest_is_of_another_attempt(tmp_path: Path) -> None:
-    for step in (4, 8, 12, 16):
-        _checkpoint(tmp_path, step)
-    prune(tmp_path / "checkpoint-8", keep=1)
-    assert [step_of(path) for path in by_step(tmp_path)] == [8]
+    # What lies beyond the newest is of another attempt.
+    prune(tmp_path / "checkpoint-20", keep=1)
+    assert _steps(tmp_path) == [20]
 
 
 def test_steps_are_those_of_the_state_not_of_the_name(tmp_path: Path) -> None:
@@ -119,7 +113,7 @@ def test_steps_are_those_of_the_state_not_of_the_name(tmp_path: Path) -> None:
 def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
     path = tmp_path / "meters.json"
     meters = Meters([1 / 3, 2**53 + 0.0, 5e-324], 17, [96, 123456789], 1.25)
-    write_meters(path, meters)
+    write_json(path, meters._asdict())
     assert read_meters(path) == meters
     assert [entry.name for entry in tmp_path.iterdir()] == ["meters.json"]
     written = json.loads(path.read_text())
@@ -130,7 +124,7 @@ def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
 
 def test_the_data_of_a_checkpoint_is_known(tmp_path: Path) -> None:
     check_data(tmp_path, {"train.jsonl": "cc"})  # a checkpoint that does not say
-    write_data(tmp_path, {"train.jsonl": "aa", "test.jsonl": "bb"})
+    write_json(tmp_path / DATA, {"train.jsonl": "aa", "test.jsonl": "bb"})
     check_data(tmp_path, {"test.jsonl": "bb", "train.jsonl": "aa"})
     with pytest.raises(UserError) as raised:
         check_data(tmp_path, {"train.jsonl": "cc", "other.jsonl": "bb"})
@@ -141,9 +135,7 @@ def test_the_data_of_a_checkpoint_is_known(tmp_path: Path) -> None:
     )
 
 
-def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(tmp_path: Path, monkeypatch) -> None:
     events: list[str] = []
     sync, replace = os.fsync, os.replace
 
@@ -175,7 +167,7 @@ def test_a_description_of_a_run_that_is_none(tmp_path: Path, content: str) -> No
     with pytest.raises(UserError, match=r"cannot resume .* \(run\.json: not as it was written\); remove this"):
         read_run(tmp_path)
     run = {"id": "a", "config": {"seed": 1}, "processes": 1, "made_of": {}}
-    write_run(tmp_path, run)
+    write_json(tmp_path / RUN, run)
     assert read_run(tmp_path) == run
 
 
@@ -198,21 +190,16 @@ def same(one: Any, other: Any) -> bool:
     return all(torch.equal(weight, weights[name]) for name, weight in one.state_dict().items())
 
 
+@pytest.mark.parametrize(("load", "given"), [(load_model, False), (load_model, True), (load_sharded, False)])
 @pytest.mark.parametrize("make", [gpt2, experts])
-def test_put_back_bit_for_bit(make: Any, tmp_path: Path) -> None:
+def test_put_back_bit_for_bit(make: Any, load: Any, given: bool, tmp_path: Path) -> None:
+    """Also where the weights are given, as those of a sharded model are."""
     model, other = make(1), make(2)
-    save_model(model, tmp_path)
+    save_model(other if given else model, tmp_path, model.state_dict() if given else None)
     assert not same(other, model)
-    load_model(other, tmp_path)
+    load(other, tmp_path)
     assert same(other, model)
     assert same(AutoModelForCausalLM.from_pretrained(tmp_path), model)
-
-
-def test_weights_given_whole(tmp_path: Path) -> None:
-    model, other = gpt2(1), gpt2(2)
-    save_model(other, tmp_path, model.state_dict())
-    load_model(other, tmp_path)
-    assert same(other, model)
 
 
 def test_adapters(tmp_path: Path) -> None:
@@ -231,7 +218,8 @@ def test_adapters(tmp_path: Path) -> None:
 
 def test_another_model(tmp_path: Path) -> None:
     save_model(gpt2(1), tmp_path)
-    with pytest.raises(RuntimeError):
-        load_model(experts(1), tmp_path)
+    for load in (load_model, load_sharded):
+        with pytest.raises(RuntimeError):
+            load(experts(1), tmp_path)
     with pytest.raises(RuntimeError, match="no adapters"):
         load_model(add_lora(gpt2(1), LoraConfig(rank=2)), tmp_path)

@@ -22,6 +22,7 @@ from transformers import AutoTokenizer
 
 from ntl.config import Config, UserError, compose
 from ntl.data import store
+from ntl.evaluation import score_predictions
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.checkpoints import Meters, check_state, one_line_when_damaged, write_manifest
@@ -82,17 +83,8 @@ def _one_line(action: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-RESUMED = [
-    "data.json",
-    "meters.json",
-    "model.safetensors",
-    "optimizer.pt",
-    "rng_state.pth",
-    "run.json",
-    "scaler.pt",
-    "scheduler.pt",
-]
-RESUMED += ["trainer_state.json"]
+RESUMED = ["data.json", "meters.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "run.json", "scaler.pt"]
+RESUMED += ["scheduler.pt", "trainer_state.json"]
 # Written for from_pretrained; a resume takes the model and the tokenizer from the run's own config.
 UNREAD = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"]
 
@@ -143,9 +135,7 @@ def test_a_resume_executes_nothing(name: str, crafted: bytes, unfinished: Path, 
         ("seconds", "1"),
     ],
 )
-def test_a_state_of_other_kinds_of_values(
-    name: str, value: object, unfinished: Path, small: Callable[..., Config]
-) -> None:
+def test_a_state_of_other_kinds_of_values(name: str, value: object, unfinished: Path, small) -> None:
     path = unfinished / ("meters.json" if name in Meters._fields else "trainer_state.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
     write_manifest(unfinished)
@@ -154,18 +144,14 @@ def test_a_state_of_other_kinds_of_values(
 
 
 @pytest.mark.parametrize("text", ['{"global_step": "six"}', "[]", "{}", "[" * 100_000, "\0"])
-def test_a_named_checkpoint_that_does_not_say_its_step(
-    text: str, unfinished: Path, small: Callable[..., Config]
-) -> None:
+def test_a_named_checkpoint_that_does_not_say_its_step(text: str, unfinished: Path, small) -> None:
     (unfinished / "trainer_state.json").write_text(text)
     write_manifest(unfinished)
     message = _one_line(lambda: run(small(f"resume={unfinished}", "trainer.max_steps=14")))
     assert message.startswith(f"{unfinished / 'trainer_state.json'}: no step of a training (")
 
 
-def test_a_crafted_file_without_its_manifest_is_passed_over(
-    crafted: bytes, finished: Path, small: Callable[..., Config], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_crafted_file_without_its_manifest_is_passed_over(crafted: bytes, finished: Path, small, capsys) -> None:
     (finished / "record.json").unlink()
     (finished / "checkpoints" / "checkpoint-12" / "optimizer.pt").write_bytes(crafted)
     run(small())
@@ -174,9 +160,7 @@ def test_a_crafted_file_without_its_manifest_is_passed_over(
     assert "Continuing from" in said
 
 
-def test_files_that_transformers_would_read_beside_ours(
-    crafted: bytes, unfinished: Path, small: Callable[..., Config]
-) -> None:
+def test_files_that_transformers_would_read_beside_ours(crafted: bytes, unfinished: Path, small) -> None:
     names = ["pytorch_model.bin", "adapter_model.bin", "training_args.bin", "pytorch_model_fsdp.bin"]
     for name in [*UNREAD, *names]:
         (unfinished / name).write_bytes(crafted)
@@ -184,11 +168,13 @@ def test_files_that_transformers_would_read_beside_ours(
     assert run(small()).is_file()
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["checkpoints/checkpoint-12/model.safetensors", "checkpoints/checkpoint-12/config.json"]
+)
 def test_decoding_again_executes_nothing(name: str, crafted: bytes, finished: Path) -> None:
-    checkpoint = finished / "checkpoints" / "checkpoint-12"
-    (checkpoint / name).write_bytes(crafted)
-    write_manifest(checkpoint)
+    path = finished / name
+    path.write_bytes(crafted)
+    write_manifest(path.parent)
     assert "Give another folder by model.path=." in _one_line(lambda: predict(finished, say=[].append))
 
 
@@ -198,17 +184,14 @@ def test_a_tokenizer_folder_executes_nothing(name: str, crafted: bytes, finished
     assert "is not UTF-8 text" in _one_line(lambda: predict(finished, say=[].append))
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "predictions.jsonl", "metrics.jsonl", "record.json"])
+@pytest.mark.parametrize("name", ["config.yaml", "predictions.jsonl", "record.json"])
 def test_a_run_folder_executes_nothing(name: str, crafted: bytes, finished: Path, small: Callable[..., Config]) -> None:
-    (finished / name).write_bytes(crafted)
+    path = finished / name
+    path.write_bytes(crafted)
     if name == "config.yaml":
         _one_line(lambda: predict(finished, say=[].append))
-    elif name == "predictions.jsonl":
-        from ntl.evaluation import score_predictions
-
-        _one_line(lambda: score_predictions(finished / name))
-    elif name == "record.json":
-        _one_line(lambda: run(small()))
+    else:
+        _one_line(lambda: score_predictions(path) if name == "predictions.jsonl" else run(small()))
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors", "config.json"])
@@ -251,9 +234,7 @@ def test_prepared_data_executes_nothing(split: str, crafted: bytes, prepared, da
 
 
 @pytest.mark.parametrize("name", ["tokens.npy", "offsets.npy", "about.json"])
-def test_encoded_data_executes_nothing(
-    name: str, crafted: bytes, data: tuple[Config, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_encoded_data_executes_nothing(name: str, crafted: bytes, data: tuple[Config, Path], capsys) -> None:
     """It is made again, and a line says so."""
     config, root = data
     for path in (root / ".encoded").glob(f"*/{name}"):
@@ -264,9 +245,7 @@ def test_encoded_data_executes_nothing(
     assert all(".encoded" in line and "damaged (" in line for line in told)
 
 
-def test_bits_flipped_in_token_ids_change_no_run(
-    data: tuple[Config, Path], finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bits_flipped_in_token_ids_change_no_run(data: tuple[Config, Path], finished: Path, capsys) -> None:
     config, root = data
     draw, paths = random.Random(0), sorted((root / ".encoded").glob("*/tokens.npy"))
     for path in paths:

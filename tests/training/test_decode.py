@@ -2,10 +2,7 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
+from itertools import groupby
 from pathlib import Path
 from statistics import mean, median_low
 from typing import Any
@@ -15,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from ntl.config import Config, UserError, compose
-from ntl.config.composition import CONFIG_DIR
+from ntl.config import UserError, compose
+from ntl.config.model import T5Config
 from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import plan_runs
@@ -47,23 +44,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
-def _parts(config: Config, said: list[str] | None = None) -> RunParts:
-    return RunParts(config, say=[].append if said is None else said.append)
-
-
-def test_every_example_with_what_is_known_of_it(small, calls, tmp_path: Path) -> None:
+def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) -> None:
     said: list[str] = []
-    parts = _parts(small("decoding.batch_size=7"), said)
-    scores = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
+    made = parts("decoding.batch_size=7", say=said.append)
+    scores = decode_splits(made, ["test"], tmp_path / "predictions.jsonl")
     header, lines = read_predictions(tmp_path / "predictions.jsonl")
-    rows = parts.rows("test")
+    rows = made.rows("test")
     assert lines == [
         {
             "split": "test",
             "id": row["id"],
             "answer": row["answer"],
             "prediction": "1" if index % 2 == 0 else "",
-            "truth": parts.dataset.truth(row["question"]),
+            "truth": made.dataset.truth(row["question"]),
         }
         for index, row in enumerate(rows)
     ]
@@ -73,7 +66,7 @@ def test_every_example_with_what_is_known_of_it(small, calls, tmp_path: Path) ->
     assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in rows[::2]) / 30
     assert said[-1] == "decoded test: 30 examples"
     (call,) = calls
-    assert call["model"] is parts.model
+    assert call["model"] is made.model
     assert len(call["examples"]) == 30
 
 
@@ -89,7 +82,7 @@ def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, fini
 
     def decode(*overrides: str) -> tuple[list[str], dict[str, Any], list[str]]:
         said: list[str] = []
-        parts = _parts(compose([*words, *overrides]), said)
+        parts = RunParts(compose([*words, *overrides]), said.append)
         decode_splits(parts, ["test"], path := tmp_path / "predictions.jsonl")
         header, lines = read_predictions(path)
         assert header["decoding"] == described(parts.model, parts.config.decoding)
@@ -106,69 +99,55 @@ def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, fini
         f"decoding=greedy: the model's own generation config has {changes}, which is not used; decoding=model uses it."
     )
     other, settings, told = decode("decoding=model")
-    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(_parts(compose(words)))}, {""})
+    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(RunParts(compose(words), [].append))}, {""})
     assert settings["own"] == {"num_beams": 2, "suppress_tokens": others}
     assert told[-2] == f"decoding=model: the model's own generation config says {changes}."
 
 
-def test_malformed_numbers_where_the_tokenizer_counts_them(small, calls, tmp_path: Path, monkeypatch) -> None:
-    parts = _parts(small())
-    monkeypatch.setattr(parts.tokenizer, "count_malformed", lambda ids: len(ids) - 1, raising=False)
-    scores = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
+def test_malformed_numbers_where_the_tokenizer_counts_them(parts, calls, tmp_path: Path, monkeypatch) -> None:
+    made = parts()
+    monkeypatch.setattr(made.tokenizer, "count_malformed", lambda ids: len(ids) - 1, raising=False)
+    scores = decode_splits(made, ["test"], tmp_path / "predictions.jsonl")
     lines = read_predictions(tmp_path / "predictions.jsonl")[1]
-    digits = [len(row["answer"]) for row in parts.rows("test")]
-    assert [line["malformed"] >= count - 1 for line, count in zip(lines, digits, strict=True)] == [True] * 30
+    assert all(line["malformed"] >= len(row["answer"]) - 1 for line, row in zip(lines, made.rows("test"), strict=True))
     assert scores.metrics["test/malformed"] == sum(line["malformed"] > 0 for line in lines) / 30
 
 
-def test_what_a_decoding_says_of_its_answers_is_written(small, tmp_path: Path, monkeypatch) -> None:
+def test_what_a_decoding_says_of_its_answers_is_written(parts, tmp_path: Path, monkeypatch) -> None:
     about = {"covered": 0.5, "sd": 1.0, "quantiles": {"0.5": 1.0}}
-
-    def decode(config: Any, *, examples: Any, **arguments: Any) -> list[Answer]:
-        return [Answer("1", [], about)] * len(examples)
-
-    monkeypatch.setattr(module, "decode", decode)
-    scores = decode_splits(_parts(small()), ["test"], tmp_path / "predictions.jsonl")
+    monkeypatch.setattr(module, "decode", lambda config, *, examples, **rest: [Answer("1", [], about)] * len(examples))
+    scores = decode_splits(parts(), ["test"], tmp_path / "predictions.jsonl")
     assert all(line.items() >= about.items() for line in read_predictions(tmp_path / "predictions.jsonl")[1])
     assert scores.metrics["test/covered"] == 0.5
 
 
-def test_constants_are_those_of_the_training_targets(small, calls, tmp_path: Path) -> None:
-    parts = _parts(small())
-    decode_splits(parts, ["validation"], tmp_path / "predictions.jsonl")
+def test_constants_are_those_of_the_training_targets(parts, calls, tmp_path: Path) -> None:
+    made = parts()
+    decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
     baselines = read_predictions(tmp_path / "predictions.jsonl")[0]["baselines"]
-    targets = sorted(int(row["answer"]) for row in parts.rows("train"))
+    targets = sorted(int(row["answer"]) for row in made.rows("train"))
     assert float(baselines["mean"]) == pytest.approx(mean(targets))
     assert float(baselines["median"]) == (median_low(targets) + targets[len(targets) // 2]) / 2
     assert targets.count(int(baselines["mode"])) == max(map(targets.count, targets))
 
 
-def test_splits_and_groups(small, calls, tmp_path: Path) -> None:
-    parts = _parts(small(dataset="multiplication"))
-    decode_splits(parts, parts.dataset.test_splits, tmp_path / "predictions.jsonl")
+def test_splits_and_groups(parts, calls, tmp_path: Path) -> None:
+    made = parts(dataset="multiplication")
+    decode_splits(made, made.dataset.test_splits, tmp_path / "predictions.jsonl")
     _, lines = read_predictions(tmp_path / "predictions.jsonl")
-    assert [line["split"] for line in lines] == sorted(
-        (line["split"] for line in lines), key=["interpolate", "extrapolate"].index
-    )
-    assert {line["group"] for line in lines if line["split"] == "extrapolate"} == {
-        "1x4",
-        "2x4",
-        "3x4",
-        "4x1",
-        "4x2",
-        "4x3",
-        "4x4",
-    }
+    assert [split for split, _ in groupby(line["split"] for line in lines)] == ["interpolate", "extrapolate"]
+    groups = {line["group"] for line in lines if line["split"] == "extrapolate"}
+    assert groups == {"1x4", "2x4", "3x4", "4x1", "4x2", "4x3", "4x4"}
     assert all("truth" not in line for line in lines)
     # Each split begins anew: its first prediction is a "1".
     firsts = {line["split"]: line["prediction"] for line in reversed(lines)}
     assert firsts == {"interpolate": "1", "extrapolate": "1"}
 
 
-def test_text_has_no_constants(small, calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = _parts(small())
-    monkeypatch.setattr(parts.dataset, "metrics", "text", raising=False)
-    decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
+def test_text_has_no_constants(parts, calls, tmp_path: Path, monkeypatch) -> None:
+    made = parts()
+    monkeypatch.setattr(made.dataset, "metrics", "text", raising=False)
+    decode_splits(made, ["test"], tmp_path / "predictions.jsonl")
     header, lines = read_predictions(tmp_path / "predictions.jsonl")
     assert (header["metrics"], header["baselines"]) == ("text", {})
     # The word-start token and two digits of four: the end is missing.
@@ -176,48 +155,42 @@ def test_text_has_no_constants(small, calls, tmp_path: Path, monkeypatch: pytest
     assert counts == {(3, 4, 3)}
 
 
-def test_the_length_comes_from_the_training_answers(small, calls, tmp_path: Path) -> None:
-    parts = _parts(small(dataset="multiplication"))
-    longest = max(len(parts.tokenizer.tokenize(row["answer"])) for row in parts.rows("train"))
+def test_the_length_comes_from_the_training_answers(parts, calls, tmp_path: Path) -> None:
+    made = parts(dataset="multiplication")
     # One more for the end token.
-    assert max_new_tokens(parts) == longest + 1 + EXTRA_TOKENS
-    decode_splits(parts, ["validation"], tmp_path / "predictions.jsonl")
-    assert calls[0]["max_new_tokens"] == longest + 1 + EXTRA_TOKENS
-    assert max_new_tokens(_parts(small("decoding.max_new_tokens=3"))) == 3
+    length = longest(made, "train", "answer") + 1 + EXTRA_TOKENS
+    assert max_new_tokens(made) == length
+    decode_splits(made, ["validation"], tmp_path / "predictions.jsonl")
+    assert calls[0]["max_new_tokens"] == length
+    assert max_new_tokens(parts("decoding.max_new_tokens=3")) == 3
 
 
-def _positions_needed(parts: RunParts) -> int:
-    """By hand: the longest test question and all tokens that may be generated, but the last."""
-    tokenized = [parts.tokenizer.tokenize(row["question"]) for row in parts.rows("test")]
-    return max(map(len, tokenized)) + max_new_tokens(parts) - 1
+def longest(parts: RunParts, split: str, part: str) -> int:
+    """Tokens, without an end token."""
+    return max(len(parts.tokenizer.tokenize(row[part])) for row in parts.rows(split))
 
 
-def test_a_model_with_too_few_positions_is_told_before_training(small) -> None:
-    needed = _positions_needed(_parts(small()))
-    check_lengths(_parts(small(f"model.n_positions={needed}")))
-    with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers test needs {needed}"):
-        check_lengths(_parts(small(f"model.n_positions={needed - 1}")))
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_a_model_with_too_few_positions_is_told_before_training(split: str, parts) -> None:
+    """The longest test question and what may be generated, or a training example; the last token is not read.
+
+    With one generated token the longest is a training example with its answer.
+    """
+    words = [] if split == "test" else ["decoding.max_new_tokens=1"]
+    made = parts(*words)
+    answer = max_new_tokens(made) - 1 if split == "test" else longest(made, "train", "answer")
+    needed = longest(made, split, "question") + answer
+    check_lengths(parts(*words, f"model.n_positions={needed}"))
+    with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers {split} needs {needed}"):
+        check_lengths(parts(*words, f"model.n_positions={needed - 1}"))
 
 
-def test_training_examples_count_too(small) -> None:
-    """With one generated token the longest is a training example with its answer: three tokens, the end not read."""
-    parts = _parts(small("decoding.max_new_tokens=1"))
-    question = max(len(parts.tokenizer.tokenize(row["question"])) for row in parts.rows("train"))
-    answer = max(len(parts.tokenizer.tokenize(row["answer"])) for row in parts.rows("train"))
-    check_lengths(_parts(small("decoding.max_new_tokens=1", f"model.n_positions={question + answer}")))
-    with pytest.raises(UserError, match="noisy_numbers train needs"):
-        check_lengths(_parts(small("decoding.max_new_tokens=1", f"model.n_positions={question + answer - 1}")))
-
-
-def test_relative_positions_have_no_end(small) -> None:
-    from ntl.config.model import T5Config
-
-    config = small()
+def test_relative_positions_have_no_end(parts) -> None:
+    made = parts()
     shape = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
-    config.model = T5Config(name="t5_tiny", pretrained=False, **shape)
-    parts = _parts(config)
-    parts.model.config.max_position_embeddings = 1
-    check_lengths(parts)
+    made.config.model = T5Config(name="t5_tiny", pretrained=False, **shape)
+    made.model.config.max_position_embeddings = 1
+    check_lengths(made)
 
 
 def test_a_reading_of_some_test_splits(small) -> None:
@@ -248,9 +221,7 @@ def test_a_run_keeps_the_scores_of_both_readings(finished: Path, small) -> None:
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_read_again_not_trained_again(
-    finished: Path, small, settings, without_times, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_is_read_again_not_trained_again(finished: Path, small, settings, without_times, capsys) -> None:
     todo, have = plan_runs([settings(*BESIDE)], finished.parent)
     assert [each.id for each in todo] == [finished.name]
     assert have == []
@@ -274,35 +245,31 @@ def test_without_a_checkpoint_it_says_so(finished: Path, small) -> None:
     assert (finished / "record.json").read_bytes() == before
 
 
-def test_a_run_that_another_process_reads_is_left_to_it(finished: Path, small) -> None:
-    with only_one(finished), pytest.raises(Busy, match="another process is working on this run"):
-        run(small(*BESIDE))
+def test_a_run_that_another_process_is_at_is_left_to_it(finished: Path, small) -> None:
+    """While that one reads it, and before it is finished; a finished one needs no lock."""
     with only_one(finished):
         assert run(small()) == finished / "record.json"
+        with pytest.raises(Busy, match="another process is working on this run"):
+            run(small(*BESIDE))
+        (finished / "record.json").unlink()
+        with pytest.raises(Busy, match="another process is working on this run"):
+            run(small())
 
 
 @pytest.mark.slow
-def test_of_two_readings_at_once_none_is_lost(finished: Path, settings) -> None:
-    train = [sys.executable, str(CONFIG_DIR.parent / "train.py")]
+def test_of_two_readings_at_once_none_is_lost(finished: Path, settings, command, beside_a_decoding) -> None:
     first, second = (
-        [*train, *settings(f"beside={name}", f"beside.{name}.num_beams=20", f"beside.{name}.batch_size=1")]
+        settings(f"beside={name}", f"beside.{name}.num_beams=20", f"beside.{name}.batch_size=1")
         for name in ("expectation", "median")
     )
-    with subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not list(finished.glob(".predictions*.answers")):
-            time.sleep(0.002)
-        process.send_signal(signal.SIGSTOP)  # it has read the record and not yet written it
-        refused = subprocess.run(second, capture_output=True, text=True, timeout=120)
-        process.send_signal(signal.SIGCONT)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    added = subprocess.run(second, capture_output=True, text=True, timeout=120)
+    refused = beside_a_decoding(finished, first, lambda: command("train.py", *second))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "another process is working on this run" in refused.stderr
+    added = command("train.py", *second)
     assert added.returncode == 0, added.stderr
     record = read_record(finished / "record.json")
     assert sorted(record.config["beside"]) == ["expectation", "median"]
     assert {"test/covered@expectation", "test/covered@median"} <= record.metrics.keys()
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
-    assert "another process is working on this run" in refused.stderr
 
 
 def test_its_weights_tokenizer_and_data(finished: Path) -> None:
@@ -323,8 +290,8 @@ def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(moved / "tokenizer")
     tokenizer.add_tokens(["marked"])
     tokenizer.save_pretrained(moved / "tokenizer")
-    parts, _ = restore(moved, [f"data_dir={tmp_path / 'no-cache'}"])
-    assert "marked" in parts.tokenizer.get_vocab()
+    restored, _ = restore(moved, [f"data_dir={tmp_path / 'no-cache'}"])
+    assert "marked" in restored.tokenizer.get_vocab()
     assert not (tmp_path / "no-cache" / ".tokenizers").exists()
 
 

@@ -1,8 +1,6 @@
 """Whole runs on a file system that fills up, and on a read-only one."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ from typing import Any
 import pytest
 
 from ntl.config import Config, UserError, run_id
-from ntl.config.composition import CONFIG_DIR
 from ntl.training import decode, run, runner
 from ntl.training.checkpoints import newest_whole
 from ntl.training.trainer import ObjectiveTrainer
@@ -88,9 +85,7 @@ def test_a_disk_that_fills_up_while_predictions_or_the_record_are_written(
     assert without_times(run(on_tmpfs)) == without_times(finished / "record.json")
 
 
-def test_a_run_folder_that_became_read_only(
-    finished: Path, small: Callable[..., Config], make_read_only: Callable[[Path], None], without_times
-) -> None:
+def test_a_run_folder_that_became_read_only(finished: Path, small, make_read_only, without_times) -> None:
     """What is finished is still read; what is not ends with one line."""
     before = without_times(finished / "record.json")
     hidden = (finished / "record.json").rename(finished.parent / "record.json")
@@ -100,12 +95,7 @@ def test_a_run_folder_that_became_read_only(
     assert without_times(hidden) == before
 
 
-def test_a_read_only_folder_of_outputs(
-    finished: Path,
-    small: Callable[..., Config],
-    make_read_only: Callable[[Path], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_read_only_folder_of_outputs(finished: Path, small, make_read_only, capsys) -> None:
     make_read_only(finished.parent)
     assert run(small()) == finished / "record.json"
     assert "finished already" in capsys.readouterr().out
@@ -115,10 +105,9 @@ def test_a_read_only_folder_of_outputs(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [0, 0.5])
-def test_the_command_on_a_small_disk(megabytes: float, on_tmpfs: Config, settings: Callable[..., list[str]]) -> None:
+def test_the_command_on_a_small_disk(megabytes: float, on_tmpfs: Config, settings, command) -> None:
     fill(Path(on_tmpfs.output_dir), int(megabytes * 2**20))
-    command = [sys.executable, str(CONFIG_DIR.parent / "train.py"), *settings(f"output_dir={on_tmpfs.output_dir}")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = command("train.py", *settings(f"output_dir={on_tmpfs.output_dir}"))
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == [done.stderr.splitlines()[-1]]

@@ -1,10 +1,7 @@
 """scripts/predict.py on a trained run, and decodings that are interrupted."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
+import os
 from pathlib import Path
 
 import pytest
@@ -18,8 +15,6 @@ from ntl.system.errors import Busy
 from ntl.training import run
 from ntl.training.folder import is_taken, only_one
 from ntl.training.predictor import main, predict
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_runs_own_decoding_gives_its_file_byte_for_byte(small, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,15 +97,15 @@ def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Pat
 
 
 @pytest.mark.parametrize("arguments", [["no-such-run"], ["{run}", "loss=ce"], ["{run}", "decoding.num_beams=0"]])
-def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(arguments: list[str], finished: Path) -> None:
+def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(arguments: list[str], finished: Path, command) -> None:
     arguments = [argument.replace("{run}", str(finished)) for argument in arguments]
-    program = [sys.executable, "-X", "importtime", str(ROOT / "scripts" / "predict.py"), *arguments]
-    done = subprocess.run(program, capture_output=True, text=True)
+    done = command("scripts/predict.py", *arguments, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
     imported, said = [], []
     for line in done.stderr.splitlines():
         (imported if line.startswith("import time:") else said).append(line)
     assert (done.returncode, len(said), done.stdout) == (2, 1, "")
     assert said[0].startswith("error: ")
+    assert imported
     assert not any(line.rpartition("|")[2].strip() in ("torch", "transformers") for line in imported)
 
 
@@ -132,23 +127,13 @@ def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_beside_a_run_that_decodes_it_is_refused_with_one_line(settings) -> None:
-    overrides = settings("decoding=median", "decoding.num_beams=20", "decoding.batch_size=1")
-    config = compose(overrides)
+def test_beside_a_run_that_decodes_it_is_refused_with_one_line(settings, command, beside_a_decoding) -> None:
+    words = settings("decoding=median", "decoding.num_beams=20", "decoding.batch_size=1")
+    config = compose(words)
     folder = Path(config.output_dir) / run_id(config)
-    train = [sys.executable, str(ROOT / "train.py"), *overrides]
-    with subprocess.Popen(train, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not list(folder.glob(".predictions*.answers")):
-            time.sleep(0.005)
-        process.send_signal(signal.SIGSTOP)  # so that it does not end before the other has come
-        second = subprocess.run(
-            [sys.executable, str(ROOT / "scripts" / "predict.py"), str(folder)], capture_output=True, text=True
-        )
-        process.send_signal(signal.SIGCONT)
-        _, errors = process.communicate(timeout=300)
+    second = beside_a_decoding(folder, words, lambda: command("scripts/predict.py", str(folder)))
     assert (second.returncode, second.stdout, second.stderr.count("\n")) == (2, "", 1), second.stderr
     assert second.stderr.startswith(f"error: {folder}: another process is working on this run; wait for it")
-    assert process.returncode == 0, errors
     assert predict(folder, say=[].append) == folder / "predictions.jsonl"
     record = read_record(folder / "record.json")
     assert score_predictions(folder / "predictions.jsonl").predictions_sha256 == record.predictions_sha256

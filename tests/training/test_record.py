@@ -13,11 +13,10 @@ from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from ntl.config import compose
 from ntl.config.identity import recorded
+from ntl.launch.publish import main as publish
 from ntl.results import RunRecord, read_record, unpack_errors
-from ntl.results.publish import main as publish
-from ntl.system.content import digest
+from ntl.system.hub import digest
 from ntl.training import run
-from ntl.training.parts import RunParts
 from ntl.training.record import build_record, longer_than_train
 from ntl.training.tracking import METRICS
 
@@ -43,25 +42,14 @@ LINES = [
 
 
 @pytest.fixture
-def record(small, tmp_path: Path) -> RunRecord:
+def record(parts, tmp_path: Path) -> RunRecord:
     folder = tmp_path / "some-run"
     folder.mkdir()
     (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    parts = RunParts(small("seed=5", "tracking=wandb", "tracking.tags=[a]"), say=lambda line: None)
+    made = parts("seed=5", "tracking=wandb", "tracking.tags=[a]")
+    more: dict[str, Any] = {"overrides": ["seed=5"], "values": recorded(made.config), "made_of": {}, "git": GIT}
     validation = {"eval_ce": 0.5, "eval_ntl": 0.125, "eval_runtime": 9.0}
-    return build_record(
-        parts,
-        TRAINER,
-        validation,
-        SCORES,
-        folder=folder,
-        overrides=["seed=5"],
-        values=recorded(parts.config),
-        made_of={},
-        git=GIT,
-        seen=(191, 2345),
-        seconds=1.23456,
-    )
+    return build_record(made, TRAINER, validation, SCORES, folder=folder, seen=(191, 2345), seconds=1.23456, **more)
 
 
 def test_what_was_computed(record: RunRecord) -> None:
@@ -101,28 +89,16 @@ def test_where_it_lies_and_who_watches_are_left_out(record: RunRecord) -> None:
 
 
 def test_curves_are_the_lines_of_the_metrics_file(record: RunRecord) -> None:
-    assert {name: [list(point) for point in points] for name, points in record.curves.items()} == {
-        "loss": [[4, 3.0], [8, 1.0]],
-        "ce": [[4, 2.0], [8, 0.75]],
-        "ntl": [[4, 1.0], [8, 0.5]],
-        "eval_loss": [[4, 2.5]],
-        "eval_ce": [[4, 2.25]],
-        "eval_ntl": [[4, 0.5]],
-        "learning_rate": [[4, 0.5], [8, 0.25]],
-        "grad_norm": [[4, 0.25], [8, 0.125]],
-    }
+    lines = {name: [line for line in LINES if name in line] for name in record.curves}
+    assert {*record.curves, "epoch", "eval_runtime", "step"} == {name for line in LINES for name in line}
+    for name, points in record.curves.items():
+        assert [tuple(point) for point in points] == [(line["step"], line[name]) for line in lines[name]]
 
 
-def test_the_parameters_of_a_model_from_scratch(record: RunRecord, small, tmp_path: Path) -> None:
-    rows = len(RunParts(small(), say=[].append).tokenizer)
-    width, positions = 16, 128
-    block = (
-        2 * 2 * width
-        + (width + 1) * 3 * width
-        + (width + 1) * width
-        + (width + 1) * 4 * width
-        + (4 * width + 1) * width
-    )
+def test_the_parameters_of_a_model_from_scratch(record: RunRecord, parts) -> None:
+    rows, width, positions = len(parts().tokenizer), 16, 128
+    layers = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+    block = 2 * 2 * width + sum((inputs + 1) * outputs for inputs, outputs in layers)
     assert record.model == {"parameters": (rows + positions) * width + block + 2 * width}
 
 

@@ -1,10 +1,9 @@
 """Runs resume from a checkpoint of their own, or start from the weights of another run."""
 
 import json
+import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -14,9 +13,8 @@ import pytest
 from safetensors.torch import load_file
 
 from ntl.config import Config, UserError, compose, run_id
-from ntl.config.composition import CONFIG_DIR
+from ntl.launch.publish import publish_weights
 from ntl.results import read_record
-from ntl.results.publish import publish_weights
 from ntl.training import resume, run
 from ntl.training.checkpoints import RUN, checkpoint_at, read_run, write_manifest
 from ntl.training.resume import checkpoint_for, describe
@@ -62,14 +60,9 @@ def test_one_line_has_room_for_a_few_settings(finished: Path, small) -> None:
     assert ", 2 more; give one of this run" in message
 
 
-def test_exit_code_2_and_one_line_before_torch(finished: Path, settings, tmp_path: Path) -> None:
+def test_exit_code_2_and_one_line_before_torch(finished: Path, settings, command, tmp_path: Path) -> None:
     words = settings(f"resume={finished / 'checkpoints' / 'checkpoint-12'}", "loss=ce", f"output_dir={tmp_path / 'o'}")
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", str(CONFIG_DIR.parent / "train.py"), *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = command("train.py", *words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
     told = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
     assert (done.returncode, len(told)) == (2, 1), done.stderr[-2000:]
     assert "a checkpoint of another run" in told[0]
@@ -77,26 +70,24 @@ def test_exit_code_2_and_one_line_before_torch(finished: Path, settings, tmp_pat
     assert list(tmp_path.glob("o/*/*")) == []
 
 
-LONGER = {
-    "plateau": ["trainer.schedule=plateau", "trainer.patience=1", "trainer.eval_steps=4", "trainer.lr=0.3"],
-    "constant": ["trainer.schedule=constant", "trainer.length_bucketing=true"],
-}
-
-
-@pytest.mark.parametrize("schedule", ["plateau", pytest.param("constant", marks=pytest.mark.slow)])
-def test_a_longer_run_from_the_end_of_a_shorter_one(schedule: str, small, without_times, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        ["trainer.schedule=plateau", "trainer.patience=1", "trainer.eval_steps=4", "trainer.lr=0.3"],
+        pytest.param(["trainer.schedule=constant", "trainer.length_bucketing=true"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_longer_run_from_the_end_of_a_shorter_one(schedule: list[str], small, without_times, tmp_path: Path) -> None:
     """Bit for bit what it would have been at once; the shorter one ends between two log lines."""
-    shared = ["model.dropout=0.1", "trainer.batch_size=30", "trainer.logging_steps=3", *LONGER[schedule]]
-    first = _folder(small(*shared, "trainer.max_steps=8"))
-    run(small(*shared, "trainer.max_steps=8"))
+    shared = ["model.dropout=0.1", "trainer.batch_size=30", "trainer.logging_steps=3", *schedule]
+    first = run(small(*shared, "trainer.max_steps=8")).parent
     resume = f"resume={first / 'checkpoints' / 'checkpoint-8'}"
-    longer = small(*shared, "trainer.max_steps=14", resume)
-    straight = small(*shared, "trainer.max_steps=14", f"output_dir={tmp_path / 'straight'}")
-    records = [without_times(run(config)) for config in (longer, straight)]
-    assert records[0] == records[1]
-    folders = [_folder(config) for config in (longer, straight)]
-    assert read_metrics(folders[0] / METRICS) == read_metrics(folders[1] / METRICS)
-    weights = [(folder / "checkpoints" / "checkpoint-14" / "model.safetensors").read_bytes() for folder in folders]
+    paths = [
+        run(small(*shared, "trainer.max_steps=14", how)) for how in (resume, f"output_dir={tmp_path / 'straight'}")
+    ]
+    assert without_times(paths[0]) == without_times(paths[1])
+    assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
+    weights = [(path.parent / "checkpoints" / "checkpoint-14" / "model.safetensors").read_bytes() for path in paths]
     assert weights[0] == weights[1]
 
 
@@ -112,24 +103,25 @@ def test_the_evaluation_at_the_end_of_a_shorter_run_is_none_of_a_longer_one_s(sm
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_a_schedule_that_ends_with_the_steps_is_another_run(schedule: str, finished: Path, small) -> None:
     checkpoint = finished / "checkpoints" / "checkpoint-6"
-    said = read_run(checkpoint)
-    said["config"]["trainer"]["schedule"] = schedule
-    (checkpoint / RUN).write_text(json.dumps(said))
-    write_manifest(checkpoint)
+    config = read_run(checkpoint)["config"]
+    _rewritten(checkpoint, config={**config, "trainer": {**config["trainer"], "schedule": schedule}})
     message = _refused(small(f"resume={checkpoint}", f"trainer.schedule={schedule}", "trainer.max_steps=20"))
     assert "another run" in message
     assert "trainer.max_steps is 12 there and 20 here (a run of 20 steps never has this state); " in message
 
 
-def _older(checkpoint: Path) -> Path:
-    """As it was before a checkpoint said of which run it is."""
-    (checkpoint / RUN).unlink()
+def _rewritten(checkpoint: Path, **said: object) -> Path:
+    """What it says of its run is changed; without anything said, it is as before a checkpoint said so."""
+    if said:
+        (checkpoint / RUN).write_text(json.dumps({**read_run(checkpoint), **said}))
+    else:
+        (checkpoint / RUN).unlink()
     write_manifest(checkpoint)
     return checkpoint
 
 
 def test_an_older_checkpoint_is_taken_from_the_run_s_own_folder_alone(finished: Path, small, tmp_path: Path) -> None:
-    checkpoint, said = _older(finished / "checkpoints" / "checkpoint-12"), []
+    checkpoint, said = _rewritten(finished / "checkpoints" / "checkpoint-12"), []
     for config in (small(), small(f"resume={checkpoint}")):
         assert checkpoint_for(config, finished, said.append) == checkpoint
     line = f"{checkpoint}: does not say which run it belongs to; assuming this run, because it is in its folder."
@@ -147,10 +139,7 @@ def test_a_checkpoint_that_was_put_into_another_run_s_folder(finished: Path, sma
 @pytest.mark.parametrize("resume", ["auto", "PATH"])
 def test_another_number_of_processes_is_refused(resume: str, finished: Path, small) -> None:
     (finished / "record.json").unlink()
-    checkpoint = finished / "checkpoints" / "checkpoint-12"
-    said = read_run(checkpoint)
-    (checkpoint / RUN).write_text(json.dumps({**said, "processes": 2}))
-    write_manifest(checkpoint)
+    checkpoint = _rewritten(finished / "checkpoints" / "checkpoint-12", processes=2)
     with pytest.raises(UserError) as caught:
         run(small(f"resume={checkpoint if resume == 'PATH' else 'auto'}"))
     assert str(caught.value) == (

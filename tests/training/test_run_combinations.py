@@ -37,15 +37,9 @@ FEW_ROWS = {
     "multirc": [],
 }
 SHORT = [
-    "trainer.max_steps=3",
-    "trainer.warmup_steps=1",
-    "trainer.batch_size=4",
-    "trainer.eval_rows=8",
-    "trainer.save_steps=0",
-    "trainer.logging_steps=1",
-    "decoding.max_new_tokens=4",
-    "tracking=none",
-    "device=cpu",
+    *("trainer.max_steps=3", "trainer.warmup_steps=1", "trainer.batch_size=4", "trainer.eval_rows=8"),
+    *("trainer.save_steps=0", "trainer.logging_steps=1", "decoding.max_new_tokens=4"),
+    *("tracking=none", "device=cpu"),
 ]
 
 

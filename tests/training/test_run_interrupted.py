@@ -22,7 +22,6 @@ from ntl.results import RunRecord, read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
 from ntl.training.tracking import METRICS, read_metrics
-from ntl.training.trainer import ObjectiveTrainer
 
 STEPS = 14
 # Every epoch of 96 rows has 4 batches, the last of them smaller; the log lines do not end where evaluations do.
@@ -87,52 +86,35 @@ def test_the_number_of_data_workers_does_not_matter(schedule: str, small, outcom
     assert (lines, weights) == (expected_lines, expected_weights)
 
 
-def check_interrupted(steps: set[int], schedule: str, small, outcome, straight) -> None:
+def check_interrupted(steps: set[int], schedule: str, small, outcome, straight, run_interrupted) -> None:
     """The same bits after an interruption in each of these steps, the last ones of which come while it is resumed."""
     outputs = Path(mkdtemp(dir=Path(small().output_dir).parent))
-    original, pending = ObjectiveTrainer.training_step, set(steps)
-
-    def interrupted(self: ObjectiveTrainer, *args: object, **kwargs: object) -> object:
-        if self.state.global_step + 1 in pending:
-            pending.discard(self.state.global_step + 1)
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args, **kwargs)
-
     config = small(*SHARED, *SCHEDULES[schedule], f"output_dir={outputs}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectiveTrainer, "training_step", interrupted)
-        for step in sorted(steps):
-            with pytest.raises(KeyboardInterrupt):
-                run(config)
-            checkpoint, damaged = newest_whole(outputs / run_id(config) / "checkpoints")
-            assert (checkpoint and checkpoint.name, damaged) == (f"checkpoint-{step}", [])
-            assert not (outputs / run_id(config) / "record.json").exists()
-        assert not pending
-        assert outcome(config) == straight(schedule)
+    for step in sorted(steps):
+        run_interrupted(config, step)
+        checkpoint, damaged = newest_whole(outputs / run_id(config) / "checkpoints")
+        assert (checkpoint and checkpoint.name, damaged) == (f"checkpoint-{step}", [])
+        assert not (outputs / run_id(config) / "record.json").exists()
+    assert outcome(config) == straight(schedule)
     shutil.rmtree(outputs)
-
-
-def step_sets(most: int) -> st.SearchStrategy[set[int]]:
-    """The steps in which a run is interrupted."""
-    return st.sets(st.integers(1, STEPS), min_size=1, max_size=most)
 
 
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @settings(max_examples=2, suppress_health_check=FIXTURES, derandomize=True)
-@given(steps=step_sets(2), schedule=st.sampled_from(list(SCHEDULES)))
-def test_a_resume_at_any_step_gives_the_same_bits(steps: set[int], schedule: str, small, outcome, straight) -> None:
-    check_interrupted(steps, schedule, small, outcome, straight)
+@given(steps=st.sets(st.integers(1, STEPS), min_size=1, max_size=2), schedule=st.sampled_from(list(SCHEDULES)))
+def test_a_resume_at_any_step_gives_the_same_bits(steps, schedule, small, outcome, straight, run_interrupted) -> None:
+    check_interrupted(steps, schedule, small, outcome, straight, run_interrupted)
 
 
 @pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=FIXTURES)
-@given(steps=step_sets(3), schedule=st.sampled_from(list(SCHEDULES)))
+@given(steps=st.sets(st.integers(1, STEPS), min_size=1, max_size=3), schedule=st.sampled_from(list(SCHEDULES)))
 def test_a_resume_at_any_step_gives_the_same_bits_often(
-    steps: set[int], schedule: str, small, outcome, straight
+    steps, schedule, small, outcome, straight, run_interrupted
 ) -> None:
-    check_interrupted(steps, schedule, small, outcome, straight)
+    check_interrupted(steps, schedule, small, outcome, straight, run_interrupted)
 
 
 TRAIN = str(CONFIG_DIR.parent / "train.py")
@@ -141,12 +123,13 @@ SETTINGS = ["trainer.max_steps=250", "trainer.save_steps=50", "trainer.logging_s
 
 
 class Command:
-    """train.py with these overrides, and the folder of its run."""
+    """train.py with these overrides, the folder of its run, and that of the same run that nothing stops."""
 
-    def __init__(self, overrides: list[str]) -> None:
-        config = compose(overrides)
-        self.words = [sys.executable, TRAIN, *overrides]
-        self.folder = Path(config.output_dir) / run_id(config)
+    def __init__(self, make: Callable[..., list[str]], outputs: Path, *overrides: str) -> None:
+        words = make(*overrides, f"output_dir={outputs / 'stopped'}")
+        self.words = [sys.executable, TRAIN, *words]
+        self.folder = outputs / "stopped" / run_id(compose(words))
+        self.straight = make(*overrides, f"output_dir={outputs / 'straight'}")
 
     def start(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(self.words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -157,71 +140,75 @@ class Command:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def finish(self, *, resumes: bool = True) -> None:
+    def finish(self) -> str:
         done = subprocess.run(self.words, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr
-        assert ("Continuing from" in done.stdout) is resumes
+        assert "Continuing from" in done.stdout
+        return done.stdout
 
 
 @pytest.fixture
 def command(settings: Callable[..., list[str]], tmp_path: Path) -> Command:
-    return Command(settings(*SETTINGS, f"output_dir={tmp_path / 'stopped'}"))
+    return Command(settings, tmp_path, *SETTINGS)
 
 
 @pytest.fixture(scope="module")
-def expected() -> dict[str, object]:
-    """The record of the run that nothing stops, made by the first test that needs it."""
-    return {}
+def expected() -> list[tuple[RunRecord, list[dict[str, float]]]]:
+    """The record of the run that nothing stops, and its metrics.jsonl, made by the first test that needs them."""
+    return []
 
 
-def check_interrupted_command(process: "subprocess.Popen[str]", errors: str) -> None:
+def check_interrupted_command(process: "subprocess.Popen[str]") -> None:
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert errors.splitlines()[-1] == "interrupted; the same command continues from the last checkpoint."
     assert "Traceback" not in errors
 
 
-def check(command: Command, expected: dict[str, object], without_times, settings, folder: Path) -> None:
-    if not expected:
-        path = run(compose(settings(*SETTINGS, f"output_dir={folder / 'straight'}")))
-        expected.update(record=without_times(path), lines=read_metrics(path.parent / METRICS))
-    assert without_times(command.folder / "record.json") == expected["record"]
-    assert read_metrics(command.folder / METRICS) == expected["lines"]
+@pytest.fixture
+def check(expected: list, without_times) -> Callable[[Command], None]:
+    """The run ended as the one that nothing stops."""
+
+    def compare(command: Command) -> None:
+        if not expected:
+            path = run(compose(command.straight))
+            expected.append((without_times(path), read_metrics(path.parent / METRICS)))
+        found = without_times(command.folder / "record.json"), read_metrics(command.folder / METRICS)
+        assert found == expected[0]
+
+    return compare
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])
-def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(
-    number: signal.Signals, command: Command, expected, without_times, settings, tmp_path: Path
-) -> None:
+def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(number: int, command: Command, check) -> None:
     with command.start() as process:
         command.wait_for_a_checkpoint(process)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
-    check_interrupted_command(process, errors)
+        check_interrupted_command(process)
     checkpoint, damaged = newest_whole(command.folder / "checkpoints")
     assert (checkpoint is not None, damaged) == (True, [])
     command.finish()
-    check(command, expected, without_times, settings, tmp_path)
+    check(command)
 
 
 @pytest.mark.slow
-def test_ctrl_c_twice_ends_at_once(command: Command, expected, without_times, settings, tmp_path: Path) -> None:
+def test_ctrl_c_twice_ends_at_once(command: Command, check) -> None:
     """What was saved before stays, and the run ends as it would have."""
     with command.start() as process:
         command.wait_for_a_checkpoint(process)
         process.send_signal(signal.SIGINT)
         time.sleep(0.005)  # two that are pending at once are one
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    check_interrupted_command(process, errors)
+        check_interrupted_command(process)
     assert newest_whole(command.folder / "checkpoints")[0] is not None
     assert not (command.folder / "record.json").exists()
     command.finish()
-    check(command, expected, without_times, settings, tmp_path)
+    check(command)
 
 
 @pytest.mark.slow
-def test_two_commands_at_one_run(command: Command, expected, without_times, settings, tmp_path: Path) -> None:
+def test_two_commands_at_one_run(command: Command, check) -> None:
     with command.start() as process:
         command.wait_for_a_checkpoint(process)
         process.send_signal(signal.SIGSTOP)  # so that it does not end before the other has come
@@ -231,34 +218,29 @@ def test_two_commands_at_one_run(command: Command, expected, without_times, sett
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
-    check(command, expected, without_times, settings, tmp_path)
+    check(command)
 
 
 @pytest.mark.slow
-def test_a_loss_that_diverges_is_exit_code_3_and_one_line(settings: Callable[..., list[str]]) -> None:
-    words = [*settings("trainer.lr=1e30", "trainer.save_steps=1", "trainer.logging_steps=2")]
-    done = subprocess.run([sys.executable, TRAIN, *words], capture_output=True, text=True, timeout=120)
+def test_a_loss_that_diverges_is_exit_code_3_and_one_line(settings, tmp_path: Path) -> None:
+    diverging = Command(settings, tmp_path, "trainer.lr=1e30", "trainer.save_steps=1", "trainer.logging_steps=2")
+    done = subprocess.run(diverging.words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 3, done.stderr
-    last = done.stderr.splitlines()[-1]
-    pattern = (
-        r"diverged: the training loss is nan at step 3; its examples: (train/\d{5}, ){15}train/\d{5}; the last good "
-    )
-    assert re.match(rf"{pattern}checkpoint is \S+/checkpoint-2; a lower trainer.lr", last)
+    told = r"diverged: the training loss is nan at step 3; its examples: (train/\d{5}, ){15}train/\d{5}; the last good "
+    assert re.match(rf"{told}checkpoint is \S+/checkpoint-2; a lower trainer.lr", done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_a_killed_run_ends_as_one_that_was_not(
-    data_root: Path, without_times, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_ends_as_one_that_was_not(data_root: Path, without_times, tmp_path: Path, monkeypatch) -> None:
     """On the real arithmetic data."""
     monkeypatch.setenv("NTL_DATA_DIR", str(data_root))
-    shared = ["dataset=arithmetic", "loss=ntl_was", "trainer.max_steps=200", "trainer.save_steps=50", "tracking=none"]
-    shared += ["device=cpu", f"data_dir={tmp_path / 'data'}"]
-    straight, killed = (Command([*shared, f"output_dir={tmp_path / name}"]) for name in ("straight", "killed"))
-    straight.finish(resumes=False)
-    rows = read_record(straight.folder / "record.json").data["rows"]
+    words = ["dataset=arithmetic", "loss=ntl_was", "trainer.max_steps=200", "trainer.save_steps=50", "tracking=none"]
+    words += ["device=cpu", f"data_dir={tmp_path / 'data'}"]
+    killed = Command(lambda *more: [*words, *more], tmp_path)
+    straight = run(compose(killed.straight)).parent
+    rows = read_record(straight / "record.json").data["rows"]
     assert rows == {"train": 99_999, "validation": 3_000, "interpolate": 1_000, "extrapolate": 1_000}
     with killed.start() as process:
         killed.wait_for_a_checkpoint(process)
@@ -266,11 +248,9 @@ def test_a_killed_run_ends_as_one_that_was_not(
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (killed.folder / "record.json").exists()
-    lines = read_metrics(straight.folder / METRICS)
-    assert 0 < len(read_metrics(killed.folder / METRICS)) < len(lines)
+    assert 0 < len(read_metrics(killed.folder / METRICS)) < len(read_metrics(straight / METRICS))
     killed.finish()
-    assert read_metrics(killed.folder / METRICS) == lines
-    assert without_times(killed.folder / "record.json") == without_times(straight.folder / "record.json")
+    check_snapshot(killed, straight, without_times)
 
 
 # A log line every 5 steps, and a decoding of some seconds.
@@ -279,16 +259,19 @@ LONG += ["trainer.eval_steps=50", "model.dropout=0.1"]
 KILLS_IN_TRAINING, KILLS_IN_DECODING = 8, 2
 
 
-def _snapshot(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+def check_snapshot(command: Command, straight: Path, without_times) -> None:
+    """The run ended as the one in the folder ``straight``, and no part of a file is left behind."""
+    assert without_times(command.folder / "record.json") == without_times(straight / "record.json")
+    assert read_metrics(command.folder / METRICS) == read_metrics(straight / METRICS)
+    names = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in (command.folder, straight)]
+    assert names[0] == names[1]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # twelve starts, each with its imports
 def test_a_run_killed_at_ten_random_moments_ends_as_one_that_was_not(settings, without_times, tmp_path: Path) -> None:
-    straight = run(compose(settings(*LONG, f"output_dir={tmp_path / 'straight'}"))).parent
-    command = [sys.executable, TRAIN, *settings(*LONG, f"output_dir={tmp_path / 'killed'}")]
-    folder, draw = tmp_path / "killed" / straight.name, random.Random(0)
+    command, draw = Command(settings, tmp_path, *LONG), random.Random(0)
+    straight, folder = run(compose(command.straight)).parent, command.folder
 
     def logged_since(moment_ns: int) -> int:
         path = folder / METRICS
@@ -302,23 +285,18 @@ def test_a_run_killed_at_ten_random_moments_ends_as_one_that_was_not(settings, w
     moments = sorted(draw.sample(range(1, lines - 4), KILLS_IN_TRAINING))
     for moment in [*moments, *[None] * KILLS_IN_DECODING]:
         began = time.time_ns()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with command.start() as process:
             while process.poll() is None and not (
                 last_is_whole(began) if moment is None else logged_since(began) >= moment
             ):
                 time.sleep(0.01)
             time.sleep(draw.uniform(0, 0.2))
             process.kill()
-            said, _ = process.communicate()
+            said = process.communicate()
         assert process.returncode == -signal.SIGKILL, said
         assert not (folder / "record.json").exists()
-
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert f"Continuing from {folder / 'checkpoints' / 'checkpoint-300'}." in done.stdout
-    assert without_times(folder / "record.json") == without_times(straight / "record.json")
-    assert read_metrics(folder / METRICS) == read_metrics(straight / METRICS)
-    assert _snapshot(folder) == _snapshot(straight)
+    assert f"Continuing from {folder / 'checkpoints' / 'checkpoint-300'}." in command.finish()
+    check_snapshot(command, straight, without_times)
 
 
 # In the order in which one run meets them: each start goes on from the checkpoint before.
@@ -341,19 +319,14 @@ PLACES = [
 def test_a_run_killed_while_it_writes_a_checkpoint_predictions_or_the_record(
     settings, without_times, tmp_path: Path
 ) -> None:
-    shared = ["trainer.save_steps=4", "trainer.logging_steps=1"]
-    straight = run(compose(settings(*shared, f"output_dir={tmp_path / 'straight'}"))).parent
-    command = [TRAIN, *settings(*shared, f"output_dir={tmp_path / 'killed'}")]
-    killed_at, folder = str(Path(__file__).with_name("killed_at.py")), tmp_path / "killed" / straight.name
+    command = Command(settings, tmp_path, "trainer.save_steps=4", "trainer.logging_steps=1")
+    straight = run(compose(command.straight)).parent
+    killed_at = str(Path(__file__).with_name("killed_at.py"))
     for event, name, nth in PLACES:
-        strike = [sys.executable, killed_at, event, name, str(nth), *command]
+        strike = [sys.executable, killed_at, event, name, str(nth), *command.words[1:]]
         done = subprocess.run(strike, capture_output=True, text=True, timeout=120)
         assert done.returncode == -signal.SIGKILL, (event, name, done.stderr)
-        assert not (folder / "record.json").exists()
-        assert newest_whole(folder / "checkpoints")[0] is not None
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert without_times(folder / "record.json") == without_times(straight / "record.json")
-    assert read_metrics(folder / METRICS) == read_metrics(straight / METRICS)
-    # No part of a file is left behind.
-    assert _snapshot(folder) == _snapshot(straight)
+        assert not (command.folder / "record.json").exists()
+        assert newest_whole(command.folder / "checkpoints")[0] is not None
+    command.finish()
+    check_snapshot(command, straight, without_times)

@@ -8,35 +8,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import safetensors.torch
 import torch
 from torch import distributed, nn
 
-from ntl.config import Config, UserError, compose, run_id
+from ntl.config import UserError, compose, run_id
 from ntl.config.composition import CONFIG_DIR
 from ntl.evaluation import score_predictions
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
+from ntl.training.decode import from_all, my_share, rank_and_size
 from ntl.training.predictor import predict
-from ntl.training.ranks import from_all, is_first, my_share, whole_state
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.weights import whole_state
 
 
 def test_alone_a_process_does_everything() -> None:
-    assert is_first()
+    assert rank_and_size() == (0, 1)
     assert list(my_share(3)) == [0, 1, 2]
     assert from_all(["a", "b"]) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("size", "count"), [(2, 5), (3, 31), (4, 2), (3, 0)])
-def test_the_shares_of_all_ranks_are_every_index_in_order(
-    size: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shares_of_all_ranks_are_every_index_in_order(size: int, count: int, monkeypatch) -> None:
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: size)
     shares = []
@@ -66,38 +66,55 @@ def test_tied_weights_are_one_tensor() -> None:
 
 # 21 validation rows: the last batch of an evaluation is not full.
 SETTINGS = ["dataset.validation_rows=21", "trainer.eval_batch_size=4", "trainer.logging_steps=3"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def _on_two_ranks(settings, folder: Path, *overrides: str) -> tuple[list[str], Config]:
-    """The command line, and the config that it composes."""
-    chosen = settings(*SETTINGS, *overrides, f"output_dir={folder}")
-    return [*TORCHRUN, str(CONFIG_DIR.parent / "train.py"), *chosen], compose(chosen)
+class Ranks(NamedTuple):
+    """A command of several ranks, and the folder of its run."""
+
+    words: list[str]
+    folder: Path
+
+    def run(self) -> str:
+        """What it says on its way to a record."""
+        done = subprocess.run(self.words, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def fail(self) -> str:
+        """The errors of a run that ends without a record."""
+        done = subprocess.run(self.words, capture_output=True, text=True, timeout=300)
+        assert done.returncode != 0
+        assert not (self.folder / "record.json").exists()
+        return done.stderr
 
 
-def _folder(config: Config) -> Path:
-    return Path(config.output_dir) / run_id(config)
+@pytest.fixture
+def on_ranks(settings, tmp_path: Path) -> Callable[..., Ranks]:
+    """``on_ranks(2, "plain", "name", *overrides)``: that many ranks to train, with outputs in a folder of this name."""
 
+    def make(ranks: int, how: str, name: str, *overrides: str) -> Ranks:
+        words = settings(*SETTINGS, *overrides, f"output_dir={tmp_path / name}")
+        if any(word.startswith("model=") for word in overrides):
+            words = [word for word in words if not word.startswith("model.n_")]
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        program = [str(Path(__file__).with_name("on_ranks.py")), how, str(CONFIG_DIR.parent / "train.py")]
+        folder = tmp_path / name / run_id(compose(words))
+        return Ranks([sys.executable, *torchrun, *program, *words], folder)
 
-def _lines(folder: Path) -> list[dict[str, float]]:
-    return read_metrics(folder / METRICS)
+    return make
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("accumulated", "implementation"), [(1, "auto"), (2, "auto"), (1, "fused"), (2, "linear")])
-def test_two_ranks_compute_what_one_process_does(
-    accumulated: int, implementation: str, settings, small, tmp_path: Path
-) -> None:
+def test_two_ranks_compute_what_one_process_does(accumulated: int, implementation: str, on_ranks, small) -> None:
     shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
     batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]
-    batches.append(f"loss.implementation={implementation}")
-    command, config = _on_two_ranks(settings, tmp_path / "two", *shared, *batches)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("decoded test: 30 examples") == done.stdout.count("Record: ") == 1
+    ranks = on_ranks(2, "plain", "two", *shared, *batches, f"loss.implementation={implementation}")
+    said = ranks.run()
+    assert said.count("decoded test: 30 examples") == said.count("Record: ") == 1
 
-    one, two = run(small(*SETTINGS, *shared, "trainer.batch_size=16")).parent, _folder(config)
-    for line, expected in zip(_lines(two), _lines(one), strict=True):
+    one, two = run(small(*SETTINGS, *shared, "trainer.batch_size=16")).parent, ranks.folder
+    for line, expected in zip(read_metrics(two / METRICS), read_metrics(one / METRICS), strict=True):
         assert line == pytest.approx(expected, rel=1e-5)
     records = [read_record(folder / "record.json") for folder in (one, two)]
     assert [record.num_devices for record in records] == [1, 2]
@@ -113,66 +130,55 @@ def test_two_ranks_compute_what_one_process_does(
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(settings, tmp_path: Path) -> None:
+def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(on_ranks) -> None:
     # 7 steps a log line: the interruption cuts one in two.
     shared = ["trainer.max_steps=600", "trainer.save_steps=0", "trainer.batch_size=8", "model.dropout=0.1"]
-    shared.append("trainer.logging_steps=7")
-    straight_command, straight = _on_two_ranks(settings, tmp_path / "straight", *shared)
-    subprocess.run(straight_command, check=True, capture_output=True, timeout=300)
-
-    command, broken = _on_two_ranks(settings, tmp_path / "broken", *shared)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        while process.poll() is None and not any("loss" in line for line in read_metrics(_folder(broken) / METRICS)):
+    straight, broken = (
+        on_ranks(2, "plain", name, *shared, "trainer.logging_steps=7") for name in ("straight", "broken")
+    )
+    straight.run()
+    metrics = broken.folder / METRICS
+    with subprocess.Popen(broken.words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        while process.poll() is None and not any("loss" in line for line in read_metrics(metrics)):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=300)
     assert process.returncode != 0
-    checkpoint, damaged = newest_whole(_folder(broken) / "checkpoints")
+    checkpoint, damaged = newest_whole(broken.folder / "checkpoints")
     assert checkpoint is not None, said
     assert damaged == []
-    assert not (_folder(broken) / "record.json").exists()
+    assert not (broken.folder / "record.json").exists()
 
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    assert _lines(_folder(broken)) == _lines(_folder(straight))
-    records = [read_record(_folder(config) / "record.json") for config in (straight, broken)]
+    assert "Continuing from" in broken.run()
+    assert read_metrics(metrics) == read_metrics(straight.folder / METRICS)
+    records = [read_record(ranks.folder / "record.json") for ranks in (straight, broken)]
     assert records[0].metrics == records[1].metrics
     assert records[0].tokens_seen == records[1].tokens_seen
 
 
-def _on_ranks(ranks: int, how: str, settings, folder: Path, *overrides: str) -> "subprocess.CompletedProcess[str]":
-    chosen = settings(*SETTINGS, *overrides, f"output_dir={folder}")
-    if any(word.startswith("model=") for word in overrides):
-        chosen = [word for word in chosen if not word.startswith("model.n_")]
-    torchrun = [*TORCHRUN[:-1], str(ranks)] if ranks > 1 else [sys.executable]
-    program = [str(Path(__file__).with_name("on_ranks.py")), how, str(CONFIG_DIR.parent / "train.py")]
-    return subprocess.run([*torchrun, *program, *chosen], capture_output=True, text=True, timeout=300)
-
-
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    (path,) = folder.glob("*/checkpoints/checkpoint-10/model.safetensors")
-    return safetensors.torch.load_file(path)
+    return safetensors.torch.load_file(folder / "checkpoints" / "checkpoint-10" / "model.safetensors")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ce", "ntl_was"])
 @pytest.mark.parametrize("how", ["float64", "float64,shard"])
-def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, loss: str, settings, tmp_path: Path) -> None:
+def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, loss: str, on_ranks) -> None:
     """The ranks' batches hold different numbers of tokens and digits; only sums over all of them come out equal."""
     shared = [f"loss={loss}", "trainer.max_steps=10", "trainer.save_steps=5"]
-    sharded = ["trainer=fsdp"] if "shard" in how else ["trainer=ddp"]
-    two = _on_ranks(2, how, settings, tmp_path / "two", *shared, *sharded, "trainer.batch_size=8")
-    assert two.returncode == 0, two.stderr
-    one = _on_ranks(1, "float64", settings, tmp_path / "one", *shared, "trainer.batch_size=16")
-    assert one.returncode == 0, one.stderr
-    (first,), (second,) = (tmp_path / "one").glob("*"), (tmp_path / "two").glob("*")
-    for line, expected in zip(_lines(second), _lines(first), strict=True):
+    sharded = "trainer=fsdp" if "shard" in how else "trainer=ddp"
+    two = on_ranks(2, how, "two", *shared, sharded, "trainer.batch_size=8")
+    one = on_ranks(1, "float64", "one", *shared, "trainer.batch_size=16")
+    for ranks in (one, two):
+        ranks.run()
+    for line, expected in zip(read_metrics(two.folder / METRICS), read_metrics(one.folder / METRICS), strict=True):
         assert line == pytest.approx(expected, rel=1e-6)
-    weights, expected_weights = _weights(tmp_path / "two"), _weights(tmp_path / "one")
+    weights, expected_weights = _weights(two.folder), _weights(one.folder)
     assert weights.keys() == expected_weights.keys()
     for name, tensor in weights.items():
         assert tensor.dtype == torch.float64
         torch.testing.assert_close(tensor, expected_weights[name], rtol=1e-6, atol=1e-9)
-    records = [read_record(folder / "record.json") for folder in (first, second)]
+    records = [read_record(ranks.folder / "record.json") for ranks in (one, two)]
     assert records[0].predictions_sha256 == records[1].predictions_sha256
 
 
@@ -182,51 +188,43 @@ EXPERTS = ["model=granite_moe_tiny", "model.settings.hidden_size=16", "model.set
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [[], EXPERTS], ids=["gpt2_tiny", "granite_moe_tiny"])
-def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], settings, tmp_path: Path) -> None:
+def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], on_ranks) -> None:
     shared = ["trainer=fsdp", "trainer.batch_size=8", "trainer.save_steps=5", "trainer.max_steps=10", *model]
-    straight = _on_ranks(2, "shard", settings, tmp_path / "straight", *shared)
-    assert straight.returncode == 0, straight.stderr
-    broken = tmp_path / "broken"
-    shutil.copytree(tmp_path / "straight", broken)
-    (folder,) = broken.glob("*")
-    assert not list(folder.rglob("pytorch_model_fsdp.bin"))  # the weights are not written twice
-    shutil.rmtree(folder / "checkpoints" / "checkpoint-10")
-    (folder / "record.json").unlink()
-    again = _on_ranks(2, "shard", settings, broken, *shared)
-    assert again.returncode == 0, again.stderr
-    assert "Continuing from" in again.stdout
-    for name, tensor in _weights(broken).items():
-        torch.testing.assert_close(tensor, _weights(tmp_path / "straight")[name], rtol=0, atol=0)
+    straight, broken = (on_ranks(2, "shard", name, *shared) for name in ("straight", "broken"))
+    straight.run()
+    shutil.copytree(straight.folder, broken.folder)
+    assert not list(broken.folder.rglob("pytorch_model_fsdp.bin"))  # the weights are not written twice
+    shutil.rmtree(broken.folder / "checkpoints" / "checkpoint-10")
+    (broken.folder / "record.json").unlink()
+    assert "Continuing from" in broken.run()
+    for name, tensor in _weights(broken.folder).items():
+        torch.testing.assert_close(tensor, _weights(straight.folder)[name], rtol=0, atol=0)
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(settings, small, tmp_path: Path) -> None:
+def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(on_ranks) -> None:
     shared = ["trainer.max_steps=4", "trainer.save_steps=2", "trainer.batch_size=8"]
-    command, config = _on_two_ranks(settings, tmp_path / "two", *shared)
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    (_folder(config) / "record.json").unlink()
-    with pytest.raises(UserError, match=r"checkpoint-4: written by 2 processes, but this run has 1, so that"):
-        run(config)
-    assert not (_folder(config) / "record.json").exists()
-    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert (again.returncode, "Continuing from" in again.stdout) == (0, True), again.stderr
+    two, one = (on_ranks(ranks, "plain", "outputs", *shared) for ranks in (2, 1))
+    two.run()
+    (two.folder / "record.json").unlink()
+    assert "checkpoint-4: written by 2 processes, but this run has 1, so that" in one.fail()
+    assert "Continuing from" in two.run()
 
 
 @pytest.mark.slow
-def test_three_ranks_decode_what_one_does(settings, tmp_path: Path) -> None:
+def test_three_ranks_decode_what_one_does(on_ranks) -> None:
     """31 examples: the shares are 11, 10 and 10."""
-    more = ["dataset.test_rows=31", "trainer.max_steps=4", "trainer.save_steps=4"]
-    three = _on_ranks(3, "plain", settings, tmp_path / "three", *more, "trainer.batch_size=4", "beside=expectation")
-    assert three.returncode == 0, three.stderr
-    (path,) = (tmp_path / "three").glob("*/record.json")
-    record = read_record(path)
+    more = ["dataset.test_rows=31", "trainer.max_steps=4", "trainer.save_steps=4", "trainer.batch_size=4"]
+    three = on_ranks(3, "plain", "three", *more, "beside=expectation")
+    three.run()
+    record = read_record(three.folder / "record.json")
     assert record.num_devices == 3
     # The same weights, decoded by one process.
-    (path.parent / "predictions.jsonl").unlink()
-    again = score_predictions(predict(path.parent, say=[].append))
+    (three.folder / "predictions.jsonl").unlink()
+    again = score_predictions(predict(three.folder, say=[].append))
     assert again.predictions_sha256 == record.predictions_sha256
     assert again.ids_sha256 == record.ids_sha256
-    expected = score_predictions(predict(path.parent, ["decoding=expectation"], say=[].append)).metrics
+    expected = score_predictions(predict(three.folder, ["decoding=expectation"], say=[].append)).metrics
     compared = [name for name in record.metrics if name.endswith("@expectation")]
     assert len(compared) > 5
     for name in compared:
@@ -236,26 +234,20 @@ def test_three_ranks_decode_what_one_does(settings, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_ends_the_run_with_its_own_error(settings, tmp_path: Path) -> None:
-    started = time.monotonic()
-    done = _on_ranks(2, "die", settings, tmp_path, "trainer.batch_size=8")
-    assert done.returncode != 0
+def test_a_rank_that_dies_ends_the_run_with_its_own_error(on_ranks) -> None:
+    started, ranks = time.monotonic(), on_ranks(2, "die", "dead", "trainer.batch_size=8")
+    assert "the second rank's own trouble" in ranks.fail()
     assert time.monotonic() - started < 120
-    assert "the second rank's own trouble" in done.stderr
-    assert not list(tmp_path.glob("*/record.json"))
 
 
 @pytest.mark.slow
-def test_a_loss_that_diverges_is_told_by_each_rank_with_its_own_examples(settings, tmp_path: Path) -> None:
-    diverging = ["trainer.lr=1e30", "trainer.batch_size=8"]
-    done = _on_ranks(2, "plain", settings, tmp_path, *diverging)
-    assert done.returncode != 0
-    told = re.findall(r"diverged: the training loss is nan at step (\d+); its examples: ([^;]*);", done.stderr)
-    assert len(told) == 2, done.stderr
+def test_a_loss_that_diverges_is_told_by_each_rank_with_its_own_examples(on_ranks) -> None:
+    errors = on_ranks(2, "plain", "diverged", "trainer.lr=1e30", "trainer.batch_size=8").fail()
+    told = re.findall(r"diverged: the training loss is nan at step (\d+); its examples: ([^;]*);", errors)
+    assert len(told) == 2, errors
     assert told[0][0] == told[1][0]
     examples = [name for _, names in told for name in names.split(", ")]
     assert len(examples) == len(set(examples)) == 16
-    assert not list(tmp_path.glob("*/record.json"))
 
 
 @pytest.mark.parametrize("trainer", ["ddp", "fsdp"])

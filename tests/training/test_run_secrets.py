@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from ntl.config import Config, compose, run_id
-from ntl.config.composition import CONFIG_DIR
 from ntl.launch.worker import error_line
 from ntl.launch.workers import worker_environment
 from ntl.results.make_tables import main as make_tables
@@ -28,10 +27,10 @@ PLANTED = {
 PROXY = "http://me:proxy5ec4e7@127.0.0.1:9"
 
 
-def _train(config_words: list[str], **more: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**worker_environment(os.environ, threads=1), **PLANTED, **more}
-    command = [sys.executable, str(CONFIG_DIR.parent / "train.py"), *config_words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+@pytest.fixture
+def train(command) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    environment = {**worker_environment(os.environ, threads=1), **PLANTED}
+    return lambda words, **more: command("train.py", *words, env={**environment, **more})
 
 
 def _holds_a_secret(text: bytes) -> bool:
@@ -45,7 +44,7 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(
     # Also where somebody typed one: as the name of a group, which W&B alone is told, and in a path that is recorded.
     tokenizer = shutil.copytree(trained_once / "tokenizer", tmp_path / PLANTED["HF_TOKEN"] / "tokenizer")
     words = settings("tracking=wandb", f"tracking.group={PLANTED['HF_TOKEN']}", f"tokenizer.path={tokenizer}")
-    done = _train(words, WANDB_MODE="offline", https_proxy=PROXY, http_proxy=PROXY)
+    done = train(words, WANDB_MODE="offline", https_proxy=PROXY, http_proxy=PROXY)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "outputs" / run_id(compose(words))
     make_tables(["--records", str(folder.parent), "--out", str(tmp_path / "tables")])
@@ -70,10 +69,10 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(
             assert not any(value.encode() in path.read_bytes() for path in written), name
 
 
-def test_a_mirror_with_a_login_is_not_told(settings: Callable[..., list[str]]) -> None:
+def test_a_mirror_with_a_login_is_not_told(settings: Callable[..., list[str]], train) -> None:
     hub = {"HF_ENDPOINT": "http://me:proxy5ec4e7@127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
     words = [word for word in settings() if not word.startswith("model.")]
-    done = _train([*words, "model=gpt2_small", "model.path=owner/name", "tokenizer.path=owner/name"], **hub)
+    done = train([*words, "model=gpt2_small", "model.path=owner/name", "tokenizer.path=owner/name"], **hub)
     assert done.returncode == 2
     assert "127.0.0.1:9" in done.stderr or "cannot be reached" in done.stderr
     assert not _holds_a_secret((done.stdout + done.stderr).encode())

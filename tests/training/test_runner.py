@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,18 @@ from ntl.training.folder import is_taken, only_one, say
 from ntl.training.runner import run
 
 
-def test_a_finished_run_is_reported_without_torch(finished: Path, small) -> None:
-    config = small()
+def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
     program = f"""
 import sys
-from ntl.config import compose
-from ntl.config.stored import read_config
-from ntl.training import run
 from pathlib import Path
+from ntl.config.composition import read_config
+from ntl.training import run
 print(run(read_config(Path({str(finished)!r}))))
 print("torch" in sys.modules or "transformers" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     said, path, torch_is_loaded = done.stdout.splitlines()
-    assert path == str(Path(config.output_dir) / finished.name / "record.json")
+    assert Path(path) == finished / "record.json"
     assert "finished already" in said
     assert torch_is_loaded == "False"
 
@@ -75,6 +74,8 @@ def test_whether_somebody_is_at_a_run(tmp_path: Path) -> None:
 
 def test_one_process_at_a_run_and_no_file_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, lock = tmp_path / "outputs" / "run", tmp_path / "outputs" / ".run.lock"
+    with pytest.raises(ZeroDivisionError), only_one(folder):  # after an error the next may have it
+        raise ZeroDivisionError
     with only_one(folder):
         assert _locked_by_another(lock)
         with pytest.raises(UserError, match="another process"), only_one(folder):
@@ -88,16 +89,7 @@ def test_one_process_at_a_run_and_no_file_left(tmp_path: Path, monkeypatch: pyte
     assert list((tmp_path / "outputs").iterdir()) == []
 
 
-def test_after_an_error_the_next_may_have_it(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), only_one(tmp_path / "run"):
-        raise ZeroDivisionError
-    with only_one(tmp_path / "run"):
-        pass
-
-
-def test_a_lock_file_that_its_owner_just_deleted_is_not_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_that_its_owner_just_deleted_is_not_the_lock(tmp_path: Path, monkeypatch) -> None:
     path, original = tmp_path / ".run.lock", fcntl.flock
     opened: list[object] = []
 
@@ -154,13 +146,16 @@ def test_a_full_disk_is_one_line(small, monkeypatch: pytest.MonkeyPatch) -> None
         run(config)
 
 
+def _failing_locks(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    def fail(handle: object, flags: int) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+
+
 def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeypatch, capsys) -> None:
     """Neither another process that is not there, nor a wait without end, nor silence."""
-
-    def no_locks(handle: object, flags: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
+    _failing_locks(monkeypatch, errno.ENOLCK)
     with only_one(finished):
         assert not is_taken(finished)
     said = capsys.readouterr().out
@@ -172,42 +167,35 @@ def test_a_file_system_without_locks_is_a_warning(finished: Path, small, monkeyp
 
 
 def test_a_lock_that_fails_is_neither_another_process_nor_a_missing_one(tmp_path: Path, monkeypatch) -> None:
-    def broken(handle: object, flags: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(fcntl, "flock", broken)
+    _failing_locks(monkeypatch, errno.EIO)
     refused = pytest.raises(UserError, match=r"output_dir=.*: Input/output error; choose another by output_dir=")
     with refused as caught, only_one(tmp_path / "run"):
         pass
     assert not isinstance(caught.value, Busy)
 
 
-def _leave_behind(finished: Path) -> Path:
-    """What a kill between the record and the deletion of earlier checkpoints leaves: 6 and 12 are kept, 3 is not."""
-    return Path(shutil.copytree(finished / "checkpoints" / "checkpoint-6", finished / "checkpoints" / "checkpoint-3"))
+@pytest.fixture
+def leftovers(finished: Path) -> Callable[[], list[str]]:
+    """The checkpoints after a kill between the record and the deletion of earlier ones: 6 and 12 are kept, 3 is not."""
+    shutil.copytree(finished / "checkpoints" / "checkpoint-6", finished / "checkpoints" / "checkpoint-3")
+    return lambda: sorted(path.name for path in (finished / "checkpoints").iterdir())
 
 
-def _checkpoints(finished: Path) -> list[str]:
-    return sorted(path.name for path in (finished / "checkpoints").iterdir())
-
-
-def test_a_finished_run_deletes_the_checkpoints_that_a_kill_left(finished: Path, small) -> None:
-    _leave_behind(finished)
+def test_a_finished_run_deletes_the_checkpoints_that_a_kill_left(leftovers, small) -> None:
     run(small())
-    assert _checkpoints(finished) == ["checkpoint-12", "checkpoint-6"]
+    assert leftovers() == ["checkpoint-12", "checkpoint-6"]
 
 
 def test_leftovers_stay_while_somebody_is_at_the_run_or_where_nothing_can_be_written(
-    finished: Path, small, monkeypatch: pytest.MonkeyPatch, make_read_only
+    finished: Path, leftovers, small, monkeypatch: pytest.MonkeyPatch, make_read_only
 ) -> None:
-    _leave_behind(finished)
     with only_one(finished):
         run(small())
-        assert len(_checkpoints(finished)) == 3
+        assert len(leftovers()) == 3
     monkeypatch.setenv("RANK", "1")
     run(small())
-    assert len(_checkpoints(finished)) == 3
+    assert len(leftovers()) == 3
     monkeypatch.delenv("RANK")
     make_read_only(finished.parent)
     run(small())
-    assert len(_checkpoints(finished)) == 3
+    assert len(leftovers()) == 3

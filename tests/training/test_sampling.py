@@ -43,9 +43,7 @@ def test_sizes_around_powers_of_two(n: int) -> None:
 
 
 @WAYS
-def test_seeds_and_epochs_give_other_orders_and_the_same_ones_again(
-    drawn: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seeds_and_epochs_give_other_orders_and_the_same_ones_again(drawn: int, monkeypatch) -> None:
     monkeypatch.setattr(order, "DRAWN", drawn)
     positions = np.arange(1000)
     orders = {tuple(Permutation(1000, seed, epoch)(positions)) for seed in range(8) for epoch in range(8)}

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +19,13 @@ from ntl.results import read_record
 from ntl.training import run, tracking
 from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
 
-STATE = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=[])
+
+def _state(*history: dict[str, float]) -> Any:
+    return SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=list(history))
 
 
 def _log(file: MetricsFile, **logs: float) -> None:
-    file.on_log(None, STATE, None, logs=logs)  # pyright: ignore[reportArgumentType]
+    file.on_log(None, _state(), None, logs=logs)
 
 
 def test_a_line_for_every_log_but_the_summary(tmp_path: Path) -> None:
@@ -39,10 +41,8 @@ def test_a_line_for_every_log_but_the_summary(tmp_path: Path) -> None:
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step}) + "\n" for step in (2, 7, 7, 9)) + '{"step": 11, "lo')
-    file = MetricsFile(path, lambda line: None)
     known = [{"loss": 0.1, "step": 2}, {"eval_ce": 0.2, "step": 7}]
-    state = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=known)
-    file.on_train_begin(None, state, None)  # pyright: ignore[reportArgumentType]
+    MetricsFile(path, lambda line: None).on_train_begin(None, _state(*known), None)
     assert path.read_text() == '{"step": 2, "loss": 0.1}\n{"step": 7, "eval_ce": 0.2}\n'
     assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
 
@@ -54,9 +54,7 @@ def test_a_line_is_the_same_text_before_and_after_a_resume(tmp_path: Path) -> No
     logs = {"loss": 0.1, "ce": 0.3, "ntl": 0.2, "epoch": 1.0}
     _log(file, **logs)
     before = path.read_text()
-    known = [json.loads(json.dumps({**logs, "step": 7}, sort_keys=True))]
-    state = SimpleNamespace(global_step=7, is_world_process_zero=True, log_history=known)
-    file.on_train_begin(None, state, None)  # pyright: ignore[reportArgumentType]
+    file.on_train_begin(None, _state(json.loads(json.dumps({**logs, "step": 7}, sort_keys=True))), None)
     assert path.read_text() == before
 
 
@@ -65,6 +63,17 @@ def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
     path.write_text('{"step": 2}\n{"step": 7, "lo')
     assert read_metrics(path) == [{"step": 2}]
     assert read_metrics(tmp_path / "none") == []
+
+
+@pytest.fixture
+def make_tracker(tmp_path: Path) -> Callable[[], tuple[WandbMirror, list[str]]]:
+    """A mirror, and the list of its warnings."""
+
+    def make() -> tuple[WandbMirror, list[str]]:
+        said: list[str] = []
+        return WandbMirror(compose(), "id", tmp_path, said.append), said
+
+    return make
 
 
 class _FailingRun:
@@ -87,9 +96,7 @@ class _FailingRun:
 
 
 @pytest.mark.parametrize("at", ["import", "init", "log", "summary", "finish", ""])
-def test_whatever_fails_the_run_goes_on_and_says_so_once(
-    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_fails_the_run_goes_on_and_says_so_once(at: str, make_tracker, monkeypatch) -> None:
     run = _FailingRun(at)
 
     def init(**settings: Any) -> _FailingRun:
@@ -100,8 +107,7 @@ def test_whatever_fails_the_run_goes_on_and_says_so_once(
 
     stand_in = None if at == "import" else SimpleNamespace(init=init, login=lambda prompt: False)
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
-    said: list[str] = []
-    tracker = WandbMirror(compose(), "id", tmp_path, said.append)
+    tracker, said = make_tracker()
     for step in (1, 2):
         tracker.log({"step": step, "loss": 1.0})
     tracker.finish({"test/mae": 1.0})
@@ -112,9 +118,7 @@ def test_whatever_fails_the_run_goes_on_and_says_so_once(
 
 
 @pytest.mark.parametrize(("has_key", "mode"), [(False, "offline"), (True, "online")])
-def test_offline_without_a_key_and_never_a_prompt(
-    has_key: bool, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_without_a_key_and_never_a_prompt(has_key: bool, mode: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     seen: dict[str, Any] = {}
 
@@ -130,10 +134,9 @@ def test_offline_without_a_key_and_never_a_prompt(
     assert "tracking" not in seen["config"]
 
 
-def test_the_real_client_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    said: list[str] = []
-    tracker = WandbMirror(compose(), "run-1", tmp_path, said.append)
+    tracker, said = make_tracker()
     tracker.log({"step": 1, "loss": 0.25})
     tracker.finish({"test/mae": 1.0})
     assert said == []
@@ -170,12 +173,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[_SlowRun]:
     run.answer.set()
 
 
-def test_lines_that_a_slow_service_does_not_take_are_dropped_and_told_once(
-    slow: _SlowRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_a_slow_service_does_not_take_are_dropped_and_told_once(slow, make_tracker, monkeypatch) -> None:
     monkeypatch.setattr(tracking, "WAITING_LINES", 3)
-    said: list[str] = []
-    tracker = WandbMirror(compose(), "id", tmp_path, said.append)
+    tracker, said = make_tracker()
     for step in range(100):
         tracker.log({"step": step, "loss": 1.0})
     assert said == ["W&B is slow: some lines are not sent to it; metrics.jsonl has everything."]
@@ -186,14 +186,11 @@ def test_lines_that_a_slow_service_does_not_take_are_dropped_and_told_once(
     assert len(said) == 1
 
 
-def test_the_end_waits_for_a_slow_service_a_bounded_time(
-    slow: _SlowRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_waits_for_a_slow_service_a_bounded_time(slow: _SlowRun, make_tracker, monkeypatch) -> None:
     monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 0.1)
-    said: list[str] = []
-    tracker = WandbMirror(compose(), "id", tmp_path, said.append)
-    tracker.log({"step": 1, "loss": 1.0})
-    tracker.log({"step": 2, "loss": 1.0})
+    tracker, said = make_tracker()
+    for step in (1, 2):
+        tracker.log({"step": step, "loss": 1.0})
     tracker.finish({"test/mae": 1.0})
     assert said == ["W&B did not answer within 0.1 s; nothing more is sent to it; metrics.jsonl has everything."]
     # What it is given up for is not sent when the service comes back.
@@ -203,16 +200,14 @@ def test_the_end_waits_for_a_slow_service_a_bounded_time(
     assert len(said) == 1
 
 
-def test_a_run_that_fails_ends_the_thread(slow: _SlowRun, tmp_path: Path) -> None:
-    tracker = WandbMirror(compose(), "id", tmp_path, print)
+def test_a_run_that_fails_ends_the_thread(slow: _SlowRun, make_tracker) -> None:
+    tracker, _ = make_tracker()
     tracker.close()
     tracker._thread.join(10)
     assert not tracker._thread.is_alive()
 
 
-def test_training_waits_for_no_call_of_a_slow_service(
-    slow: _SlowRun, small, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_waits_for_no_call_of_a_slow_service(slow: _SlowRun, small, monkeypatch, capsys) -> None:
     """Each call of the client would take 30 s; the run has ended before the first one has."""
     monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 0.1)
     path = run(small("tracking=wandb", "trainer.logging_steps=1"))
@@ -286,9 +281,7 @@ def test_the_mirror_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     assert isinstance(mirror(asked, "id", tmp_path, print), NoMirror)
 
 
-def test_a_run_that_was_not_told_to_reports_nowhere_even_with_a_key(
-    settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_not_told_to_reports_nowhere_even_with_a_key(settings, monkeypatch, capsys) -> None:
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     assert [config.tracking.name for config in (compose(), Config())] == ["none", "none"]

@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from ntl.config import Config, Diverged
+from ntl.config import Diverged
 from ntl.config.model import T5Config
 from ntl.numbers import NumberVocabulary
-from ntl.training.blame import RecentSteps
 from ntl.training.objectives import next_token
 from ntl.training.parts import RunParts
+from ntl.training.sampling import RecentSteps
 from ntl.training.trainer import ObjectiveTrainer
-
-
-def _parts(config: Config) -> RunParts:
-    return RunParts(config, say=lambda line: None)
 
 
 def _checkpoints(parts: RunParts) -> Path:
@@ -30,21 +27,19 @@ def _trainer(parts: RunParts) -> ObjectiveTrainer:
     return parts.trainer(_checkpoints(parts))
 
 
-def _trained(config: Config, dtype: torch.dtype = torch.float64) -> ObjectiveTrainer:
-    parts = _parts(config)
+def _trained(parts: RunParts, dtype: torch.dtype = torch.float64) -> ObjectiveTrainer:
     parts.model.to(dtype)
     trainer = _trainer(parts)
     trainer.train()
     return trainer
 
 
+def _entries(trainer: ObjectiveTrainer, name: str) -> list[dict[str, float]]:
+    return [entry for entry in trainer.state.log_history if name in entry]
+
+
 def _parameters(trainer: ObjectiveTrainer) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
-
-
-def _t5() -> T5Config:
-    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    return T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
 
 
 @pytest.mark.parametrize(
@@ -56,48 +51,46 @@ def _t5() -> T5Config:
         *(pytest.param("t5", loss, marks=pytest.mark.slow) for loss in ("ce", "ntl_was")),
     ],
 )
-def test_accumulated_batches_equal_one_batch(family: str, loss: str, small) -> None:
+def test_accumulated_batches_equal_one_batch(family: str, loss: str, parts) -> None:
     settings = [f"loss={loss}", "trainer.max_steps=10", "trainer.max_grad_norm=0.5"]
     trainers = []
     for size, accumulated in ((16, 1), (8, 2), (4, 4)):
         batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
-        config = small(*settings, *batches, dataset="multiplication")
+        made = parts(*settings, *batches, dataset="multiplication")
         if family == "t5":
-            config.model = _t5()
-        trainers.append(_trained(config))
-    logs = [[entry["loss"] for entry in trainer.state.log_history if "loss" in entry] for trainer in trainers]
+            shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+            made.config.model = T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
+        trainers.append(_trained(made))
+    logs = [[entry["loss"] for entry in _entries(trainer, "loss")] for trainer in trainers]
     for trainer, losses in zip(trainers[1:], logs[1:], strict=True):
         torch.testing.assert_close(_parameters(trainer), _parameters(trainers[0]), rtol=0, atol=1e-6)
         np.testing.assert_allclose(losses, logs[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("normalization", ["step", "micro_batch"])
-def test_what_each_normalization_divides_by(normalization: str, small) -> None:
+def test_what_each_normalization_divides_by(normalization: str, parts) -> None:
     settings = ["trainer.max_steps=1", "trainer.logging_steps=1", "trainer.batch_size=4", "loss.weight=2"]
     choice = f"trainer.normalization={normalization}"
-    config = small(*settings, "trainer.accumulation_steps=3", choice, dataset="multiplication")
-    parts = _parts(config)
-    trainer = _trainer(parts)
+    trainer = _trainer(parts(*settings, "trainer.accumulation_steps=3", choice, dataset="multiplication"))
     seen: list[list[float]] = []
     trainer.model.register_forward_hook(lambda module, args, parts: seen.append([float(part) for part in parts.flat]))
     trainer.train()
-    parts = np.array(seen)
-    assert len(set(parts[:, 1])) > 1, "the batches must differ in size for this test to tell"
-    per_batch = parts[:, 0] / parts[:, 1] + 2 * parts[:, 2] / parts[:, 3]
-    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts.sum(axis=0)
+    found = np.array(seen)
+    assert len(set(found[:, 1])) > 1, "the batches must differ in size for this test to tell"
+    per_batch = found[:, 0] / found[:, 1] + 2 * found[:, 2] / found[:, 3]
+    ce_sum, ce_count, ntl_sum, ntl_count, _ = found.sum(axis=0)
     expected = {"step": ce_sum / ce_count + 2 * ntl_sum / ntl_count, "micro_batch": per_batch.mean()}
     assert trainer.state.log_history[0]["loss"] == pytest.approx(expected[normalization], rel=1e-5)
 
 
-def test_logged_losses_by_hand(small) -> None:
+def test_logged_losses_by_hand(parts) -> None:
     """The first log line of one step is CE + weight x NTL of the untouched model on the first batch."""
-    config = small("trainer.max_steps=1", "trainer.logging_steps=1", "loss.weight=0.7", "trainer.batch_size=96")
-    parts = _parts(config)
-    objective = parts.objective().eval()
-    trainer = _trainer(parts)
-    batch = trainer.data_collator([parts.encoded("train")[index] for index in range(96)])
+    made = parts("trainer.max_steps=1", "trainer.logging_steps=1", "loss.weight=0.7", "trainer.batch_size=96")
+    objective = made.objective().eval()
+    trainer = _trainer(made)
+    rows = made.encoded("train").__getitems__(range(96))
     with torch.no_grad():
-        sums = [float(part.sum()) for part in objective(**batch).flat]
+        sums = [float(part.sum()) for part in objective(**trainer.data_collator(rows)).flat]
     trainer.train()
     log = trainer.state.log_history[0]
     ce, ntl = sums[0] / sums[1], sums[2] / sums[3]
@@ -105,52 +98,48 @@ def test_logged_losses_by_hand(small) -> None:
     assert log["ntl"] == pytest.approx(ntl, rel=1e-5)
     assert log["loss"] == pytest.approx(ce + 0.7 * ntl, rel=1e-5)
     assert (sums[1], sums[3]) == (96 * 4, 96 * 2)
-    rows = parts.encoded("train").__getitems__(range(96))
     tokens = sum(len(row["question_ids"]) + len(row["answer_ids"]) - 1 for row in rows)
     assert trainer.examples_and_tokens_seen() == (96, tokens)
 
 
 @pytest.mark.parametrize("normalization", ["step", "micro_batch"])
 @pytest.mark.parametrize("loss", ["ce", "gce"])
-def test_a_loss_without_a_number_term_logs_that_of_ntl_was_beside_its_own(loss: str, normalization: str, small) -> None:
+def test_a_loss_without_a_number_term_logs_that_of_ntl_was_beside_its_own(loss: str, normalization: str, parts) -> None:
     settings = [f"trainer.normalization={normalization}", "trainer.max_steps=2", "trainer.logging_steps=1"]
-    trainers = [_trained(small(f"loss={name}", *settings)) for name in (loss, "ntl_was")]
+    trainers = [_trained(parts(f"loss={name}", *settings)) for name in (loss, "ntl_was")]
     own, was = (trainer.state.log_history for trainer in trainers)
     # The first step's weights are those of both.
     assert own[0]["ntl"] == was[0]["ntl"] > 0
     for line in own[:2]:
         assert line["loss"] == line["ce"]
-    evaluations = [trainer.evaluate() for trainer in trainers]
-    assert evaluations[0]["eval_ntl"] > 0
-    line = next(line for line in trainers[0].state.log_history if "eval_loss" in line)
+    assert trainers[0].evaluate()["eval_ntl"] > 0
+    (line,) = _entries(trainers[0], "eval_loss")
     assert line["eval_loss"] == line["eval_ce"]
 
 
-def test_what_is_told_beside_ce_changes_no_weight(small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_told_beside_ce_changes_no_weight(parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a bit of it, through every implementation of the loss."""
     for implementation in ("reference", "fused", "linear"):
         settings = ["loss=ce", f"loss.implementation={implementation}", "model.dropout=0.1", "trainer.max_steps=6"]
-        told = _trained(small(*settings), torch.float32)
+        told = _trained(parts(*settings), torch.float32)
         with monkeypatch.context() as without:
-            without.setattr(next_token, "ntl_was", lambda logits, *args, **options: logits.new_zeros(()))
-            without.setattr(next_token, "linear_was", lambda hidden, *args, **options: hidden.new_zeros(()))
-            silent = _trained(small(*settings), torch.float32)
+            for name in ("ntl_was", "linear_was"):
+                without.setattr(next_token, name, lambda inputs, *args, **options: inputs.new_zeros(()))
+            silent = _trained(parts(*settings), torch.float32)
         assert torch.equal(_parameters(told), _parameters(silent))
-        lines = [[line for line in trainer.state.log_history if "ntl" in line] for trainer in (told, silent)]
+        lines = [_entries(trainer, "loss") for trainer in (told, silent)]
         assert [(line["loss"], line["ce"]) for line in lines[0]] == [(line["loss"], line["ce"]) for line in lines[1]]
         assert all(line["ntl"] > 0 for line in lines[0])
 
 
 @pytest.mark.parametrize("loss", ["ce", "ntl_was"])
-def test_without_a_number_label_there_is_no_ntl(loss: str, small) -> None:
-    parts = _parts(small(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1"))
-    trainer = _trainer(parts)
+def test_without_a_number_label_there_is_no_ntl(loss: str, parts) -> None:
+    made = parts(f"loss={loss}", "trainer.max_steps=2", "trainer.logging_steps=1")
+    trainer = _trainer(made)
     # As of answers without a digit: the numbers are tokens that are in no answer.
-    splits = [parts.encoded(split) for split in ("train", "validation")]
-    answered = {
-        int(token) for rows in splits for row in rows.__getitems__(range(len(rows))) for token in row["answer_ids"]
-    }
-    values = [math.nan if token in answered else 1.0 for token in range(len(parts.tokenizer))]
+    splits = [made.encoded(split) for split in ("train", "validation")]
+    answered = {int(token) for rows in splits for index in range(len(rows)) for token in rows[index]["answer_ids"]}
+    values = [math.nan if token in answered else 1.0 for token in range(len(made.tokenizer))]
     trainer._objective().number_vocab = NumberVocabulary.from_values(values)
     trainer.train()
     first, *_ = trainer.state.log_history
@@ -161,9 +150,9 @@ def test_without_a_number_label_there_is_no_ntl(loss: str, small) -> None:
     assert evaluation["eval_loss"] == evaluation["eval_ce"]
 
 
-def test_a_number_head_alone_has_no_ce(small) -> None:
-    settings = ["model=gpt2_tiny_regression", "trainer.max_steps=1", "trainer.logging_steps=1"]
-    trainer = _trained(small(*settings), dtype=torch.float32)
+def test_a_number_head_alone_has_no_ce(parts) -> None:
+    made = parts("model=gpt2_tiny_regression", "trainer.max_steps=1", "trainer.logging_steps=1")
+    trainer = _trained(made, torch.float32)
     first, *_ = trainer.state.log_history
     assert "ce" not in first
     assert first["loss"] == pytest.approx(first["ntl"])
@@ -171,23 +160,17 @@ def test_a_number_head_alone_has_no_ce(small) -> None:
     assert trainer.state.log_history[-1]["eval_loss"] == trainer.state.log_history[-1]["eval_ntl"] > 0
 
 
-@pytest.mark.parametrize("size", [1, 7, 20])
-def test_evaluation_does_not_depend_on_the_batch_size(size: int, small, tmp_path: Path) -> None:
-    def evaluated(batch_size: int) -> dict[str, float]:
-        trainer = _parts(small(f"trainer.eval_batch_size={batch_size}")).trainer(tmp_path / "checkpoints")
-        return trainer.evaluate()
-
-    reference, other = evaluated(6), evaluated(size)
-    for name in ("eval_ce", "eval_ntl"):
+def test_evaluation_does_not_depend_on_the_batch_size(parts) -> None:
+    reference, *others = (_trainer(parts(f"trainer.eval_batch_size={size}")).evaluate() for size in (6, 1, 7, 20))
+    for other, name in product(others, ("eval_ce", "eval_ntl")):
         assert other[name] == pytest.approx(reference[name], rel=1e-6)
 
 
-def test_the_plateau_watches_the_validation_ce(small) -> None:
+def test_the_plateau_watches_the_validation_ce(parts) -> None:
     settings = ["trainer.schedule=plateau", "trainer.eval_steps=1", "trainer.patience=1", "trainer.lr=1e-6"]
-    trainer = _trained(small(*settings, "trainer.max_steps=8", "trainer.logging_steps=1", "trainer.warmup_steps=0"))
-    evaluations = [entry["eval_ce"] for entry in trainer.state.log_history if "eval_ce" in entry]
+    trainer = _trained(parts(*settings, "trainer.max_steps=8", "trainer.logging_steps=1", "trainer.warmup_steps=0"))
     # At this rate nothing improves: the first evaluation stays the best, and every second one after halves the rate.
-    assert trainer.lr_scheduler.best == evaluations[0]
+    assert trainer.lr_scheduler.best == _entries(trainer, "eval_ce")[0]["eval_ce"]
     assert trainer.lr_scheduler.get_last_lr() == [pytest.approx(1e-6 / 2**3)] * 2
 
 
@@ -212,67 +195,57 @@ def _poison(parts: RunParts, monkeypatch: pytest.MonkeyPatch, step: int, value: 
 @pytest.mark.parametrize("normalization", ["step", "micro_batch"])
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_examples(
-    value: float, normalization: str, workers: int, small, monkeypatch: pytest.MonkeyPatch
+    value: float, normalization: str, workers: int, parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found at the log line of step 8, it is of step 6, and of both batches of that step."""
     batches = ["trainer.batch_size=5", "trainer.accumulation_steps=2", f"trainer.num_workers={workers}"]
     settings = [*batches, f"trainer.normalization={normalization}", "trainer.max_steps=9", "trainer.save_steps=4"]
-    parts = _parts(small(*settings))
-    trainer = _trainer(parts)
-    seen = _poison(parts, monkeypatch, 6, value)
+    made = parts(*settings)
+    trainer = _trainer(made)
+    seen = _poison(made, monkeypatch, 6, value)
     with pytest.raises(Diverged) as raised:
         trainer.train()
     message = str(raised.value)
     assert re.match(r"the training loss is nan at step 6; its examples: train/\d{5}, ", message)
     named = re.findall(r"train/\d{5}", message)
     assert len(named) == len(set(named)) == 10
-    rows = {row["id"]: place for place, row in enumerate(parts.rows("train"))}
-    encoded = parts.encoded("train")
+    rows = {row["id"]: place for place, row in enumerate(made.rows("train"))}
+    encoded = made.encoded("train")
     examples = [encoded[rows[name]] for name in named]
     inputs = [(*example["question_ids"].tolist(), *example["answer_ids"][:-1].tolist()) for example in examples]
     assert [set(inputs[:5]), set(inputs[5:])] == seen
-    assert f"the last good checkpoint is {_checkpoints(parts) / 'checkpoint-4'};" in message
-    assert [path.name for path in _checkpoints(parts).iterdir()] == ["checkpoint-4"]
+    assert f"the last good checkpoint is {_checkpoints(made) / 'checkpoint-4'};" in message
+    assert [path.name for path in _checkpoints(made).iterdir()] == ["checkpoint-4"]
 
 
-def test_weights_that_the_last_step_broke_are_not_saved(small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_the_last_step_broke_are_not_saved(parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of that step is finite, and no other is computed before the checkpoint."""
-    parts = _parts(small("trainer.max_steps=8", "trainer.save_steps=4"))
-    trainer = _trainer(parts)
+    made = parts("trainer.max_steps=8", "trainer.save_steps=4")
+    trainer = _trainer(made)
     original = ObjectiveTrainer.training_step
 
     def training_step(self: ObjectiveTrainer, *args: Any) -> Any:
         loss = original(self, *args)
         if self.state.global_step == 7:
-            next(iter(parts.model.parameters())).grad.fill_(math.nan)  # pyright: ignore[reportOptionalMemberAccess]
+            next(iter(made.model.parameters())).grad.fill_(math.nan)  # pyright: ignore[reportOptionalMemberAccess]
         return loss
 
     monkeypatch.setattr(ObjectiveTrainer, "training_step", training_step)
     trainer.args.logging_steps = trainer.state.logging_steps = 100
     with pytest.raises(Diverged, match="a weight is no longer finite at step 8; its examples: train/"):
         trainer.train()
-    assert [path.name for path in _checkpoints(parts).iterdir()] == ["checkpoint-4"]
+    assert [path.name for path in _checkpoints(made).iterdir()] == ["checkpoint-4"]
 
 
 TRAJECTORY = [
-    4.5111756158,
-    4.5130613951,
-    4.4672496363,
-    4.3817697281,
-    4.2923503895,
-    4.3533723691,
-    4.3091468975,
-    4.2228217936,
-    4.2592046909,
-    4.3148152377,
+    *(4.5111756158, 4.5130613951, 4.4672496363, 4.3817697281, 4.2923503895),
+    *(4.3533723691, 4.3091468975, 4.2228217936, 4.2592046909, 4.3148152377),
 ]
 
 
-def test_ten_steps_give_the_losses_they_always_gave(small) -> None:
-    config = small("trainer.max_steps=10", "trainer.logging_steps=1", "seed=3")
-    trainer = _trained(config)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    np.testing.assert_allclose(losses, TRAJECTORY, rtol=1e-6)
+def test_ten_steps_give_the_losses_they_always_gave(parts) -> None:
+    trainer = _trained(parts("trainer.max_steps=10", "trainer.logging_steps=1", "seed=3"))
+    np.testing.assert_allclose([entry["loss"] for entry in _entries(trainer, "loss")], TRAJECTORY, rtol=1e-6)
 
 
 def _recent(*losses: list[float]) -> RecentSteps:

@@ -1,19 +1,17 @@
 """Our decoding against a bare loop of ``model.generate``: the same model, examples and batch size, side by side."""
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from ntl.benchmarks.timing import remark
+from ntl.benchmarks.timing import Row, in_turns, remark, show
 from ntl.config import compose
 from ntl.decoding import decode
 from ntl.training.decode import max_new_tokens
@@ -80,7 +78,7 @@ def seconds(decode: Side) -> float:
 
 
 def compare(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, Any]:
-    """Time the two in turn. The ratio is taken within a round, so that other load on the machine affects both.
+    """Time the two in turns.
 
     The model is untrained, so that nearly all answers have the maximal length, on both sides.
     """
@@ -89,10 +87,7 @@ def compare(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, An
         parts = RunParts(compose([*overrides, *places]), say=lambda line: None)
         sides = {"ours": ours(parts, rows), "bare": bare(parts, rows)}
         same = [a == b.strip() for a, b in zip(sides["ours"](), sides["bare"](), strict=True)]
-        measured: list[dict[str, float]] = []
-        for turn in range(rounds):
-            order = list(sides) if turn % 2 else list(sides)[::-1]
-            measured.append({name: seconds(sides[name]) for name in order})
+        times = in_turns({name: partial(seconds, side) for name, side in sides.items()}, rounds)
     return {
         "overrides": list(overrides),
         "model": parts.config.model.name,
@@ -102,8 +97,8 @@ def compare(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, An
         "same_answers": sum(same),
         "rounds": rounds,
         "threads": torch.get_num_threads(),
-        "examples_per_s": {name: len(same) / median(turn[name] for turn in measured) for name in sides},
-        "speed_ratio": median(turn["bare"] / turn["ours"] for turn in measured),
+        "examples_per_s": {name: len(same) / median(each) for name, each in times.items()},
+        "speed_ratio": median(bare / ours for bare, ours in zip(times["bare"], times["ours"], strict=True)),
         "machine": remark("torch", "transformers"),
     }
 
@@ -125,14 +120,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         for model in chosen.models
         for beams in chosen.beams
     ]
-    if chosen.json:
-        print(json.dumps(results, indent=1))
-        return
-    columns = ("model", "beams", "ours, examples/s", "bare, examples/s", "speed ratio", "same answers")
-    table = Table(*columns, title=f"Decoding, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds")
-    for result in results:
-        speed = result["examples_per_s"]
-        same = f"{result['same_answers']} of {result['examples']}"
-        cells = (f"{speed['ours']:.0f}", f"{speed['bare']:.0f}", f"{result['speed_ratio']:.3f}", same)
-        table.add_row(result["model"], str(result["num_beams"]), *cells)
-    Console().print(table)
+    columns: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: row["model"],
+        "beams": lambda row: str(row["num_beams"]),
+        "ours, examples/s": lambda row: f"{row['examples_per_s']['ours']:.0f}",
+        "bare, examples/s": lambda row: f"{row['examples_per_s']['bare']:.0f}",
+        "speed ratio": lambda row: f"{row['speed_ratio']:.3f}",
+        "same answers": lambda row: f"{row['same_answers']} of {row['examples']}",
+    }
+    title = f"Decoding, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
+    show(results, chosen.json, title, columns)

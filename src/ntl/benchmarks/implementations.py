@@ -25,7 +25,6 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-from ntl.benchmarks.made_up import Setting, check, draw_labels, number_vocabulary
 from ntl.benchmarks.timing import BASELINE, Call, Row, measure, short
 from ntl.config import compose
 from ntl.config.loss import NextTokenConfig
@@ -33,6 +32,7 @@ from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import ce_ntl, linear_ce_ntl
 from ntl.losses.kinds import kinds
 from ntl.numbers import NumberVocabulary
+from ntl.system.errors import UserError
 from ntl.system.machine import keep_freed_memory
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import terms_of
@@ -41,6 +41,43 @@ WEIGHT, HIDDEN, LARGE = 0.3, 512, 2**28
 SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155), (8, 1024, 151_936))
 DTYPES = ("float32", "bfloat16")
 Loss = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The shape (batch, length, vocab), type and device of the logits, and the share of labels that are digits."""
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    batch: int = 16
+    length: int = 64
+    vocab: int = 32_128
+    share: float = 0.8
+
+
+def number_vocabulary(size: int) -> NumberVocabulary:
+    """Return a vocabulary of ``size`` token ids with ten digits, evenly spread."""
+    values = torch.full((size,), math.nan)
+    values[torch.arange(10) * (size // 10) + size // 20] = torch.arange(10.0)
+    return NumberVocabulary.from_values(values)
+
+
+def draw_labels(setting: Setting, vocab: NumberVocabulary) -> Tensor:
+    """Return random labels (B, T) with exactly the given share of digits, rounded; the others are text tokens."""
+    total = setting.batch * setting.length
+    text = torch.arange(setting.vocab)[vocab.values.isnan()]
+    labels = text[torch.randint(len(text), (total,))]
+    positions = torch.randperm(total)[: round(setting.share * total)]
+    labels[positions] = vocab.token_ids[torch.randint(len(vocab.token_ids), (len(positions),))]
+    return labels.reshape(setting.batch, setting.length)
+
+
+def check(device: str, rounds: int) -> None:
+    """Raise UserError for a device that is not available, or for too few rounds."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device; choose --device cpu")
+    if rounds < 2:
+        raise UserError(f"--rounds {rounds}: the spread needs at least 2")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def _losses(names: Sequence[str], logits: Tensor, labels: Tensor, vocab: NumberV
 def _terms(name: str, vocab: NumberVocabulary) -> Terms:
     if name in PAPERS:
         return Terms.of(PAPERS[name], 1.0, {})
-    from ntl.benchmarks.made_up import check_losses
+    from ntl.benchmarks.losses import check_losses
     from ntl.config import compose
     from ntl.training.objectives.terms import terms_of
 

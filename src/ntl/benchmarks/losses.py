@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from ntl.benchmarks.made_up import Setting, check, check_losses, draw_labels, number_vocabulary, token_losses
+from ntl.benchmarks.implementations import SHAPES, Setting, check, draw_labels, number_vocabulary, run_all
 from ntl.benchmarks.timing import BASELINE, Call, Row, measure, remark, short, write_csv
-from ntl.config import compose
+from ntl.config import compose, composition
 from ntl.config.loss import NextTokenConfig
 from ntl.losses.fused.terms import Terms
 from ntl.system.errors import UserError
@@ -30,6 +31,23 @@ from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import terms_of
 
 BASIS = "ratios to CE of the same turn, with quartiles"
+
+
+def token_losses() -> list[str]:
+    """Return the names in config/loss that use a language-model head, cross-entropy first."""
+    names = []
+    for path in (composition.CONFIG_DIR / "loss").glob("*.yaml"):
+        config: Any = OmegaConf.load(path)
+        if "lm" in config.get("heads", ["lm"]):
+            names.append(path.stem)
+    return sorted(names, key=lambda name: (name != BASELINE, name))
+
+
+def check_losses(names: Sequence[str]) -> None:
+    """Raise UserError for a name that is not one of ``token_losses``."""
+    known = token_losses()
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"--losses {unknown[0]}: choose from {', '.join(known)}")
 
 
 def loss_calls(setting: Setting, terms: Mapping[str, Terms], part: str) -> dict[str, Call]:
@@ -131,7 +149,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="shapes for --implementations")
     chosen = parser.parse_args(argv)
     rows: list[Row] = []
-    for found in _implementations(chosen) if chosen.implementations else _losses(chosen):
+    shapes, device, rounds = chosen.shapes or SHAPES, chosen.device, chosen.rounds
+    for found in run_all(shapes, device, rounds) if chosen.implementations else _losses(chosen):
         rows += found
         if chosen.out and rows:  # written after each step, so that an interrupted benchmark keeps its results
             write_csv(chosen.out, rows, f"{remark('torch', 'transformers')}; {BASIS}")
@@ -147,12 +166,6 @@ def _losses(chosen: argparse.Namespace) -> Iterator[list[Row]]:
             if not chosen.json:
                 _show(row)
             yield [row]
-
-
-def _implementations(chosen: argparse.Namespace) -> Iterator[list[Row]]:
-    from ntl.benchmarks.implementations import SHAPES, run_all
-
-    return run_all(chosen.shapes or SHAPES, chosen.device, chosen.rounds)
 
 
 def _show(row: Row) -> None:

@@ -1,6 +1,7 @@
 """Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
 
 import csv
+import json
 import multiprocessing
 import os
 import platform
@@ -8,10 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, TypeVar
 
 from ntl.system.errors import UserError
 from ntl.system.machine import available_cores, processor_name
@@ -21,6 +23,7 @@ MIB = 1 << 20
 Call = Callable[[], Any]
 Clock = Callable[[], float]
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 def seconds(call: Call, device: str, clock: Clock = time.process_time) -> float:
@@ -73,19 +76,25 @@ def ratio_quartiles(times: Sequence[float], others: Sequence[float]) -> dict[str
     return {"ratio": middle, "ratio_low": low, "ratio_high": high}
 
 
-def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
-    """Yield a row for each call: its median seconds, the ratio to ``BASELINE`` with quartiles, and its peak memory.
+def in_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """Return what each side returns in each turn.
 
-    The calls take turns, and ratios are taken within a turn, so that a slow phase of the machine affects both sides.
+    The sides rotate, and ratios are to be taken within a turn, so that a slow phase of the machine affects all sides.
     """
-    for call in calls.values():  # the first call compiles kernels and fills caches
-        call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
+    found: dict[str, list[T]] = {name: [] for name in sides}
+    names = list(sides)
     for turn in range(rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            times[name].append(seconds(calls[name], device, clock))
+            found[name].append(sides[name]())
+    return found
+
+
+def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
+    """Yield a row for each call: its median seconds, the ratio to ``BASELINE`` with quartiles, and its peak memory."""
+    for call in calls.values():  # the first call compiles kernels and fills caches
+        call()
+    times = in_turns({name: partial(seconds, call, device, clock) for name, call in calls.items()}, rounds)
     for name, call in calls.items():
         yield {
             "loss": name,
@@ -93,6 +102,20 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = 
             **ratio_quartiles(times[name], times[BASELINE]),
             "peak_mib": peak_bytes(call, device) / 2**20,
         }
+
+
+def show(rows: Sequence[Row], as_json: bool, title: str, columns: Mapping[str, Callable[[Row], str]]) -> None:
+    """Print the rows as JSON, or as a table with a function of the row for each column."""
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*(cell(row) for cell in columns.values()))
+    Console().print(table)
 
 
 def short(value: Any) -> Any:

@@ -1,42 +1,51 @@
-"""Compare our trainer with a plain Seq2SeqTrainer on the same model, batches and optimizer, in one process."""
+"""Training speed: our trainer against a plain Seq2SeqTrainer, and with W&B against training without it."""
 
 import argparse
-import json
+import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
-from transformers import (
-    DataCollatorForSeq2Seq,
-    PrinterCallback,
-    Seq2SeqTrainer,
-    TrainerCallback,
-    set_seed,
-)
+from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, TrainerCallback, set_seed
 
+from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, show
 from ntl.config import Config, build, compose
 from ntl.system.errors import UserError
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
+from ntl.training.tracking import METRICS, MetricsFile, mirror
+
+TRAINING = "Compare our trainer with a plain Seq2SeqTrainer on the same model, batches and optimizer, in one process."
+TRACKING = """
+Each training runs in a process of its own, because the client keeps its first settings. The runs take turns, and ratios
+to ``tracking=none`` are taken within a turn, so that a slow phase of the machine affects both sides. The share of the
+time in which the training thread waits, wall time less its processor time, does not depend on other load.
+"""
+NONE, OFFLINE = "tracking=none", "offline"
+Environment = Mapping[str, str]
+WAYS: dict[str, Environment] = {NONE: {}, OFFLINE: {"WANDB_MODE": "offline"}}
 
 
 class Clock(TrainerCallback):
-    """Records the time at which each optimizer step ended."""
+    """Records the time at which each optimizer step ended, and the processor time of the training thread."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
+        self.worked: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record the time after synchronising with the device."""
+        """Record both times after synchronising with the device."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
+        self.worked.append(time.thread_time())
 
 
 def _quiet(arguments: Any) -> Any:
@@ -97,17 +106,15 @@ def measure(make: Callable[[Clock], Any], warm_up: int) -> dict[str, float]:
 
 
 def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, Any]:
-    """Alternate the two trainers; ratios are taken within a round, so that a slow phase affects both sides."""
+    """Measure the two trainers in turns."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         places = [f"data_dir={scratch / 'data'}", f"output_dir={scratch}", "tracking=none"]
         config = compose([*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"])
         sides = {"ours": ours(config, scratch), "bare": bare(config, scratch)}
         measure(sides["ours"], 1)  # fills the caches and triggers lazy imports
-        measured: list[dict[str, dict[str, float]]] = []
-        for turn in range(rounds):
-            order = list(sides) if turn % 2 else list(sides)[::-1]
-            measured.append({name: measure(sides[name], warm_up=steps // 5) for name in order})
+        turns = in_turns({name: partial(measure, side, warm_up=steps // 5) for name, side in sides.items()}, rounds)
+    step, first = ({name: [turn[key] for turn in turns[name]] for name in sides} for key in ("step_s", "first_step_s"))
     batch = config.trainer.batch_size * config.trainer.accumulation_steps
     return {
         "overrides": list(overrides),
@@ -116,15 +123,15 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, A
         "steps": steps,
         "rounds": rounds,
         "threads": torch.get_num_threads(),
-        "examples_per_s": {name: batch / median(turn[name]["step_s"] for turn in measured) for name in sides},
-        "speed_ratio": median(turn["bare"]["step_s"] / turn["ours"]["step_s"] for turn in measured),
-        "first_step_s": {name: median(turn[name]["first_step_s"] for turn in measured) for name in sides},
+        "examples_per_s": {name: batch / median(step[name]) for name in sides},
+        "speed_ratio": median(bare / ours for bare, ours in zip(step["bare"], step["ours"], strict=True)),
+        "first_step_s": {name: median(first[name]) for name in sides},
     }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
-    parser = argparse.ArgumentParser(prog="benchmark_training.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmark_training.py", description=TRAINING)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny"])
     parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
@@ -139,21 +146,89 @@ def main(argv: Sequence[str] | None = None) -> None:
         for model in chosen.models
         for loss in chosen.losses
     ]
-    if chosen.json:
-        print(json.dumps(results, indent=1))
-        return
-    columns = ("model", "our loss (bare: CE)", "ours, examples/s", "bare, examples/s", "speed ratio", "first step, s")
-    table = Table(
-        *columns, title=f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    )
-    for result in results:
-        speed, first = result["examples_per_s"], result["first_step_s"]
-        table.add_row(
-            result["model"],
-            result["loss"],
-            f"{speed['ours']:.0f}",
-            f"{speed['bare']:.0f}",
-            f"{result['speed_ratio']:.3f}",
-            f"{first['ours']:.2f} (bare {first['bare']:.2f})",
+    columns: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: row["model"],
+        "our loss (bare: CE)": lambda row: row["loss"],
+        "ours, examples/s": lambda row: f"{row['examples_per_s']['ours']:.0f}",
+        "bare, examples/s": lambda row: f"{row['examples_per_s']['bare']:.0f}",
+        "speed ratio": lambda row: f"{row['speed_ratio']:.3f}",
+        "first step, s": lambda row: f"{row['first_step_s']['ours']:.2f} (bare {row['first_step_s']['bare']:.2f})",
+    }
+    title = f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
+    show(results, chosen.json, title, columns)
+
+
+def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> tuple[float, float]:
+    """Return the mean wall time and processor time of a step of our trainer, after the first ``warm_up`` steps."""
+    os.environ |= environment
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        config = compose([*overrides, f"output_dir={folder}", "tracking=wandb" if environment else NONE])
+        clock = Clock()
+        parts = RunParts(config, say=lambda line: None)
+        trainer = parts.trainer(Path(folder) / "run", callbacks=[clock])
+        trainer.args.set_save("no")
+        # The client's warnings are discarded.
+        with closing(mirror(config, "benchmark", Path(folder), lambda line: None)) as tracker:
+            trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
+            trainer.train()
+        return mean_step(clock.ends, warm_up), mean_step(clock.worked, warm_up)
+
+
+def mean_step(ends: Sequence[float], warm_up: int) -> float:
+    """Return the mean time of a step after ``warm_up`` steps, given the times at which steps ended."""
+    return (ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up)
+
+
+def _in_a_process(*arguments: Any) -> tuple[float, float]:
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(seconds_per_step, arguments)
+
+
+def compare_tracking(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[str, Any]]:
+    """Measure how long training waits for W&B: each of `WAYS` in turns, with the real client in offline mode.
+
+    Returns a row for each: the median time of a step, its ratio to `NONE` of the same turn with quartiles, and the
+    median and maximum of the share of it in which the training thread waits.
+    """
+    settings = [*overrides, f"trainer.max_steps={steps}"]
+    with tempfile.TemporaryDirectory() as data:
+        _in_a_process([*settings, f"data_dir={data}"], {}, 1)  # prepares the data and fills the file cache
+        run = partial(_in_a_process, [*settings, f"data_dir={data}"])
+        times = in_turns({name: partial(run, how, max(1, steps // 5)) for name, how in WAYS.items()}, rounds)
+    rows = []
+    for name in WAYS:
+        own, baseline = ([seconds for seconds, _ in times[key]] for key in (name, NONE))
+        waits = [1 - worked / seconds for seconds, worked in times[name]]
+        rows.append(
+            {
+                "tracking": name,
+                "steps": steps,
+                "rounds": rounds,
+                "step_s": median(own),
+                **ratio_quartiles(own, baseline),
+                "waits": median(waits),
+                "waits_at_most": max(waits),
+            }
         )
-    Console().print(table)
+    return rows
+
+
+def main_tracking(argv: Sequence[str] | None = None) -> None:
+    """Print a row for each of `WAYS`, as a table or with ``--json`` as JSON."""
+    parser = argparse.ArgumentParser(prog="benchmark_tracking.py", description=TRACKING)
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example model=t5_tiny")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(argv)
+    rows = compare_tracking(chosen.overrides, steps=chosen.steps, rounds=chosen.rounds)
+    columns: dict[str, Callable[[Row], str]] = {
+        "tracking": lambda row: row["tracking"],
+        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
+        "ratio": lambda row: f"{row['ratio']:.3f}",
+        "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
+        "waits": lambda row: f"{row['waits']:.2%}",
+        "at most": lambda row: f"{row['waits_at_most']:.2%}",
+    }
+    title = f"Training with W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
+    show(rows, chosen.json, title, columns)

@@ -89,8 +89,8 @@ def _message(error: Exception) -> str:
 def _is_user_error(error: Exception) -> bool:
     if isinstance(error, AssertionError | ValueError) and str(error).startswith(tuple(MISUSES)):
         return True
-    if isinstance(error, OSError) and error.errno in PATH_ERRORS:
-        return error.filename is not None
+    if isinstance(error, OSError) and error.errno in PATH_ERRORS and error.filename is not None:
+        return True
     if "hydra" not in sys.modules:
         return isinstance(error, UserError)
     from hydra.errors import HydraException
@@ -99,17 +99,10 @@ def _is_user_error(error: Exception) -> bool:
     return isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
-def _run(main: Callable[[], int | None] | str) -> int | None:
-    if not isinstance(main, str):
-        with needs("train"):
-            return main()
-    with needs("report" if main.startswith("ntl.results.") else "train"):
-        return resolve_name(main)()
-
-
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
     try:
-        return _run(main) or DONE
+        with needs("report" if isinstance(main, str) and main.startswith("ntl.results.") else "train"):
+            return (resolve_name(main) if isinstance(main, str) else main)() or DONE
     except Diverged as error:
         print(f"diverged: {error}", file=sys.stderr)
         return DIVERGED

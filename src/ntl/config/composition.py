@@ -1,11 +1,11 @@
-"""From override strings to a typed, validated Config. Hydra's search path is the repository's ``config`` folder."""
+"""A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -13,11 +13,13 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config import data, decoding, loss, model, root, trainer
 from ntl.config.identity import plain, run_id
 from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
+from ntl.config.targets import as_now, read_yaml
 from ntl.system.errors import UserError
 
 CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
@@ -70,6 +72,9 @@ GROUPS = {
 # Settings that a base takes from the run that names it, unless ``base=`` sets them.
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
+# Settings that may be changed when a finished run is decoded again.
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
+
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
 
 Choices (group=name):
@@ -93,11 +98,15 @@ def choices(group: str) -> list[str]:
 
 def help_text() -> str:
     """The text of ``train.py --help``, from the files of the config folder."""
-    lines = []
-    for group, meaning in GROUPS.items():
-        lines.append(f"  {group:<14}  {meaning}")
-        lines.append(f"  {'':<14}    {' '.join(choices(group))}")
+    lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
     return HELP.format(choices="\n".join(lines))
+
+
+@cache
+def schemas() -> dict[str, Any]:
+    """``SCHEMAS``, and that of each data set in ``config/dataset`` whose file in ``ntl.data.sets`` defines its own."""
+    names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
+    return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name))}
 
 
 @cache
@@ -105,23 +114,23 @@ def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
-    for path, node in SCHEMAS.items():
+    for path, node in schemas().items():
         group, name = path.rsplit("/", 1)
         store.store(group=f"schema/{group}", name=name, node=node)
 
 
 def _paths(schema: Any, path: str) -> Iterator[str]:
     for field in fields(schema):
-        yield f"{path}{field.name}"
+        yield f"{path}.{field.name}"
         if is_dataclass(field.type):
-            yield from _paths(field.type, f"{path}{field.name}.")
+            yield from _paths(field.type, f"{path}.{field.name}")
 
 
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
     """A suggestion for an unknown key: a setting of that name in a group, else the most similar known key."""
     if key == "name":  # every group has one
         return ""
-    paths = {path: None for name, schema in SCHEMAS.items() for path in _paths(schema, f"{name.partition('/')[0]}.")}
+    paths = dict.fromkeys(path for name, schema in schemas().items() for path in _paths(schema, name.partition("/")[0]))
     same = [path for path in paths if path.endswith(f".{key}") and key != "_target_"]
     return did_you_mean(same) if same and not parent else nearest(key, known)
 
@@ -181,12 +190,8 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
     if any(each.key_or_group == "experiment" for each in parsed):
         raise UserError("base= experiment=: an experiment sets what both runs share; name the base by its id, ID@STEP.")
     own = {word.partition("=")[0] for word in words}
-    shared = [word for word, each in zip(overrides, parsed, strict=True) if _is_shared(each.key_or_group)]
+    shared = [word for word, each in zip(overrides, parsed, strict=True) if each.key_or_group.split(".")[0] in SHARED]
     return [*(word for word in shared if word.partition("=")[0] not in own), *words], int(step)
-
-
-def _is_shared(key: str) -> bool:
-    return key.partition(".")[0] in SHARED
 
 
 def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
@@ -226,11 +231,11 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
     return to_config(raw, overrides), overrides
 
 
-def _composed(overrides: Sequence[str], config_name: str) -> DictConfig:
+def _composed(overrides: Sequence[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        return hydra_compose(config_name, overrides=list(overrides))
+        return hydra_compose("train", overrides=list(overrides))
 
 
 # Composing takes a tenth of a second, and the runs of a table's row differ by their seed alone.
@@ -238,11 +243,76 @@ _cached = lru_cache(maxsize=256)(_composed)
 _SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
 
 
-def compose(overrides: Sequence[str] = (), config_name: str = "train") -> root.Config:
+def compose(overrides: Sequence[str] = ()) -> root.Config:
     """The config that ``train.py`` makes of these overrides."""
     seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
-    if len(seeds) != 1:
-        return to_config(_composed(overrides, config_name), overrides)
-    raw = _cached(tuple(override for override in overrides if override != seeds[0].string), config_name)
-    raw.seed = int(seeds[0].group(1))  # interpolations of it are resolved by to_config
+    if len(seeds) == 1:
+        raw = _cached(tuple(override for override in overrides if override != seeds[0].string))
+        raw.seed = int(seeds[0].group(1))  # interpolations of it are resolved by to_config
+    else:
+        raw = _composed(overrides)
     return to_config(raw, overrides)
+
+
+def _merged(group: str, values: Mapping[str, Any]) -> Any:
+    """Stored values of a group in the first schema that has all of their keys and, if any, their target."""
+    for path, schema in schemas().items():
+        if path.startswith(f"{group}/") and values.keys() <= {field.name for field in fields(schema)}:
+            target = getattr(schema, "_target_", MISSING)
+            if target in (MISSING, values.get("_target_", target)):
+                return OmegaConf.merge(OmegaConf.structured(schema), values)
+    return values
+
+
+def from_values(values: Mapping[str, Any], where: str) -> root.Config:
+    """The dataclasses that ``values`` (plain dictionaries) were written from, whatever ``config/`` says now.
+
+    UserError, which names ``where``, for a key or a type that no schema has.
+    """
+    node = OmegaConf.structured(root.Config)
+    try:
+        for key, value in as_now(values).items():
+            if key == "beside":
+                for name, reading in value.items():
+                    OmegaConf.update(node, f"beside.{name}", _merged("decoding", reading))
+            else:
+                merged = _merged(key, value) if isinstance(value, Mapping) else value
+                OmegaConf.update(node, key, merged, merge=merged is value)
+        config = OmegaConf.to_object(node)
+    except OmegaConfBaseException as error:
+        raise UserError(f"{where}: {str(error).splitlines()[0]}; written by another version of ntl?") from error
+    assert isinstance(config, root.Config)
+    return config
+
+
+def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
+    """The config of a run folder, with overrides of ``CHANGEABLE``. UserError: no config.yaml, or another override."""
+    path = folder / "config.yaml"
+    advice = "give the folder of a run, for example outputs/<run id>."
+    if not path.is_file():
+        raise UserError(f"{path}: not found; {advice}")
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: no config of a run; {advice}")
+    config = from_values(values, str(path))
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals or key.split(".")[0] not in CHANGEABLE:
+            raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
+        if key == "decoding":
+            config.decoding = compose([override]).decoding
+            continue
+        try:
+            changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))
+            config = cast("root.Config", OmegaConf.to_object(changed))
+        except OmegaConfBaseException as error:
+            raise UserError(f"{override}: {str(error).splitlines()[0]}.") from error
+    config.output_dir = str(folder.parent)
+    # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
+    there = {
+        group: replace(part, path=str(folder))
+        for group in ("model", "tokenizer")
+        if (part := getattr(config, group)).path
+    }
+    validate(replace(config, **there))
+    return config

@@ -1,6 +1,12 @@
-"""Schemas of the data sets: the class that reads each, and how many rows are generated or used."""
+"""Schemas of the data sets: the class that reads each, and how many rows are generated or used.
+
+Those of the package's own sets stand here, so that a command answers before numpy is imported. Another set has its
+schema in its own file, where ``added_schema`` finds it.
+"""
 
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 
 from omegaconf import MISSING
 
@@ -126,3 +132,11 @@ class MultiRCConfig(DatasetConfig):
     name: str = "multirc"
     answers: str = "text"
     paper_compat: bool = False
+
+
+def added_schema(name: str) -> type[DatasetConfig] | None:
+    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines; None if there is no such file or class."""
+    module = f"ntl.data.sets.{name}"
+    found = vars(import_module(module)).values() if find_spec(module) else ()
+    schemas = (each for each in found if isinstance(each, type) and issubclass(each, DatasetConfig))
+    return next((each for each in schemas if each.__module__ == module), None)

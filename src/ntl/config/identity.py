@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from ntl.config.model import NOT_IN_WEIGHTS
-from ntl.system.content import digest, tokenizer_files, weight_files
+from ntl.system.hub import digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
@@ -30,21 +29,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _default(field: Any) -> Any:
-    if field.default is not NO_DEFAULT:
-        return field.default
-    if field.default_factory is not NO_DEFAULT:
-        return field.default_factory()
-    return NO_DEFAULT
-
-
 def differing(config: Any) -> dict[str, Any]:
     """The values that differ from their schema's defaults: a new setting with a default changes no id."""
-    return {
-        field.name: plain(getattr(config, field.name))
-        for field in fields(config)
-        if plain(getattr(config, field.name)) != plain(_default(field))
-    }
+    values = {}
+    for field in fields(config):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if (value := plain(getattr(config, field.name))) != plain(default):
+            values[field.name] = value
+    return values
 
 
 def _contents(config: Any) -> dict[str, str]:
@@ -72,19 +64,15 @@ def deciding(config: Any) -> dict[str, Any]:
     return {**values, "seed": config.seed}
 
 
-def canonical(config: Any) -> str:
-    """The text that is hashed: ``deciding`` as sorted JSON."""
-    return json.dumps(deciding(config), sort_keys=True, separators=(",", ":"))
-
-
 def run_id(config: Any) -> str:
-    """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash identifies the run; the words are for people.
+    """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash, of ``deciding``, identifies the run; words are for people.
 
     It leaves out locations (``NOT_RECORDED``), and decoding and paper_compat: a trained model can be decoded in several
     ways, and every record has the scores of both parse rules.
     """
-    digest = hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
-    return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{digest}"
+    canonical = json.dumps(deciding(config), sort_keys=True, separators=(",", ":"))
+    hashed = hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    return f"{config.dataset.name}-{config.model.name}-{config.loss.name}-s{config.seed}-{hashed}"
 
 
 def recorded(config: Any) -> dict[str, Any]:

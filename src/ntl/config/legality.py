@@ -3,16 +3,13 @@
 import difflib
 import errno
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ntl.config.targets import check_plain, check_trust
 from ntl.system.errors import UserError
-
-if TYPE_CHECKING:
-    from ntl.config.model import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -24,11 +21,7 @@ class Family:
     answers: tuple[str, ...]
 
 
-ANSWERS = {
-    "number": "is one number",
-    "reasoning": "is worked out in text",
-    "text": "is text",
-}
+ANSWERS = {"number": "is one number", "reasoning": "is worked out in text", "text": "is text"}
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -43,6 +36,7 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
+DEVICES = ("auto", "cpu", "cuda")
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -65,18 +59,16 @@ def setting_names(schema: type) -> list[str]:
     return [field.name for field in fields(schema) if field.name != "_target_"]
 
 
-def _leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        name = f"{path}{field.name}"
-        if is_dataclass(value):
-            yield from _leaves(value, f"{name}.")
-        else:
-            yield name, value, dict(field.metadata)
+def shorten(text: str) -> str:
+    """A text of at most 80 characters, or its beginning and end."""
+    return text if len(text) <= 80 else f"{text[:40]}...{text[-40:]}"
 
 
 def _check_ranges(config: Any, path: str = "") -> None:
-    for name, value, limits in _leaves(config, path):
+    for field in fields(config):
+        name, value, limits = f"{path}{field.name}", getattr(config, field.name), field.metadata
+        if is_dataclass(value):
+            _check_ranges(value, f"{name}.")
         if limits and value != value:
             raise UserError(f"{name}=nan: must be a number.")
         if "min" in limits and value < limits["min"]:
@@ -95,21 +87,6 @@ def _check_place(name: str, path: str) -> None:
     except OSError as error:
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise UserError(f"{name}={shorten(path)}: {error.strerror}; give another path.") from error
-
-
-def shorten(text: str, limit: int = 80) -> str:
-    """A text of at most ``limit`` characters, or its beginning and end."""
-    return text if len(text) <= limit else f"{text[: limit // 2]}...{text[-limit // 2 :]}"
-
-
-def _check_path(name: str, path: str) -> None:
-    if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
-        raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
-
-
-def _check_choice(name: str, value: str, options: tuple[str, ...]) -> None:
-    if value not in options:
-        raise UserError(f"{name}={value}: choose one of {', '.join(options)}.{nearest(value, options)}")
 
 
 def _check_family(config: Any) -> None:
@@ -131,11 +108,7 @@ def _check_family(config: Any) -> None:
             f"model={model.name} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and "
             f"this model predicts an answer {takes}; take another data set, or a language model."
         )
-    heads = {
-        "loss": config.loss.heads,
-        "objective": [config.objective.head],
-        "decoding": [config.decoding.head],
-    }
+    heads = {"loss": config.loss.heads, "objective": [config.objective.head], "decoding": [config.decoding.head]}
     for group, fits in heads.items():
         if model.head not in fits:
             raise UserError(
@@ -145,9 +118,13 @@ def _check_family(config: Any) -> None:
             )
 
 
-def _check_decoding(config: Any, decoding: Any, group: str = "decoding") -> None:
+def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
     chosen = f"{group}={decoding.name}"
-    other = "use decoding=greedy or decoding=beam" if group == "decoding" else "leave it out"
+    if decoding.head != config.model.head:
+        raise UserError(
+            f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "
+            f"{HEADS.get(decoding.head, decoding.head)}; {other}."
+        )
     if decoding.answers and config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
         raise UserError(
@@ -161,27 +138,19 @@ def _check_decoding(config: Any, decoding: Any, group: str = "decoding") -> None
         )
 
 
-def _check_further_decoding(config: Any, name: str, decoding: Any) -> None:
-    _check_ranges(decoding, f"beside.{name}.")
-    if decoding.head != config.model.head:
-        raise UserError(
-            f"model={config.model.name} beside={decoding.name}: this model has {HEADS[config.model.head]}, and this "
-            f"decoding is for {HEADS.get(decoding.head, decoding.head)}; leave it out."
-        )
-    _check_decoding(config, decoding, "beside")
-
-
 def validate(config: Any) -> None:
     """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
     check_trust(config)
     _check_ranges(config)
-    for name in ("output_dir", "data_dir", "resume"):
-        _check_place(name, getattr(config, name))
-    for name, group in (("model.path", config.model), ("tokenizer.path", config.tokenizer)):
-        _check_place(name, group.path)
-    _check_path("model.path", config.model.path)
-    _check_path("tokenizer.path", config.tokenizer.path)
-    _check_choice("device", config.device, ("auto", "cpu", "cuda"))
+    sources = {"model.path": config.model.path, "tokenizer.path": config.tokenizer.path}
+    places = {name: getattr(config, name) for name in ("output_dir", "data_dir", "resume")}
+    for name, path in (places | sources).items():
+        _check_place(name, path)
+    for name, path in sources.items():
+        if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
+            raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
+    if config.device not in DEVICES:
+        raise UserError(f"device={config.device}: choose one of {', '.join(DEVICES)}.{nearest(config.device, DEVICES)}")
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
     if config.base and not BASE.fullmatch(config.base):
@@ -196,9 +165,10 @@ def validate(config: Any) -> None:
             "set trainer.eval_steps, or trainer.schedule=constant."
         )
     _check_family(config)
-    _check_decoding(config, config.decoding)
+    _check_decoding(config, config.decoding, "decoding", "use decoding=greedy or decoding=beam")
     for name, decoding in config.beside.items():
-        _check_further_decoding(config, name, decoding)
+        _check_ranges(decoding, f"beside.{name}.")
+        _check_decoding(config, decoding, "beside", "leave it out")
     if config.probe_steps and (config.model.head != "lm" or config.dataset.answers != "number"):
         raise UserError(
             f"probe_steps={config.probe_steps}: a probe is the relative error of generated numbers, which "
@@ -216,35 +186,32 @@ def validate(config: Any) -> None:
         )
 
 
-def _without_effect(model: "ModelConfig", own_tokenizer: bool) -> Iterator[tuple[str, str]]:
-    """Names of settings that change nothing but the run's id, with the reason; ``x.`` is every setting below x."""
-    for name in ("name", "family", "head", "requires"):
-        yield name, f"describes config/model/{model.name}.yaml; write a model file of your own instead"
-    if not model.lora.rank:
-        yield "lora.", "has no effect with model.lora.rank=0; set the rank, or leave it out"
-    if model.path or (own_tokenizer and not model.pretrained):
-        yield "hub_id", "nothing is read from there, since model.path or tokenizer.path replaces it; leave it out"
-    if own_tokenizer or model.path or model.hub_id:
-        yield "tokenizer_hub_id", "nothing is read from there, since the tokenizer comes from elsewhere; leave it out"
-    if not model.pretrained:
-        yield (
-            "path",
-            "the weights in it are not read with model.pretrained=false; set model.pretrained=true to start from them, "
-            "or tokenizer.path= to use its tokenizer alone",
-        )
-        return
+def check_effects(config: Any, changed: Mapping[str, Any]) -> None:
+    """UserError for a setting of the model that would change nothing but the run's id.
+
+    ``changed`` are the settings that differ from the model's file, with names such as ``lora.rank``.
+    """
     # Imported here: reporting a mistake must work without omegaconf.
     from ntl.config.model import NOT_IN_WEIGHTS
 
-    for name in (item.name for item in fields(model) if item.name not in NOT_IN_WEIGHTS):
+    model, own_tokenizer = config.model, bool(config.tokenizer.path)
+    description = f"describes config/model/{model.name}.yaml; write a model file of your own instead"
+    idle: dict[str, str] = dict.fromkeys(("name", "family", "head", "requires"), description)
+    if not model.lora.rank:
+        idle["lora"] = "has no effect with model.lora.rank=0; set the rank, or leave it out"
+    if model.path or (own_tokenizer and not model.pretrained):
+        idle["hub_id"] = "nothing is read from there, since model.path or tokenizer.path replaces it; leave it out"
+    if own_tokenizer or model.path or model.hub_id:
+        idle["tokenizer_hub_id"] = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out"
+    if model.pretrained:
         remedy = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch"
-        yield name, remedy
-        yield f"{name}.", remedy
-
-
-def check_effects(config: Any, changed: Mapping[str, Any]) -> None:
-    """UserError for a setting of the model without effect; ``changed`` are those that differ from its file."""
-    for name, reason in _without_effect(config.model, bool(config.tokenizer.path)):
+        idle |= {item.name: remedy for item in fields(model) if item.name not in NOT_IN_WEIGHTS}
+    else:
+        idle["path"] = (
+            "the weights in it are not read with model.pretrained=false; set model.pretrained=true to start from them, "
+            "or tokenizer.path= to use its tokenizer alone"
+        )
+    for name, reason in idle.items():
         for key, value in changed.items():
-            if key == name or (name.endswith(".") and key.startswith(name)):
+            if f"{key}.".startswith(f"{name}."):
                 raise UserError(f"model.{key}={value}: {reason}.")

@@ -66,7 +66,7 @@ class T5Config(ModelConfig):
 class T5RegressionConfig(T5Config):
     """T5 with one output on the decoder's last position (paper, Table 4)."""
 
-    _target_: str = "ntl.models.regression.build_t5"
+    _target_: str = "ntl.models.t5.build_regression"
     family: str = "t5_regression"
     head: str = "regression"
 
@@ -88,7 +88,7 @@ class RTConfig(T5Config):
 class GPT2Config(ModelConfig):
     """GPT-2: learned positions, tied embeddings, GELU."""
 
-    _target_: str = "ntl.models.gpt2.build"
+    _target_: str = "ntl.models.causal.build_gpt2"
     family: str = "decoder"
     n_embd: int = _size(768)
     n_layer: int = _size(12)
@@ -101,7 +101,7 @@ class GPT2Config(ModelConfig):
 class GPT2RegressionConfig(GPT2Config):
     """GPT-2 with one output on the last token."""
 
-    _target_: str = "ntl.models.regression.build_gpt2"
+    _target_: str = "ntl.models.causal.build_gpt2_regression"
     family: str = "decoder_regression"
     head: str = "regression"
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import yaml
 
 PACKAGE = "ntl"
-# Setting -> the package that must define what it names. Your own code goes there, too (README, "Adding a loss").
-# Where what a setting names must be defined: what a user adds goes there, too (docs/extending.md).
+# Setting -> the package that must define what it names: what a user adds goes there, too (docs/extending.md).
 ROOMS = {
     "model._target_": "ntl.models",
     "dataset._target_": "ntl.data",
@@ -31,7 +30,7 @@ ROOMS = {
     "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
 }
-# Old module -> its present one: configs of old runs contain the old names.
+# Old module, or function, -> its present one: configs of old runs contain the old names.
 MOVED = {
     **{
         f"ntl.data.{name}": f"ntl.data.sets.{name}"
@@ -39,6 +38,9 @@ MOVED = {
     },
     "ntl.data.number_collate": "ntl.data.collate",
     "ntl.losses.cost": "ntl.losses.wasserstein",
+    "ntl.models.gpt2.build": "ntl.models.causal.build_gpt2",
+    "ntl.models.regression.build_gpt2": "ntl.models.causal.build_gpt2_regression",
+    "ntl.models.regression.build_t5": "ntl.models.t5.build_regression",
     "ntl.training.objectives.masked_number": "ntl.training.objectives.number_heads",
     "ntl.training.objectives.regression": "ntl.training.objectives.number_heads",
 }
@@ -63,14 +65,15 @@ def check_name(name: str, where: str) -> str:
     return name
 
 
-def as_now(values: Any) -> Any:
+def as_now(values: Any, key: str = "") -> Any:
     """The stored values of a config with the class or function of every ``_target_`` and ``collator`` as named now."""
     if isinstance(values, Mapping):
-        return {key: _as_now(each) if key in NAMING else as_now(each) for key, each in values.items()}
-    return [as_now(each) for each in values] if isinstance(values, list) else values
-
-
-def _as_now(target: Any) -> Any:
+        return {key: as_now(each, key) for key, each in values.items()}
+    if isinstance(values, list):
+        return [as_now(each) for each in values]
+    if key not in NAMING:
+        return values
+    target = MOVED.get(values, values)
     module, dot, name = str(target).rpartition(".")
     return f"{MOVED[module]}{dot}{name}" if module in MOVED else target
 
@@ -83,11 +86,27 @@ def check_plain(text: str, where: str) -> None:
     """
     if "${" in text:
         raise UserError(f"{where}: it has an interpolation, ${{...}}, which is not resolved here; write the value.")
+    if "*" not in text:
+        return
+    import yaml  # here, as reporting a mistake must work without it
+
     # Reading expands aliases, and a few lines can expand to more than any memory holds.
-    if "*" in text and _expanded_size(text) > MAX_VALUES:
+    if _size(yaml.compose(text, yaml.SafeLoader), {}) > MAX_VALUES:
         raise UserError(
             f"{where}: its aliases (*name) unfold to more than {MAX_VALUES:,} values; write out what is meant."
         )
+
+
+def _size(node: "yaml.Node | None", sizes: dict[int, float]) -> float:
+    # An alias is the same object as its anchor: each node is visited once.
+    parts = getattr(node, "value", None)
+    if not isinstance(parts, list):  # a scalar's is its text
+        return 1
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf  # while its parts are counted: it may contain itself
+        nodes = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
+        sizes[id(node)] = 1 + sum(_size(each, sizes) for each in nodes)
+    return sizes[id(node)]
 
 
 def read_yaml(path: Path) -> Any:
@@ -118,30 +137,10 @@ def parse_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
 
 
-def _expanded_size(text: str) -> float:
-    # Imported here: reporting a mistake must work without it.
-    import yaml
-
-    return _size(yaml.compose(text, yaml.SafeLoader), {})
-
-
-def _size(node: "yaml.Node | None", sizes: dict[int, float]) -> float:
-    # An alias is the same object as its anchor: each node is visited once.
-    parts = getattr(node, "value", None)
-    if not isinstance(parts, list):  # a scalar's is its text
-        return 1
-    if id(node) not in sizes:
-        sizes[id(node)] = math.inf  # while its parts are counted: it may contain itself
-        nodes = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
-        sizes[id(node)] = 1 + sum(_size(each, sizes) for each in nodes)
-    return sizes[id(node)]
-
-
 def check_trust(config: Any) -> None:
     """UserError for a ``Config`` that names code outside ``ROOMS``, or whose names could be paths."""
     parts = [(field.name, getattr(config, field.name)) for field in fields(config)]
-    parts += [("decoding", reading) for reading in config.beside.values()]
-    for group, part in parts:
+    for group, part in [*parts, *(("decoding", reading) for reading in config.beside.values())]:
         for path, value in _texts(part, group):
             if path.endswith("._target_") or path in ROOMS:
                 check_target(value, ROOMS.get(path, "no room for it"), path)

@@ -39,10 +39,7 @@ class _Tokenizer:
 
 @dataclass(frozen=True)
 class Shape:
-    """A model of ``config/model`` on the meta device.
-
-    ``parameters`` counts tied parameters once and does not count adapters.
-    """
+    """A model on the meta device. ``parameters`` counts tied parameters once and does not count adapters."""
 
     model: Any
     tokenizer: _Tokenizer
@@ -78,9 +75,7 @@ def shape(config: Config) -> Shape:
 def estimate(
     config: Config, *, question_tokens: int = 0, answer_tokens: int = 0, memory_gib: float = 80.0
 ) -> dict[str, Any]:
-    """Estimate the size of a model and the memory of a training step with the run's own objective.
-
-    The step is traced on shapes without storage.
+    """Estimate the size of a model and the memory of a training step, traced on shapes with the run's own objective.
 
     Args:
         question_tokens: The length of the longest question. 0 stands for ``trainer.max_input_length``, or for a decoder
@@ -134,14 +129,13 @@ def estimate(
 
 
 def _lengths(config: Config, model: Any, question: int, answer: int) -> tuple[int, int]:
-    answer = answer or ANSWER_TOKENS[config.dataset.answers]
+    answer, longest = answer or ANSWER_TOKENS[config.dataset.answers], config.trainer.max_input_length
     positions = None if model.config.is_encoder_decoder else getattr(model.config, "max_position_embeddings", None)
-    if positions is None:
-        return question or config.trainer.max_input_length, answer
-    answer = min(answer, positions // 2)
-    # The last generated token is never an input.
-    unread = int(model.can_generate())
-    return question or min(config.trainer.max_input_length, positions - answer + unread), answer
+    if positions is not None:
+        answer = min(answer, positions // 2)
+        # The last generated token is never an input.
+        longest = min(longest, positions - answer + int(model.can_generate()))
+    return question or longest, answer
 
 
 def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
@@ -184,16 +178,10 @@ def _examples(count: int, lengths: tuple[int, int], tokenizer: _Tokenizer) -> li
     examples = []
     for row in range(count):
         question, answer = (max(length - (row > 0), 1) for length in lengths)
-        question_ids = np.full(question, tokenizer.number_token_id)
-        question_ids[-1] = tokenizer.eos_token_id
-        examples.append(
-            {
-                "question_ids": question_ids,
-                "answer_ids": np.full(answer, tokenizer.number_token_id),
-                "question_values": np.ones(question),
-                "answer_values": np.ones(answer),
-            }
-        )
+        ids = {"question_ids": np.full(question, tokenizer.number_token_id)}
+        ids["question_ids"][-1] = tokenizer.eos_token_id
+        ids["answer_ids"] = np.full(answer, tokenizer.number_token_id)
+        examples.append({**ids, "question_values": np.ones(question), "answer_values": np.ones(answer)})
     return examples
 
 
@@ -203,22 +191,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         description="Print a model's number of parameters, the memory of a training step, and the largest batch that "
         "fits. Nothing is downloaded or allocated."
     )
+    sizes = ", ".join(f"{size} for a {kind}" for kind, size in ANSWER_TOKENS.items())
+    answers = f"default by the data set's answers: {sizes}"
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for train.py: model=gpt2_small")
     parser.add_argument("--memory", type=float, default=80.0, metavar="GIB", help="of the device in GiB (default 80)")
     parser.add_argument("--question-tokens", type=int, default=0, metavar="N", help="default trainer.max_input_length")
-    answers = ", ".join(f"{size} for a {kind}" for kind, size in ANSWER_TOKENS.items())
-    parser.add_argument(
-        "--answer-tokens", type=int, default=0, metavar="N", help=f"default by the data set's answers: {answers}"
-    )
+    parser.add_argument("--answer-tokens", type=int, default=0, metavar="N", help=answers)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    arguments = parser.parse_intermixed_args(argv)
-    result = estimate(
-        compose(arguments.overrides),
-        question_tokens=arguments.question_tokens,
-        answer_tokens=arguments.answer_tokens,
-        memory_gib=arguments.memory,
-    )
-    print(json.dumps(result, indent=1) if arguments.json else text(result))
+    given = parser.parse_intermixed_args(argv)
+    lengths = {"question_tokens": given.question_tokens, "answer_tokens": given.answer_tokens}
+    result = estimate(compose(given.overrides), memory_gib=given.memory, **lengths)
+    print(json.dumps(result, indent=1) if given.json else text(result))
 
 
 def text(result: dict[str, Any]) -> str:

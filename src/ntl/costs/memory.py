@@ -5,8 +5,8 @@ Shapes: B batch, S and T lengths, H heads, D size of a head, E experts.
 
 import gc
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -39,8 +39,7 @@ class LiveBytes(TorchDispatchMode):
     fake ones become fake. Operations on real tensors alone, such as finding the labelled positions, are computed.
     """
 
-    def __init__(self, weights: Iterable[Tensor]) -> None:
-        """Start recording; ``weights`` are not counted."""
+    def __init__(self, weights: Iterable[Tensor]) -> None:  # which are not counted
         super().__init__()
         self.weights = {tensor.untyped_storage()._cdata for tensor in weights}
         self.events: list[tuple[int, int]] = []
@@ -55,10 +54,8 @@ class LiveBytes(TorchDispatchMode):
         if func is torch.ops.aten.index.Tensor:
             args = args[0], [position for index in args[1] for position in _positions(index)]
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if tensors and not any(isinstance(tensor, FakeTensor) for tensor in tensors):
-            with unset_fake_temporarily():
-                result = func(*args, **(kwargs or {}))
-        else:
+        are_real = bool(tensors) and not any(isinstance(tensor, FakeTensor) for tensor in tensors)
+        with unset_fake_temporarily() if are_real else nullcontext():
             result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
@@ -191,17 +188,6 @@ class Growth:
         return int(((room - self.fixed[0][grows]) // self.each[0][grows]).min())
 
 
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    # The timeline must not depend on when reference cycles are collected.
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def shapes_of(model: nn.Module, mode: FakeTensorMode) -> None:
     """Replace the model's meta-device parameters and buffers by fake tensors of ``mode``; tied ones stay tied."""
     created: dict[int, Tensor] = {}
@@ -209,15 +195,13 @@ def shapes_of(model: nn.Module, mode: FakeTensorMode) -> None:
         stores: list[dict[str, Any]] = [module._parameters, module._buffers]
         for store in stores:
             for name, tensor in store.items():
-                if tensor is None:
-                    continue
-                if id(tensor) not in created:
+                if tensor is not None and id(tensor) not in created:
                     with mode:
                         shape: Tensor = torch.empty_like(tensor, device=DEVICE)
                     if isinstance(tensor, nn.Parameter):
                         shape = nn.Parameter(shape, requires_grad=tensor.requires_grad)
                     created[id(tensor)] = shape
-                store[name] = created[id(tensor)]
+                store[name] = created.get(id(tensor))
 
 
 def trace(
@@ -238,7 +222,10 @@ def trace(
         parameter.grad = None
     live = LiveBytes((*objective.parameters(), *objective.buffers()))
     objective.train()
-    with _without_garbage_collection(), ExitStack() as stack:
+    gc.collect()
+    with ExitStack() as stack:
+        gc.disable()  # the timeline must not depend on when reference cycles are collected
+        stack.callback(gc.enable)
         for context in (mode, live, kernels(fused=fused)):
             stack.enter_context(context)
         if accumulate:

@@ -41,23 +41,14 @@ RunKind = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one run.
+    """The cost of one run: ``disk`` bytes remain after it, and it takes ``disk_more`` while it trains."""
 
-    Attributes:
-        seconds: Wall time times the number of devices.
-        device: The device that these seconds are for.
-        measured: Whether they come from records of the same kind of run.
-        disk: The bytes that remain after the run.
-        disk_more: The additional bytes that it takes while it trains.
-        epochs: How often it sees its training rows; NaN if their number is not known.
-    """
-
-    seconds: float
-    device: str
-    measured: bool
+    seconds: float  # wall time times the number of devices
+    device: str  # that these seconds are for
+    measured: bool  # whether they come from records of the same kind of run
     disk: int
     disk_more: int
-    epochs: float = math.nan
+    epochs: float = math.nan  # how often it sees its training rows; NaN if their number is not known
 
 
 @dataclass(frozen=True)
@@ -102,16 +93,16 @@ class Costs:
 
     def of(self, config: Config) -> Cost:
         """Return the cost of one run: the median of its kind, or an estimate if there are no records of it."""
-        kind, disk, epochs = kind_of(config), self._disk(config), self._epochs(config)
+        kind = kind_of(config)
         if kind in self._seconds:
             device, seconds = self._measured(kind)
-            return Cost(seconds, device, True, *disk, epochs)
-        if config.scale.name == CORE_SCALE:
-            return Cost(self._on_a_core(config), CPU, False, *disk, epochs)
-        if config.scale.name == FIXED_COST_SCALE and (similar := self._similar(kind)):
-            seconds = mean(self._measured(each)[1] for each in similar)
-            return Cost(seconds, self._measured(similar[0])[0], False, *disk, epochs)
-        return Cost(self._by_flops(config), GPU, False, *disk, epochs)
+        elif config.scale.name == CORE_SCALE:
+            device, seconds = CPU, self._on_a_core(config)
+        elif config.scale.name == FIXED_COST_SCALE and (similar := self._similar(kind)):
+            device, seconds = self._measured(similar[0])[0], mean(self._measured(each)[1] for each in similar)
+        else:
+            device, seconds = GPU, self._by_flops(config)
+        return Cost(seconds, device, kind in self._seconds, *self._disk(config), self._epochs(config))
 
     def total(self, configs: Iterable[Config]) -> Sum:
         """Return the total cost of runs."""
@@ -148,9 +139,8 @@ class Costs:
     def disk_needed(self, configs: Iterable[Config], at_once: int) -> int:
         """Return the most bytes that these runs take if ``at_once`` of them train at the same time."""
         costs = [self._disk(config) for config in configs]
-        return sum(remaining for remaining, _ in costs) + sum(
-            sorted((more for _, more in costs), reverse=True)[:at_once]
-        )
+        more = sorted((more for _, more in costs), reverse=True)
+        return sum(remaining for remaining, _ in costs) + sum(more[:at_once])
 
     def _disk(self, config: Config) -> tuple[int, int]:
         checkpoint, trainer = BYTES_PER_PARAMETER * self.parameters(config), config.trainer
@@ -160,22 +150,16 @@ class Costs:
         return checkpoint * remaining + NON_CHECKPOINT_BYTES, checkpoint * (most - remaining)
 
     def _similar(self, kind: RunKind) -> list[RunKind]:
-        """Return the measured kinds of the same scale on the same data set, or else on any data set."""
+        # The measured kinds of the same scale on the same data set, or else on any data set.
         same_scale = [each for each in self._seconds if each[2] == kind[2]]
         return [each for each in same_scale if each[0] == kind[0]] or same_scale
 
     def _on_a_core(self, config: Config) -> float:
         # Runs that differ only in their number of steps give the time of a step.
         kind = kind_of(config)
-        step_seconds = [
-            seconds / int(each[3])
-            for each in self._seconds
-            if each[:3] == kind[:3]
-            for seconds in self._seconds[each].get(CPU, [])
-        ]
-        if step_seconds:
-            return config.trainer.max_steps * median(step_seconds)
-        return config.trainer.max_steps * self._flops(config) / CORE_FLOPS
+        alike = [each for each in self._seconds if each[:3] == kind[:3]]
+        of_a_step = [seconds / int(each[3]) for each in alike for seconds in self._seconds[each].get(CPU, [])]
+        return config.trainer.max_steps * (median(of_a_step) if of_a_step else self._flops(config) / CORE_FLOPS)
 
     def _by_flops(self, config: Config) -> float:
         trainer = config.trainer
@@ -183,18 +167,12 @@ class Costs:
         return trainer.max_steps * max(self._flops(config) / rate, STEP_SECONDS)
 
     def _flops(self, config: Config) -> float:
-        """Return the FLOPs of a step."""
-        # Kaplan et al., 2020: 6 FLOPs per parameter and token, forward and backward together. Decoding is not counted.
+        # Of a step, without decoding. Kaplan et al., 2020: 6 per parameter and token, forward and backward together.
         trainer = config.trainer
-        examples = trainer.batch_size * trainer.accumulation_steps
-        return 6 * self.parameters(config) * examples * self._tokens_per_example(config)
-
-    def _tokens_per_example(self, config: Config) -> float:
-        typical = {name: median(tokens) for name, tokens in self._tokens.items()}
-        longest = config.trainer.max_input_length
-        if not typical:
-            return longest
-        return min(typical.get(config.dataset.name, median(typical.values())), longest)
+        tokens: float = trainer.max_input_length
+        if typical := {name: median(found) for name, found in self._tokens.items()}:
+            tokens = min(typical.get(config.dataset.name, median(typical.values())), tokens)
+        return 6 * self.parameters(config) * trainer.batch_size * trainer.accumulation_steps * tokens
 
 
 def _settings(dataset: Mapping[str, object]) -> str:

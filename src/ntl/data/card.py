@@ -25,8 +25,6 @@ PARTS = ("question", "answer")
 
 @dataclass(frozen=True)
 class Lengths:
-    """Median, 95th percentile and maximum."""
-
     p50: int
     p95: int
     max: int
@@ -152,7 +150,6 @@ def _tokens(rows: "Rows", tokenizer: Any) -> dict[str, np.ndarray] | None:
 
 
 def escaped(text: str) -> str:
-    """A text as one line of printable ASCII, shortened."""
     whole = json.dumps(text)[1:-1]
     return whole if len(whole) <= SAMPLE_CHARACTERS else f"{whole[: SAMPLE_CHARACTERS - 3]}..."
 
@@ -200,7 +197,6 @@ def markdown(card: Card) -> str:
 
 
 def show(card: Card) -> None:
-    """The card on a terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ntl.numbers.scale import signed_log
+from ntl.numbers.text import signed_log
 
 IGNORE_INDEX = -100
 EncodedExample = dict[str, np.ndarray]
@@ -30,20 +30,14 @@ def pad(rows: Sequence[np.ndarray], value: int, *, left: bool = False, dtype: An
     return torch.from_numpy(padded)
 
 
-def mask(lengths: Sequence[int], *, left: bool = False) -> torch.Tensor:
-    """The attention mask (B, longest), int64, of rows with these lengths."""
-    lengths_B1 = torch.tensor(lengths)[:, None]
-    width = int(lengths_B1.max())
-    positions = torch.arange(width)
-    return (positions >= width - lengths_B1 if left else positions < lengths_B1).long()
-
-
 def pad_inputs(rows: Sequence[np.ndarray], pad_token_id: int, *, left: bool = False) -> Batch:
-    """input_ids and attention_mask (B, longest)."""
-    return {
-        "input_ids": pad(rows, pad_token_id, left=left),
-        "attention_mask": mask([len(row) for row in rows], left=left),
-    }
+    """input_ids and attention_mask, both (B, longest) int64."""
+    input_ids = pad(rows, pad_token_id, left=left)
+    lengths_B1 = torch.tensor([len(row) for row in rows])[:, None]
+    width = input_ids.shape[1]
+    positions = torch.arange(width)
+    mask = positions >= width - lengths_B1 if left else positions < lengths_B1
+    return {"input_ids": input_ids, "attention_mask": mask.long()}
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,6 @@ class Seq2SeqCollator:
         }
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
-        """The inputs of generation: input_ids and attention_mask (B, S)."""
         return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
 
 
@@ -93,7 +86,6 @@ class CausalCollator:
         }
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
-        """The inputs of generation: input_ids and attention_mask (B, S), padded on the left."""
         return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id, left=True)
 
     def longest_input(self, about: Mapping[str, int]) -> int:
@@ -102,7 +94,6 @@ class CausalCollator:
 
 
 def token_collator(model_config: Any, tokenizer: Any) -> Seq2SeqCollator | CausalCollator:
-    """The collator of a language model, for its transformers config."""
     if model_config.is_encoder_decoder:
         return Seq2SeqCollator(model_config.pad_token_id, model_config.decoder_start_token_id)
     return CausalCollator(model_config.pad_token_id)
@@ -122,7 +113,6 @@ class RegressionCollator:
         return self.prompts(examples) | {"labels": torch.tensor(np.array(targets), dtype=torch.float32)}
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
-        """The inputs of a prediction: input_ids and attention_mask (B, S)."""
         return pad_inputs([example["question_ids"] for example in examples], self.pad_token_id)
 
     def longest_input(self, about: Mapping[str, int]) -> int:
@@ -152,7 +142,6 @@ class MaskedNumberCollator:
         }
 
     def prompts(self, examples: Sequence[EncodedExample]) -> Batch:
-        """The inputs of a prediction: everything but the labels."""
         sequences, values, positions = [], [], []
         for example in examples:
             ids = np.concatenate([example["question_ids"], example["answer_ids"]])
@@ -177,15 +166,12 @@ class MaskedNumberCollator:
 
 
 def signed_ln(values: np.ndarray) -> np.ndarray:
-    """sign(x) ln(1 + |x|), elementwise, float64."""
     return signed_log(values) * math.log(10)
 
 
 def regression_collator(model_config: Any, tokenizer: Any) -> RegressionCollator:
-    """The collator of a regression head, for its transformers config."""
     return RegressionCollator(model_config.pad_token_id)
 
 
 def masked_number_collator(model_config: Any, tokenizer: Any) -> MaskedNumberCollator:
-    """The collator of xVal, for its tokenizer."""
     return MaskedNumberCollator(tokenizer.pad_token_id, tokenizer.mask_token_id, tokenizer.number_token_id)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from omegaconf import OmegaConf
 
 from ntl.config import build
-from ntl.config.composition import SCHEMAS
+from ntl.config.composition import schemas
 from ntl.config.legality import nearest
 from ntl.data import raw
 from ntl.data.raw import Log as Log
@@ -114,10 +114,10 @@ def id_width(total: int) -> int:
 
 def dataset_named(name: str, **values: Any) -> TextDataset:
     """The data set with its schema's defaults (the paper's sizes), some of them replaced: ``train_rows=1000``."""
-    schemas = {path.removeprefix(GROUP): schema for path, schema in SCHEMAS.items() if path.startswith(GROUP)}
-    if name not in schemas:
-        raise UserError(f"no data set {name!r}; choose one of {', '.join(sorted(schemas))}.{nearest(name, schemas)}")
+    known = {path.removeprefix(GROUP): schema for path, schema in schemas().items() if path.startswith(GROUP)}
+    if name not in known:
+        raise UserError(f"no data set {name!r}; choose one of {', '.join(sorted(known))}.{nearest(name, known)}")
     try:
-        return build(schemas[name](**values))
+        return build(known[name](**values))
     except TypeError as error:
         raise UserError(f"data set {name!r}: {error}.") from error

@@ -63,7 +63,7 @@ def encode_dataset(
         keep_target: The answers are numbers, and the end token of each gets its value.
         workers: Processes to tokenize in; None takes one per core if there are enough rows.
     """
-    reader = _reader_of(tokenizer)
+    reader = getattr(tokenizer, "reader", "")
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     if (found := _open(folder, log)) is not None:
@@ -83,7 +83,6 @@ def encode_dataset(
 
 
 def _open(folder: Path, log: Callable[[str], None]) -> EncodedDataset | None:
-    """What an earlier run tokenized, if it is complete."""
     if not (folder / ABOUT).is_file():
         return None
     try:
@@ -104,14 +103,10 @@ def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int, keep_ta
         answer_prefix=answer_text("", tokenizer, decoder_only),
         max_length=max_length,
         dtype="<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4",
-        reader=_reader_of(tokenizer),
+        reader=getattr(tokenizer, "reader", ""),
         number_token=getattr(tokenizer, "number_token_id", -1),
         keep_target=keep_target,
     )
-
-
-def _reader_of(tokenizer: Any) -> str:
-    return getattr(tokenizer, "reader", "")
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
@@ -186,7 +181,11 @@ def _count_workers(rows: Iterable[Mapping[str, Any]], workers: int | None) -> in
 
 
 class _Worker:
-    """One process that encodes; used by one thread at a time."""
+    """One process that encodes; used by one thread at a time.
+
+    It is started afresh instead of forked, so that it inherits no thread or lock of a training process; and not by
+    multiprocessing's ``spawn``, which imports the user's script again and outlives a parent that is killed.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.connection, theirs = Pipe()

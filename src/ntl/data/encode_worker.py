@@ -1,9 +1,4 @@
-"""Blocks of JSON lines to token ids, also in processes of their own (``serve``).
-
-A worker process imports nothing slow, so that it starts in a fraction of a second. It is started afresh instead of
-forked, so that it inherits no thread or lock of a training process; and not by multiprocessing's own ``spawn``, which
-imports the user's script again and outlives a parent that is killed.
-"""
+"""Blocks of JSON lines to token ids, also in processes of their own (``serve``): imports nothing slow."""
 
 import json
 import math
@@ -52,7 +47,6 @@ class Settings:
 
     @property
     def has_values(self) -> bool:
-        """Whether every token has a value."""
         return self.number_token >= 0 or self.keep_target
 
 
@@ -166,7 +160,6 @@ def locate_reader(name: str) -> Reader:
 
 
 def target_of(row: dict[str, Any]) -> float:
-    """The value of an answer. UserError for an answer that is no number, or beyond float64."""
     number = parse_number(row["answer"])
     value = math.inf if number is None else float(number)
     if not math.isfinite(value):
@@ -203,8 +196,6 @@ def combine(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass
 class Failure:
-    """An error in a worker as text; ``by_user`` if it is a UserError."""
-
     text: str
     by_user: bool
 
@@ -212,19 +203,18 @@ class Failure:
 def serve(handle: int) -> None:
     """Receive the settings, then a block at a time, over a file descriptor; send back what it is encoded to.
 
-    Ends when the other side is closed, as it is when that process ends, however it ends.
+    Ends when the other process does, however that ends.
     """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with suppress(EOFError, ConnectionError), Connection(handle) as connection:
         encode = BlockEncoder(connection.recv())
         while True:
-            connection.send(_encoded_or_failure(encode, connection.recv_bytes()))
-
-
-def _encoded_or_failure(encode: BlockEncoder, block: bytes) -> EncodedBlock | Failure:
-    try:
-        return encode(block)
-    except UserError as error:
-        return Failure(str(error), by_user=True)
-    except Exception:
-        return Failure(traceback.format_exc().strip().splitlines()[-1], by_user=False)
+            block = connection.recv_bytes()
+            answer: EncodedBlock | Failure
+            try:
+                answer = encode(block)
+            except UserError as error:
+                answer = Failure(str(error), by_user=True)
+            except Exception:
+                answer = Failure(traceback.format_exc().strip().splitlines()[-1], by_user=False)
+            connection.send(answer)

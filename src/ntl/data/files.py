@@ -7,9 +7,9 @@ import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO, Any, cast, overload
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -38,7 +38,6 @@ class Unpacked:
         self.stream = gzip.GzipFile(path)
 
     def read1(self, size: int) -> bytes:
-        """At most ``size`` bytes, none at the end."""
         block = self.stream.read1(size)
         self.left -= len(block)
         if self.left < 0:
@@ -68,7 +67,6 @@ def read_file(path: Path) -> bytes:
 
 
 def map_file(path: Path) -> Buffer:
-    """The bytes of a file, memory-mapped."""
     with one_line_errors("read", path), open(path, "rb") as stream:
         return _map(stream)
 
@@ -91,13 +89,8 @@ def _map(stream: IO[bytes]) -> Buffer:
     return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
 
 
-def read_members(archive: Path, wanted: Collection[str]) -> dict[str, bytes]:
-    """Members of a ``.tar.gz`` by their path below its top folder; those that are not in it are left out."""
-    return dict(iterate_members(archive, wanted))
-
-
 def iterate_members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """The same one by one, in the archive's order.
+    """Members of a ``.tar.gz`` by their path below its top folder, in its order; those not in it are left out.
 
     The archive's checksum is compared after the last one: until then no member is known to be whole.
     """
@@ -140,7 +133,7 @@ def decode(data: bytes, label: str) -> str:
         raise UserError(f"{label}:{line}: byte 0x{data[error.start]:02x} is not UTF-8.") from error
 
 
-class Pairs(Sequence[Pair]):
+class Pairs:
     r"""Pairs of a question line and an answer line, over the bytes of a file; each is decoded when it is read.
 
     Only ``\n`` ends a line; at the end of the file it is optional. Question ``i`` stands in line ``2 i + 1``. UserError
@@ -160,16 +153,6 @@ class Pairs(Sequence[Pair]):
 
     def __len__(self) -> int:
         return (len(self._bounds) - 1) // 2
-
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Pair]: ...
-    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
-        chosen = range(len(self))[index]
-        if isinstance(chosen, int):
-            return next(self.take(np.array([chosen])))
-        return list(self.take(np.array(chosen, dtype=np.int64)))
 
     def __iter__(self) -> Iterator[Pair]:
         for start in range(0, len(self), 4096):

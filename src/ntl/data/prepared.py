@@ -9,6 +9,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,7 +21,7 @@ from ntl.data.raw import Missing, data_roots
 from ntl.data.reads import Files, Stamp, code_of, named_files, watching
 from ntl.data.store import Rows
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, sha256_of, sweep
+from ntl.system.files import UNUSED_SECONDS, sha256_of, sweep, sync
 from ntl.system.locks import wait_for_lock
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ class Copy:
 
     @property
     def digests(self) -> dict[str, str]:
-        """File name -> sha256 of its splits."""
         return _digests(self.manifest)
 
 
@@ -71,8 +71,6 @@ class Prepared:
         self.data_dir = Path(data_dir)
         # What `prepare` returned: a run reads one folder, whatever happens to the source files meanwhile.
         self._folder: Path | None = None
-
-    # ---- reading
 
     @property
     def folder(self) -> Path:
@@ -161,8 +159,6 @@ class Prepared:
             raise UserError(f"{folder / store.MANIFEST}:1: no split {split!r}; delete the folder and prepare it again.")
         return entries[split]
 
-    # ---- finding
-
     def copies(self) -> list[Copy]:
         """All prepared folders with these settings: there are several where source files have changed."""
         name, roots = self.dataset.folder_name, data_roots(self.data_dir)
@@ -200,8 +196,6 @@ class Prepared:
 
     def _changed_sources(self) -> list[str]:
         return list(dict.fromkeys(path for copy in self.copies() for path in copy.changed))
-
-    # ---- making
 
     def prepare(self, log: Log = logger.info, *, verify: bool = False, download: bool = True) -> Path:
         """Make the prepared files if they are missing, check them if they exist; returns their folder.
@@ -268,10 +262,8 @@ class Prepared:
             "made_with": _versions(),
             "splits": entries,
         }
-        with open(part / store.MANIFEST, "w", encoding="utf-8") as stream:
-            stream.write(json.dumps(manifest, indent=1) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        (part / store.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        sync(part / store.MANIFEST)
         part.chmod(0o755)  # mkdtemp's own mode shuts out everyone else
         return manifest
 
@@ -319,8 +311,6 @@ def _rename(part: Path, target: Path) -> None:
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for package in ("numpy", "pyarrow"):
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions

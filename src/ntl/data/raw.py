@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ntl.data.files import read_file
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import atomic_writer, sha256_of
-from ntl.system.network import unreachable
+from ntl.system.hub import unreachable
 
 Log = Callable[[str], None]
 T = TypeVar("T")
@@ -65,13 +65,11 @@ class Origin:
 
     @property
     def source(self) -> dict[str, Any]:
-        """For a manifest."""
         digests = {file.path: file.sha256 for file in self.files.values() if file.sha256}
         return {"kind": "official files", "home": self.home, "cite": self.cite, "sha256": digests}
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """For the record of every run."""
         return {"licence": self.licence}
 
 
@@ -195,7 +193,9 @@ def _resume(part: Path, url: str, size: int, timeout: float, log: Log) -> None:
         expected = _published_md5(response.headers.get_all("x-goog-hash") or [])
     if part.stat().st_size != size:
         raise _Broken(f"the connection ended at {part.stat().st_size} of {size} bytes")
-    if expected is not None and _md5_of(part) != expected:
+    with open(part, "rb") as stream:
+        found = hashlib.file_digest(stream, "md5").digest()
+    if expected not in (None, found):
         part.unlink()
         raise _Broken("its md5 is not the one the server names")
 
@@ -217,11 +217,6 @@ def _published_md5(headers: list[str]) -> bytes | None:
         if name == "md5":
             return base64.b64decode(value)
     return None
-
-
-def _md5_of(path: Path) -> bytes:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "md5").digest()
 
 
 def _gib(size: int) -> str:

@@ -65,22 +65,20 @@ def decode(
     read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=config.max_new_tokens or max_new_tokens)
     known = journal.answers if journal else {}
     done = journal.examples if journal else 0
-    answers: list[Answer] = [Answer("", [])] * len(examples)
+    answers: dict[int, Answer] = {}
     for number, indices in enumerate(batches(examples, config.batch_size)):
-        found = known.get(number)
-        if found is None:
-            batch = [examples[index] for index in indices]
-            found = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
-        for index, answer in zip(indices, found, strict=True):
-            answers[index] = answer
         if number in known:
+            answers.update(zip(indices, known[number], strict=True))
             continue
+        batch = [examples[index] for index in indices]
+        found = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
+        answers.update(zip(indices, found, strict=True))
         if journal:
             journal.add(number, found)
         done += len(indices)
         progress(done)
     model.train(was_training)
-    return answers
+    return [answers[index] for index in range(len(examples))]
 
 
 class Journal:

@@ -1,8 +1,7 @@
 """Search by transformers' ``generate``: greedy or beam search by our settings, or by the model's own settings."""
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,33 +12,16 @@ from ntl.decoding.batches import Answer, Example, Read
 from ntl.system.errors import UserError
 
 # Settings of a generation config that change no answer, or that the tokenizer or the data decide.
-_IGNORED = (
-    "_from_model_config",
-    "transformers_version",
-    "use_cache",
-    "output_attentions",
-    "output_hidden_states",
-    "output_scores",
-    "output_logits",
-    "return_dict_in_generate",
-    "num_return_sequences",
-    "max_length",
-    "max_new_tokens",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-)
+_IGNORED = {"_from_model_config", "transformers_version", "use_cache", "return_dict_in_generate"}
+_IGNORED |= {"output_attentions", "output_hidden_states", "output_scores", "output_logits"}
+_IGNORED |= {"num_return_sequences", "max_length", "max_new_tokens"}
+_IGNORED |= {"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
 
 
 def generate(config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
     """Greedy or beam search. The generation config in the model's folder has no effect (``own_settings``)."""
-    search = GenerationConfig(
-        num_beams=config.num_beams,
-        do_sample=False,
-        max_new_tokens=max_new_tokens,
-        **_special_tokens(model, tokenizer),
-    )
+    special = _special_tokens(model, tokenizer)
+    search = GenerationConfig(num_beams=config.num_beams, do_sample=False, max_new_tokens=max_new_tokens, **special)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
         return _search(search, model, tokenizer, inputs)
@@ -99,19 +81,14 @@ def _special_tokens(model: Any, tokenizer: Any) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _without_own_config(model: Any) -> Iterator[None]:
-    own, model.generation_config = model.generation_config, GenerationConfig()
-    try:
-        yield
-    finally:
-        model.generation_config = own
-
-
 def _search(search: GenerationConfig, model: Any, tokenizer: Any, inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
     strings = {"tokenizer": tokenizer} if search.stop_strings else {}
-    with _without_own_config(model):
+    # transformers would take what ``search`` leaves open from the model's own config.
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
         output = model.generate(**inputs, **strings, generation_config=search)
+    finally:
+        model.generation_config = own
     skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
     rows = [_until_end(ids, tokenizer.eos_token_id) for ids in output[:, skipped:].tolist()]
     return [Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids) for ids in rows]

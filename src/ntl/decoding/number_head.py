@@ -3,6 +3,7 @@
 Shapes: B batch.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -49,6 +50,4 @@ def read_masks(config: NumberHeadConfig, *, model: Any, tokenizer: Any, **_: Any
 
 def write_value(value: float, decimals: int) -> str:
     """A number without trailing zeros, halves rounded to even; "" (no answer) for one that is not finite."""
-    if value != value or abs(value) == float("inf"):
-        return ""
-    return format_number(Decimal(format(value, f".{decimals}f")))
+    return format_number(Decimal(format(value, f".{decimals}f"))) if math.isfinite(value) else ""

@@ -17,9 +17,8 @@ import torch
 
 from ntl.config.decoding import TreeConfig
 from ntl.decoding.batches import Answer, Example, Read
-from ntl.decoding.grammar import NumberTokens
 from ntl.decoding.number_head import write_value
-from ntl.decoding.tree import read_numbers
+from ntl.decoding.tree import NumberTokens, read_numbers
 from ntl.numbers import parse_number
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -69,28 +68,21 @@ def point(numbers: Mapping[str, float]) -> Point:
     return Point(np.array(values), masses / covered, texts, min(covered, 1.0))
 
 
-def _expectation(found: Point, config: TreeConfig) -> str:
-    return write_value(found.moments(config.trim)[0], config.decimals)
-
-
-def _median(found: Point, config: TreeConfig) -> str:
-    return found.texts[found.quantile(0.5)]
-
-
-def expectation(config: TreeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+def expectation(config: TreeConfig, **given: Any) -> Read:
     """The mean of the model's distribution of numbers, to ``config.decimals`` decimals."""
-    return _read_points(config, _expectation, model, tokenizer, max_new_tokens)
+    return _read_points(config, lambda found: write_value(found.moments(config.trim)[0], config.decimals), **given)
 
 
-def median(config: TreeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+def median(config: TreeConfig, **given: Any) -> Read:
     """The median of the model's distribution of numbers, the lower one of two, as the model would write it."""
-    return _read_points(config, _median, model, tokenizer, max_new_tokens)
+    return _read_points(config, lambda found: found.texts[found.quantile(0.5)], **given)
 
 
 def _read_points(
-    config: TreeConfig, write: Callable[[Point, TreeConfig], str], model: Any, tokenizer: Any, max_new_tokens: int
+    config: TreeConfig, write: Callable[[Point], str], *, model: Any, tokenizer: Any, max_new_tokens: int
 ) -> Read:
     tokens = NumberTokens.from_tokenizer(tokenizer, model.device)
+    limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens, "tolerance": config.tolerance}
 
     def answer(numbers: Mapping[str, float]) -> Answer:
         found = point(numbers)
@@ -98,17 +90,9 @@ def _read_points(
             return Answer("", [], {"covered": 0.0})
         quantiles = {str(share): float(found.values[found.quantile(share)]) for share in QUANTILES}
         about = {"covered": found.covered, "sd": found.moments(config.trim)[1], "quantiles": quantiles}
-        return Answer(write(found, config), [], about)
+        return Answer(write(found), [], about)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
-        found = read_numbers(
-            model,
-            inputs,
-            tokens,
-            num_beams=config.num_beams,
-            max_new_tokens=max_new_tokens,
-            tolerance=config.tolerance,
-        )
-        return [answer(numbers) for numbers in found]
+        return [answer(numbers) for numbers in read_numbers(model, inputs, tokens, **limits)]
 
     return read

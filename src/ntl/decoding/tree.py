@@ -1,5 +1,10 @@
 """A model's distribution over numbers, by a search of the prefix tree of the token sequences that write one.
 
+    number = white-space* [sign] (digits ["." digits*] | "." digits)      sign = "+" | "-" | U+2212
+
+as ``ntl.numbers.parse_number`` reads it, without commas and exponents. White space before the number is a word-start
+mark or a leading space; it is stripped from an answer, as in ``ntl.decoding.generation``.
+
 Probabilities are those of the softmax over the whole vocabulary. They sum to less than 1: the rest belongs to answers
 that are no number and to numbers that the search left out.
 
@@ -8,17 +13,81 @@ numbers, V vocabulary.
 """
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ntl.decoding.grammar import DEAD, ENDS, START, NumberTokens
+from ntl.system.errors import UserError
 
 Distribution = dict[str, float]
 NONE = -torch.inf
+DIGITS = frozenset("0123456789")
+SIGNS = frozenset("+-\N{MINUS SIGN}")
+DEAD = -1
+# The prefix so far: white space only; a sign; digits; digits and a point; a point alone; digits after a point.
+START, SIGN, WHOLE, POINT, BARE, FRACTION = range(6)
+ENDS = (WHOLE, POINT, FRACTION)
+_ON_DIGIT = {START: WHOLE, SIGN: WHOLE, WHOLE: WHOLE, POINT: FRACTION, BARE: FRACTION, FRACTION: FRACTION}
+_ON_POINT = {START: BARE, SIGN: BARE, WHOLE: POINT}
+
+
+def advance(state: int, text: str) -> int:
+    """The state after ``text``; DEAD where no number continues like this."""
+    for character in text:
+        if character in DIGITS:
+            state = _ON_DIGIT.get(state, DEAD)
+        elif character == ".":
+            state = _ON_POINT.get(state, DEAD)
+        elif state == START and character in SIGNS:
+            state = SIGN
+        elif state != START or not character.isspace():
+            state = DEAD
+    return state
+
+
+@dataclass(frozen=True)
+class NumberTokens:
+    """The tokens that numbers consist of.
+
+    ids: (K,) int64. pieces: the text that each adds. table: (6, K) int64, the state after a token in each state.
+    end_id: the token that ends an answer.
+    """
+
+    ids: Tensor
+    pieces: tuple[str, ...]
+    table: Tensor
+    end_id: int
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any, device: torch.device | str = "cpu") -> Self:
+        """From decoded pieces, so that ``▁12`` and ``Ġ12`` both add " 12". UserError: the tokenizer has no digit."""
+        kept = []
+        for token_id, piece in _pieces(tokenizer):
+            if piece and any(advance(state, piece) != DEAD for state in range(6)):
+                kept.append((token_id, piece))
+        if not any(DIGITS & set(piece) for _, piece in kept):
+            raise UserError("decoding by number: the tokenizer has no token with a digit; take another tokenizer.")
+        table = [[advance(state, piece) for _, piece in kept] for state in range(6)]
+        return cls(
+            torch.tensor([token_id for token_id, _ in kept], device=device),
+            tuple(piece for _, piece in kept),
+            torch.tensor(table, device=device),
+            tokenizer.eos_token_id,
+        )
+
+
+def _pieces(tokenizer: Any) -> Iterator[tuple[int, str]]:
+    ids = sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids))
+    # Decoded on its own, a token loses the white space of its word-start mark.
+    first = next((token_id for token_id in ids if DIGITS & set(tokenizer.decode([token_id]))), ids[0])
+    before = tokenizer.decode([first])
+    for token_id, text in zip(ids, tokenizer.batch_decode([[first, token_id] for token_id in ids]), strict=True):
+        if text.startswith(before):
+            yield token_id, text.removeprefix(before)
 
 
 def read_numbers(
@@ -39,7 +108,7 @@ def read_numbers(
         max_new_tokens: The longest answer, its end token included.
         tolerance: The search of an example stops when the sum of its prefixes' probabilities is this or less.
     """
-    steps = stepper(model, inputs)
+    steps = Stepper(model, inputs)
     logits_RV = steps.start()
     examples = len(logits_RV)
     found: list[Distribution] = [{} for _ in range(examples)]
@@ -66,8 +135,8 @@ def read_numbers(
         total_EW, index_EW = best_EW[:, :width], index_EW[:, :width]
         parent_EW, token_EW = index_EW // len(tokens.ids), index_EW % len(tokens.ids)
         state_EW = tokens.table[state_EW.gather(1, parent_EW), token_EW]
-        texts = _longer_texts(texts, tokens, total_EW, parent_EW, token_EW)
         live_EW = total_EW.isfinite()
+        texts = _longer_texts(texts, tokens, live_EW, parent_EW, token_EW)
         logits_RV = steps.step(row_EW.gather(1, parent_EW)[live_EW], tokens.ids[token_EW[live_EW]])
     return found
 
@@ -98,83 +167,57 @@ def _add_ended(
 
 
 def _longer_texts(
-    texts: list[list[str]], tokens: NumberTokens, total_EW: Tensor, parent_EW: Tensor, token_EW: Tensor
+    texts: list[list[str]], tokens: NumberTokens, live_EW: Tensor, parent_EW: Tensor, token_EW: Tensor
 ) -> list[list[str]]:
-    counts = total_EW.isfinite().sum(1).tolist()
+    counts = live_EW.sum(1).tolist()
     return [
         [mine[parent] + tokens.pieces[token] for parent, token in zip(parents[:count], ids[:count], strict=True)]
         for mine, count, parents, ids in zip(texts, counts, parent_EW.tolist(), token_EW.tolist(), strict=True)
     ]
 
 
-class Stepper(Protocol):
-    """Logits of the next token, with a key-value cache whose rows are selected anew at every step."""
+class Stepper:
+    """Logits of the next token, with a key-value cache whose rows are selected anew at every step.
 
-    def start(self) -> Tensor:
-        """Logits (R, V) of the first token of every answer; one row per prompt."""
-        ...
+    Args:
+        model: A decoder or an encoder-decoder.
+        inputs: input_ids and attention_mask (R, S), for a decoder padded on the left.
+    """
 
-    def step(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Logits (R, V) after ``tokens`` (R,), where row i continues row ``rows[i]`` of the step before."""
-        ...
-
-
-def stepper(model: Any, inputs: Mapping[str, Tensor]) -> Stepper:
-    """For a decoder, prompts padded on the left, or an encoder-decoder: input_ids and attention_mask (R, S)."""
-    return (_EncoderDecoder if model.config.is_encoder_decoder else _Decoder)(model, inputs)
-
-
-def _select(cache: Any, rows: Tensor) -> None:
-    (getattr(cache, "batch_select_indices", None) or cache.reorder_cache)(rows)
-
-
-class _Decoder:
     def __init__(self, model: Any, inputs: Mapping[str, Tensor]) -> None:
-        self.model, self.inputs, self.cache = model, inputs, None
-        self.mask = inputs["attention_mask"]
+        self.model, self.cache = model, None
+        self.ids, self.mask = inputs["input_ids"], inputs["attention_mask"]
+        self.encoded: Tensor | None = None
+        if model.config.is_encoder_decoder:
+            self.encoded = model.get_encoder()(input_ids=self.ids, attention_mask=self.mask)[0]
+            self.ids = self.mask.new_full((len(self.mask), 1), model.config.decoder_start_token_id)
         self.accepted = inspect.signature(model.forward).parameters
 
     def start(self) -> Tensor:
-        # Padding is on the left: positions count tokens only, as in training.
-        return self._forward(self.inputs["input_ids"], (self.mask.cumsum(-1) - 1).clamp(min=0))
+        """Logits (R, V) of the first token of every answer; one row per prompt."""
+        return self._forward(self.ids)
 
     def step(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        _select(self.cache, rows)
-        self.mask = torch.nn.functional.pad(self.mask[rows], (0, 1), value=1)
-        return self._forward(tokens[:, None], self.mask.sum(-1, keepdim=True) - 1)
+        """Logits (R, V) after ``tokens`` (R,), where row i continues row ``rows[i]`` of the step before."""
+        cache: Any = self.cache
+        (getattr(cache, "batch_select_indices", None) or cache.reorder_cache)(rows)
+        self.mask = self.mask[rows]
+        if self.encoded is None:
+            self.mask = torch.nn.functional.pad(self.mask, (0, 1), value=1)
+        else:
+            self.encoded = self.encoded[rows]
+        return self._forward(tokens[:, None])
 
-    def _forward(self, ids: Tensor, positions: Tensor) -> Tensor:
-        # Models without position_ids derive them from the mask; logits_to_keep saves computing the others.
-        options = {"position_ids": positions, "logits_to_keep": 1}
-        options = {name: value for name, value in options.items() if name in self.accepted}
-        output = self.model(
-            input_ids=ids, attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **options
-        )
-        self.cache = output.past_key_values
-        return output.logits[:, -1]
-
-
-class _EncoderDecoder:
-    def __init__(self, model: Any, inputs: Mapping[str, Tensor]) -> None:
-        self.model, self.cache = model, None
-        self.mask = inputs["attention_mask"]
-        self.encoded = model.get_encoder()(input_ids=inputs["input_ids"], attention_mask=self.mask)[0]
-
-    def start(self) -> Tensor:
-        return self._forward(self.mask.new_full((len(self.mask),), self.model.config.decoder_start_token_id))
-
-    def step(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        _select(self.cache, rows)
-        self.mask, self.encoded = self.mask[rows], self.encoded[rows]
-        return self._forward(tokens)
-
-    def _forward(self, tokens: Tensor) -> Tensor:
-        output = self.model(
-            encoder_outputs=(self.encoded,),
-            attention_mask=self.mask,
-            decoder_input_ids=tokens[:, None],
-            past_key_values=self.cache,
-            use_cache=True,
-        )
+    def _forward(self, ids: Tensor) -> Tensor:
+        if self.encoded is None:
+            # Padding is on the left: positions count tokens only, as in training.
+            positions = (self.mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            # Models without position_ids derive them from the mask; logits_to_keep saves computing the others.
+            options = {"position_ids": positions, "logits_to_keep": 1}
+            given: dict[str, Any] = {name: value for name, value in options.items() if name in self.accepted}
+            given["input_ids"] = ids
+        else:
+            given = {"encoder_outputs": (self.encoded,), "decoder_input_ids": ids}
+        output = self.model(attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **given)
         self.cache = output.past_key_values
         return output.logits[:, -1]

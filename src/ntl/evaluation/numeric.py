@@ -1,34 +1,21 @@
 """Metrics of numeric answers, and the constant answers that they are compared with."""
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ntl.evaluation.pairs import Pairs
-from ntl.evaluation.rules import AnswerRule, get_rule
+from ntl.evaluation.rules import AnswerRule, Pairs, get_rule
 from ntl.numbers import format_number
 
 NUMBER_METRICS = (
-    "accuracy",
-    "mae",
-    "mse",
-    "rmse",
-    "r2",
-    "median_error",
-    "log_mae",
-    "log_r2",
-    "pearson",
-    "spearman",
-    "mape",
-    "mape_median",
-    "mape_clipped",
-    "within_1_percent",
-    "unparsable",
-    "count",
+    *("accuracy", "mae", "mse", "rmse", "r2", "median_error", "log_mae", "log_r2", "pearson", "spearman"),
+    *("mape", "mape_median", "mape_clipped", "within_1_percent", "unparsable", "count"),
 )
 CONSTANTS = ("mode", "median", "mean")
 
@@ -71,26 +58,21 @@ def number_metrics(
             f"{'no' if groups is None else len(groups)} groups: the lengths must be equal"
         )
     chosen = get_rule(rule)
-    pairs = chosen.compare([chosen.extract(text) for text in predictions], extract_answers(answers, chosen))
-    return summarize(pairs, chosen, groups)
-
-
-def extract_answers(answers: Sequence[str], rule: AnswerRule) -> list[Decimal]:
-    """Parse reference answers, each of which must hold a number. ValueError names the first that does not."""
-    values: list[Decimal] = []
+    targets: list[Decimal] = []
     for index, text in enumerate(answers):
-        value = rule.extract(text)
-        if value is None:
-            raise ValueError(f"answer {index} holds no number (rule {rule.name}): {text!r}")
-        values.append(value)
-    return values
+        target = chosen.extract(text)
+        if target is None:
+            raise ValueError(f"answer {index} holds no number (rule {rule}): {text!r}")
+        targets.append(target)
+    return summarize(chosen.compare([chosen.extract(text) for text in predictions], targets), chosen, groups)
 
 
 def summarize(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | None = None) -> dict[str, float]:
     """The metrics of `number_metrics` for compared pairs."""
-    size = len(pairs)
-    good = pairs.take(pairs.valid)
+    valid, nonzero = pairs.valid, pairs.nonzero
+    good = pairs.take(valid)
     with np.errstate(all="ignore"):
+        clipped = np.where(valid, np.minimum(pairs.relative, 100.0), 100.0)
         mse = _mean(good.error**2)
         return {
             "accuracy": _mean(pairs.correct),
@@ -103,17 +85,12 @@ def summarize(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | Non
             "log_r2": _r2(good.log_prediction - good.log_answer, good.log_answer),
             "pearson": _pearson(good.prediction, good.answer, rule.short_correlation),
             "spearman": _pearson(_ranks(good.prediction), _ranks(good.answer), rule.short_correlation),
-            "mape": _mean_over_cells(pairs.relative, pairs.valid, pairs.nonzero, groups),
+            "mape": _mean_over_cells(pairs.relative, valid & nonzero, nonzero, groups),
             "mape_median": _median(good.relative[good.nonzero]),
-            "mape_clipped": _mean_over_cells(
-                np.where(pairs.valid, np.minimum(pairs.relative, 100.0), 100.0),
-                np.ones(size, dtype=bool),
-                pairs.nonzero,
-                groups,
-            ),
+            "mape_clipped": _mean_over_cells(clipped, nonzero, nonzero, groups),
             "within_1_percent": _mean(pairs.within),
-            "unparsable": _mean(~pairs.valid),
-            "count": float(size),
+            "unparsable": _mean(~valid),
+            "count": float(len(valid)),
         }
 
 
@@ -149,21 +126,20 @@ def _standardize(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average ranks from 1: equal values share the mean of their ranks."""
+    """Ranks from 1; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def _mean_over_cells(
     values: NDArray[np.float64],
-    valid: NDArray[np.bool_],
+    used: NDArray[np.bool_],
     nonzero: NDArray[np.bool_],
     groups: Sequence[str | None] | None,
 ) -> float:
     codes: dict[str | None, int] = {}
     cell = np.array([codes.setdefault(group, len(codes)) for group in groups or [None] * len(values)], dtype=np.intp)
     present = np.bincount(cell[nonzero], minlength=len(codes)) > 0
-    used = valid & nonzero
     sums = np.bincount(cell[used], weights=values[used], minlength=len(codes))
     return _mean(sums[present] / np.bincount(cell[used], minlength=len(codes))[present])
 
@@ -181,24 +157,17 @@ def constant_baselines(train_targets: Iterable[str]) -> dict[str, str]:
         if value is None:
             raise ValueError(f"training target {text!r} holds no number: constants exist for numeric data sets only")
         counts[value] += count
-    total = counts.total()
-    if total == 0:
+    if not counts:
         raise ValueError("no training targets: constants need at least one")
-    ordered = sorted(counts.items())
-    mode = max(ordered, key=lambda item: item[1])[0]  # the first of equal counts, hence the smallest value
-    low, high = _value_at(ordered, (total - 1) // 2), _value_at(ordered, total // 2)
-    median = low if low == high else _SUM.divide(_SUM.add(low, high), Decimal(2))
+    values, total = sorted(counts), counts.total()
+    ends = list(accumulate(counts[value] for value in values))  # of the run of each value among the sorted targets
+    low, high = (values[bisect_right(ends, middle)] for middle in ((total - 1) // 2, total // 2))
     weighted = Decimal(0)
-    for value, count in ordered:
-        weighted = _SUM.add(weighted, _SUM.multiply(value, Decimal(count)))
-    mean = _MEAN.divide(weighted, Decimal(total))
-    return {name: format_number(value) for name, value in zip(CONSTANTS, (mode, median, mean), strict=True)}
-
-
-def _value_at(ordered: list[tuple[Decimal, int]], position: int) -> Decimal:
-    seen = 0
-    for value, count in ordered:
-        seen += count
-        if position < seen:
-            return value
-    raise IndexError(position)
+    for value in values:
+        weighted = _SUM.add(weighted, _SUM.multiply(value, Decimal(counts[value])))
+    constants = {
+        "mode": max(values, key=counts.__getitem__),  # the first of equal counts, hence the smallest value
+        "median": low if low == high else _SUM.divide(_SUM.add(low, high), Decimal(2)),
+        "mean": _MEAN.divide(weighted, Decimal(total)),
+    }
+    return {name: format_number(constants[name]) for name in CONSTANTS}

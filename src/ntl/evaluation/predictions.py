@@ -13,7 +13,7 @@ A row of a text data set may have the integers "tokens_correct", "tokens_total" 
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,22 @@ from ntl.system.files import atomic_writer
 SCHEMA = 1
 _HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "baselines": dict}
 _REQUIRED = ("split", "id", "answer", "prediction")
-_OPTIONAL = ("group", "truth", "shortcut")
 TOKENS = ("tokens_correct", "tokens_total", "tokens_generated")
-_MALFORMED = "malformed"
-_COVERED, _SPREAD, _QUANTILES = "covered", "sd", "quantiles"
 _METRICS = ("number", "text")
 FIRST_ROW_LINE = 2
+
+
+def _is_finite(value: Any, low: float = -sys.float_info.max, high: float = sys.float_info.max) -> bool:
+    return type(value) in (int, float) and low <= value <= high
+
+
+# Key of a row that need not be there -> what its value must be, and whether it is.
+_OPTIONAL: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "malformed": ("a whole number, 0 or more", lambda count: type(count) is int and count >= 0),
+    "covered": ("a number from 0 to 1", lambda share: _is_finite(share, 0, 1)),
+    "sd": ("a finite number, 0 or more", lambda sd: _is_finite(sd, 0)),
+    "quantiles": ("an object of finite numbers", lambda x: isinstance(x, dict) and all(map(_is_finite, x.values()))),
+}
 
 
 def write_predictions(path: str | Path, header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -99,7 +109,7 @@ def _check_row(row: dict[str, Any], where: str) -> None:
     for key in _REQUIRED:
         if key not in row:
             raise UserError(f"{where}: the row lacks {key!r}")
-    for key in (*_REQUIRED, *_OPTIONAL):
+    for key in (*_REQUIRED, "group", "truth", "shortcut"):
         if key in row and not isinstance(row[key], str):
             raise UserError(f"{where}: {key!r} must be a string, not {type(row[key]).__name__}")
     if any(key in row for key in TOKENS) and not _are_counts(row):
@@ -107,25 +117,14 @@ def _check_row(row: dict[str, Any], where: str) -> None:
             f"{where}: {', '.join(map(repr, TOKENS))} must be whole numbers, 0 <= correct <= total > 0, "
             "correct <= generated"
         )
-    if type(row.get(_MALFORMED, 0)) is not int or row.get(_MALFORMED, 0) < 0:
-        raise UserError(f"{where}: {_MALFORMED!r} must be a whole number, 0 or more")
-    if not (_is_finite(row.get(_COVERED, 0)) and 0 <= row.get(_COVERED, 0) <= 1):
-        raise UserError(f"{where}: {_COVERED!r} must be a number from 0 to 1")
-    if not (_is_finite(row.get(_SPREAD, 0)) and row.get(_SPREAD, 0) >= 0):
-        raise UserError(f"{where}: {_SPREAD!r} must be a finite number, 0 or more")
-    quantiles = row.get(_QUANTILES, {})
-    if not isinstance(quantiles, dict) or not all(map(_is_finite, quantiles.values())):
-        raise UserError(f"{where}: {_QUANTILES!r} must be an object of finite numbers")
+    for key, (what, holds) in _OPTIONAL.items():
+        if key in row and not holds(row[key]):
+            raise UserError(f"{where}: {key!r} must be {what}")
 
 
 def _are_counts(row: dict[str, Any]) -> bool:
-    correct, total, generated = (row.get(key) for key in TOKENS)
-    if TOKENS[2] not in row:
-        generated = correct
+    correct, total = row.get(TOKENS[0]), row.get(TOKENS[1])
+    generated = row.get(TOKENS[2], correct)
     if type(correct) is int and type(total) is int and type(generated) is int:
         return 0 <= correct <= min(total, generated) and total > 0
     return False
-
-
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max

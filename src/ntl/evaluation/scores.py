@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntl.evaluation.numeric import CONSTANTS, summarize
-from ntl.evaluation.pairs import Pairs
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
-from ntl.evaluation.textual import TEXT_RULES, TokenCounts, exact_matches, text_metrics, token_accuracy
+from ntl.evaluation.textual import TEXT_RULES, TextRule, TokenCounts, exact_matches, text_metrics, token_accuracy
 from ntl.results import pack_bits
 from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
@@ -28,8 +27,10 @@ CONSTANT_METRICS = (
     *("mape_clipped", "mape_median", "within_1_percent"),
 )
 DEFAULT = "default"
+_RULE = RULES[DEFAULT]  # of groups, truths and reference answers
 ERROR_SAMPLE = 1000
 _ERROR_DIGITS = 6  # enough for paired tests, and a record stays small
+_ANY_TEXT = ("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +66,47 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """The rows of one split, with their line numbers and file for error messages."""
+    """The rows of one split by their line numbers, and where its scores go."""
 
     name: str
-    rows: Sequence[Mapping[str, Any]]
-    lines: Sequence[int]
+    rows: Mapping[int, Mapping[str, Any]]
     path: Path
-    sample: int  # number of errors that a record keeps of this split
+    header: Mapping[str, Any]
+    scores: Scores
+    error_sample: int  # number of errors that a record keeps of this split
 
-    def column(self, key: str) -> list[str]:
-        return [row[key] for row in self.rows]
+    def with_key(self, key: str) -> "_Split":
+        return replace(self, rows={line: row for line, row in self.rows.items() if key in row})
+
+    def column(self, key: str) -> list[Any]:
+        return [row[key] for row in self.rows.values()]
+
+    def whole_column(self, key: str) -> list[Any]:
+        """A column that all rows have, else nothing."""
+        return self.column(key) if all(key in row for row in self.rows.values()) else []
 
     @property
     def groups(self) -> list[str | None]:
-        return [row.get("group") for row in self.rows]
+        return [row.get("group") for row in self.rows.values()]
 
     def numbers(self, key: str, rule: AnswerRule) -> list[Decimal]:
         values: list[Decimal] = []
-        for row, line in zip(self.rows, self.lines, strict=True):
+        for line, row in self.rows.items():
             value = rule.extract(row[key])
             if value is None:
                 raise UserError(f"{self.path}:{line}: {key!r} holds no number: {row[key]!r}; is this a text data set?")
             values.append(value)
         return values
+
+    def add(self, values: Mapping[str, float], suffix: str = "", metrics: Sequence[str] = ()) -> None:
+        for metric in metrics or values:
+            self.scores.metrics[f"{self.name}/{metric}{suffix}"] = values[metric]
+
+    def add_reference(
+        self, given: Sequence[Decimal], answers: Sequence[Decimal], metrics: Sequence[str], suffix: str
+    ) -> None:
+        """Scores of reference answers, which no model has given."""
+        self.add(summarize(_RULE.compare(given, answers), _RULE, self.groups), suffix, metrics)
 
 
 def score_predictions(path: str | Path) -> Scores:
@@ -96,156 +115,97 @@ def score_predictions(path: str | Path) -> Scores:
     header, rows = read_predictions(path)
     if not rows:
         raise UserError(f"{path}:{FIRST_ROW_LINE}: no predictions after the header; decode the run again")
-    score, rules = _SCORERS[header["metrics"]]
+    is_text = header["metrics"] == "text"
+    rules: Mapping[str, AnswerRule | TextRule] = TEXT_RULES if is_text else RULES
     scores = Scores(
         metrics={},
         predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         rules={name: rule.version for name, rule in rules.items()},
     )
-    for split in _by_split(path, rows):
-        scores.ids_sha256[split.name] = hash_ids(split.column("id"))
-        if all("malformed" in row for row in split.rows):
-            scores.metrics[f"{split.name}/malformed"] = fmean(row["malformed"] > 0 for row in split.rows)
-        if all("covered" in row for row in split.rows):
-            scores.metrics[f"{split.name}/covered"] = fmean(row["covered"] for row in split.rows)
-        score(split, header, scores)
+    splits: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for line, row in enumerate(rows, FIRST_ROW_LINE):
+        splits.setdefault(row["split"], {})[line] = row
+    for name, mine in splits.items():
+        split = _Split(name, mine, path, header, scores, ERROR_SAMPLE // len(splits))
+        # Runs with equal hashes can be paired example by example.
+        scores.ids_sha256[name] = hashlib.sha256("\n".join(split.column("id")).encode(*_ANY_TEXT)).hexdigest()
+        if malformed := split.whole_column("malformed"):
+            split.add({"malformed": fmean(count > 0 for count in malformed)})
+        if covered := split.whole_column("covered"):
+            split.add({"covered": fmean(covered)})
+        if is_text:
+            _score_texts(split)
+        else:
+            _score_numbers(split)
     return scores
 
 
-def _by_split(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[_Split]:
-    lines: dict[str, list[int]] = {}
-    for line, row in enumerate(rows, FIRST_ROW_LINE):
-        lines.setdefault(row["split"], []).append(line)
-    sample = ERROR_SAMPLE // len(lines)
-    return [
-        _Split(name, [rows[line - FIRST_ROW_LINE] for line in mine], mine, path, sample) for name, mine in lines.items()
-    ]
-
-
-def _score_numbers(split: _Split, header: Mapping[str, Any], scores: Scores) -> None:
-    texts, groups = split.column("prediction"), split.groups
+def _score_numbers(split: _Split) -> None:
+    texts, groups, name = split.column("prediction"), split.groups, split.name
     compared = {}
     for rule in RULES.values():
         predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
         compared[rule.name] = predictions, answers, rule.compare(predictions, answers)
-        suffix = "" if rule.name == DEFAULT else f"@{rule.name}"
-        for metric, value in summarize(compared[rule.name][-1], rule, groups).items():
-            scores.metrics[f"{split.name}/{metric}{suffix}"] = value
+        split.add(summarize(compared[rule.name][-1], rule, groups), _suffix(rule.name))
     if any(ANSWER_MARK in answer for answer in split.column("answer")):
-        scores.metrics[f"{split.name}/marked"] = fmean(ANSWER_MARK in text for text in texts)
+        split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
     predictions, answers, pairs = compared[DEFAULT]
-    scores.correct[split.name] = pack_bits(pairs.correct)
-    scores.errors[split.name] = sample_errors(split.column("id"), pairs.error, split.sample)
-    scores.digits[split.name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
-    members: dict[str, list[int]] = {}
-    for index, group in enumerate(groups):
-        if group is not None:
-            members.setdefault(group, []).append(index)
-    if members:
-        scores.groups[split.name] = {group: _score_group(pairs.take(members[group])) for group in sorted(members)}
-    _score_constants(split, header, scores, answers)
-    _score_shortcut(split, scores, predictions, answers, pairs)
-    _score_truth(split, header, scores)
+    split.scores.correct[name] = pack_bits(pairs.correct)
+    split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, split.error_sample)
+    split.scores.digits[name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
+    for group in sorted({group for group in groups if group is not None}):
+        values = summarize(pairs.take(np.array(groups, dtype=object) == group), _RULE)
+        split.scores.groups.setdefault(name, {})[group] = {metric: values[metric] for metric in GROUP_METRICS}
+    _score_constants(split, answers, CONSTANT_METRICS)
+    if split.whole_column("shortcut"):
+        taken = split.numbers("shortcut", _RULE)
+        split.add_reference(taken, answers, CONSTANT_METRICS, f":{SHORTCUT}")
+        wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
+        if wrong:
+            split.add({"wrong_as_shortcut": fmean(wrong)})
+    known = split.with_key("truth")
+    if known.rows:
+        truths = known.numbers("truth", _RULE)
+        pairs = _RULE.compare([_RULE.extract(text) for text in known.column("prediction")], truths)
+        split.add(summarize(pairs, _RULE), "_truth", TRUTH_METRICS)
+        _score_constants(known, truths, TRUTH_METRICS, "_truth")
 
 
-def _score_group(pairs: Pairs) -> dict[str, float]:
-    values = summarize(pairs, RULES[DEFAULT])
-    return {metric: values[metric] for metric in GROUP_METRICS}
-
-
-def _score_shortcut(
-    split: _Split, scores: Scores, predictions: Sequence[Decimal | None], answers: Sequence[Decimal], pairs: Pairs
-) -> None:
-    if not all("shortcut" in row for row in split.rows):
-        return
-    taken = split.numbers("shortcut", RULES[DEFAULT])
-    _score_reference(split, scores, taken, answers, CONSTANT_METRICS, f":{SHORTCUT}")
-    wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
-    if wrong:
-        scores.metrics[f"{split.name}/wrong_as_shortcut"] = fmean(wrong)
-
-
-def _score_truth(split: _Split, header: Mapping[str, Any], scores: Scores) -> None:
-    known = [(row, line) for row, line in zip(split.rows, split.lines, strict=True) if "truth" in row]
-    if not known:
-        return
-    rule = RULES[DEFAULT]
-    with_truth = _Split(split.name, [row for row, _ in known], [line for _, line in known], split.path, split.sample)
-    truths = with_truth.numbers("truth", rule)
-    pairs = rule.compare([rule.extract(text) for text in with_truth.column("prediction")], truths)
-    values = summarize(pairs, rule)
-    for metric in TRUTH_METRICS:
-        scores.metrics[f"{split.name}/{metric}_truth"] = values[metric]
-    _score_constants(with_truth, header, scores, truths, TRUTH_METRICS, key="_truth")
-
-
-def _score_constants(
-    split: _Split,
-    header: Mapping[str, Any],
-    scores: Scores,
-    answers: Sequence[Decimal],
-    metrics: Sequence[str] = CONSTANT_METRICS,
-    key: str = "",
-) -> None:
-    rule = RULES[DEFAULT]
-    for name, text in header["baselines"].items():
-        constant = rule.extract(text) if isinstance(text, str) else None
+def _score_constants(split: _Split, answers: Sequence[Decimal], metrics: Sequence[str], key: str = "") -> None:
+    for name, text in split.header["baselines"].items():
+        constant = _RULE.extract(text) if isinstance(text, str) else None
         if name not in CONSTANTS or constant is None:
             raise UserError(
                 f"{split.path}:1: baseline {name!r}: {text!r} must be a number as a string, "
                 f"under one of {', '.join(CONSTANTS)}"
             )
-        _score_reference(split, scores, [constant] * len(answers), answers, metrics, f"{key}:{name}")
+        split.add_reference([constant] * len(answers), answers, metrics, f"{key}:{name}")
 
 
-def _score_reference(
-    split: _Split,
-    scores: Scores,
-    given: Sequence[Decimal],
-    answers: Sequence[Decimal],
-    metrics: Sequence[str],
-    suffix: str,
-) -> None:
-    """Scores of reference answers, which no model has given."""
-    rule = RULES[DEFAULT]
-    values = summarize(rule.compare(given, answers), rule, split.groups)
-    for metric in metrics:
-        scores.metrics[f"{split.name}/{metric}{suffix}"] = values[metric]
-
-
-def _score_texts(split: _Split, _: Mapping[str, Any], scores: Scores) -> None:
+def _score_texts(split: _Split) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
-    known = [row for row in split.rows if TOKENS[0] in row]
+    known = split.with_key(TOKENS[0]).rows.values()
     counts = [TokenCounts(row[TOKENS[0]], row[TOKENS[1]], row.get(TOKENS[2])) for row in known]
     if counts and len(counts) < len(split.rows):
         raise UserError(f"{split.path}: {len(counts)} of {len(split.rows)} {split.name} rows count their tokens")
     for rule in TEXT_RULES:
-        suffix = "" if rule == DEFAULT else f"@{rule}"
-        for metric, value in text_metrics(predictions, answers, rule=rule).items():
-            scores.metrics[f"{split.name}/{metric}{suffix}"] = value
+        split.add(text_metrics(predictions, answers, rule=rule), _suffix(rule))
         # Older files lack the length of an answer, which the padding of the paper's rule depends on.
         if counts and (rule == DEFAULT or all(row.generated is not None for row in counts)):
-            scores.metrics[f"{split.name}/token_accuracy{suffix}"] = token_accuracy(counts, rule=rule)
-    scores.correct[split.name] = pack_bits(exact_matches(predictions, answers))
+            split.add({"token_accuracy": token_accuracy(counts, rule=rule)}, _suffix(rule))
+    split.scores.correct[split.name] = pack_bits(exact_matches(predictions, answers))
 
 
-_SCORERS: dict[str, tuple[Callable[[_Split, Mapping[str, Any], Scores], None], Mapping[str, Any]]] = {
-    "number": (_score_numbers, RULES),
-    "text": (_score_texts, TEXT_RULES),
-}
+def _suffix(rule: str) -> str:
+    return "" if rule == DEFAULT else f"@{rule}"
 
 
-def hash_ids(ids: Iterable[str]) -> str:
-    """sha256 of all ids in order. Runs with equal hashes can be paired example by example."""
-    return hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def sample_errors(ids: Sequence[str], errors: NDArray[np.float64], limit: int = ERROR_SAMPLE) -> list[float | None]:
+def sample_errors(ids: Sequence[str], errors: NDArray[np.float64], limit: int) -> list[float | None]:
     """Errors of the first ``limit`` examples in the order of sha1(id), to 6 significant digits; None where undefined.
 
     The sample depends on the ids alone, so that runs on the same examples keep the same ones.
     """
-    order = sorted(range(len(ids)), key=lambda i: hashlib.sha1(ids[i].encode("utf-8", "surrogatepass")).digest())
+    order = sorted(range(len(ids)), key=lambda i: hashlib.sha1(ids[i].encode(*_ANY_TEXT)).digest())
     chosen = (float(errors[index]) for index in order[:limit])
     return [None if math.isnan(error) else float(f"{error:.{_ERROR_DIGITS}g}") for error in chosen]
 

@@ -1,10 +1,10 @@
 """Metrics of text answers: corpus BLEU, ROUGE, exact match. Their libraries are imported on first use."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ntl.system.errors import needs
 
@@ -16,28 +16,21 @@ PAPER_PADDING = 10  # original code: labels are padded to ten more columns than 
 
 @dataclass(frozen=True, slots=True)
 class TextRule:
-    """The batches whose scores are averaged. batch_size: number of texts -> texts in a batch."""
+    """Scores are means over batches in file order; ``batch`` 0 is one batch of all texts.
 
-    name: str
+    Accuracy of tokens counts ``padding`` columns after the longest label of a batch, too.
+    """
+
     version: int
-    description: str
-    batch_size: Callable[[int], int]
-    padding: int = 0  # columns of padding after the longest label of a batch that are scored, too
+    batch: int = 0
+    padding: int = 0
+
+    def batches(self, size: int) -> list[slice]:
+        step = self.batch or max(size, 1)
+        return [slice(start, start + step) for start in range(0, size, step)]
 
 
-TEXT_RULES: dict[str, TextRule] = {
-    rule.name: rule
-    for rule in (
-        TextRule("default", 1, "one corpus", batch_size=lambda size: max(size, 1)),
-        TextRule(
-            "paper",
-            2,
-            f"mean over batches of {PAPER_BATCH} in file order; {PAPER_PADDING} columns of padding count as tokens",
-            batch_size=lambda _: PAPER_BATCH,
-            padding=PAPER_PADDING,
-        ),
-    )
-}
+TEXT_RULES = {"default": TextRule(1), "paper": TextRule(2, PAPER_BATCH, PAPER_PADDING)}
 
 
 def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: str = "default") -> dict[str, float]:
@@ -59,11 +52,14 @@ def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: st
     size = len(answers)
     if size == 0:
         return dict.fromkeys(TEXT_METRICS, math.nan) | {"count": 0.0}
-    step = TEXT_RULES[rule].batch_size(size)
-    batches = [slice(start, start + step) for start in range(0, size, step)]
-    bleu, scorer = _load_scorers()
+    batches = TEXT_RULES[rule].batches(size)
+    with needs("train"):
+        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenizers import DefaultTokenizer
+        from sacrebleu import corpus_bleu
+    scorer = RougeScorer(list(_ROUGE), tokenizer=DefaultTokenizer(use_stemmer=True))
     rouge = [scorer.score(answer, prediction) for prediction, answer in zip(predictions, answers, strict=True)]
-    scores = {"bleu": fmean(bleu(list(predictions[batch]), [list(answers[batch])]).score for batch in batches)}
+    scores = {"bleu": fmean(corpus_bleu(list(predictions[batch]), [list(answers[batch])]).score for batch in batches)}
     for name in _ROUGE:
         scores[name] = fmean(fmean(row[name].fmeasure for row in rouge[batch]) for batch in batches)
     scores["exact_match"] = fmean(exact_matches(predictions, answers))
@@ -95,13 +91,13 @@ def token_accuracy(counts: Sequence[TokenCounts], *, rule: str = "default") -> f
     With rule="paper" it is the mean over batches of 64 in the given order. As in the original code each row has ten
     more tokens, the padding after the longest label of its batch: correct unless the answer continues there.
     """
-    padding, step = TEXT_RULES[rule].padding, TEXT_RULES[rule].batch_size(len(counts))
-    return fmean(_share(counts[start : start + step], padding) for start in range(0, len(counts), step))
+    batches = TEXT_RULES[rule].batches(len(counts))
+    return fmean(_share(counts[batch], TEXT_RULES[rule].padding) for batch in batches)
 
 
 def _share(batch: Sequence[TokenCounts], padding: int) -> float:
     longest = max(row.total for row in batch)
-    beyond = sum(min(max(row.generated - longest, 0), padding) for row in batch if row.generated) if padding else 0
+    beyond = sum(min(max((row.generated or 0) - longest, 0), padding) for row in batch)
     padded = len(batch) * padding
     return (sum(row.correct for row in batch) + padded - beyond) / (sum(row.total for row in batch) + padded)
 
@@ -109,11 +105,3 @@ def _share(batch: Sequence[TokenCounts], padding: int) -> float:
 def exact_matches(predictions: Sequence[str], answers: Sequence[str]) -> list[bool]:
     """Per example: equal texts, outer white space aside."""
     return [prediction.strip() == answer.strip() for prediction, answer in zip(predictions, answers, strict=True)]
-
-
-def _load_scorers() -> tuple[Callable[..., Any], Any]:
-    with needs("train"):
-        from rouge_score.rouge_scorer import RougeScorer
-        from rouge_score.tokenizers import DefaultTokenizer
-        from sacrebleu import corpus_bleu
-    return corpus_bleu, RougeScorer(list(_ROUGE), tokenizer=DefaultTokenizer(use_stemmer=True))

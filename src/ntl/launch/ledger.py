@@ -1,19 +1,26 @@
-"""What tables cost, as text: of the runs that are missing (``--dry-run``), and of all (``results/costs.md``)."""
+"""How far tables are, and what they cost, as text: ``--status``, ``--dry-run`` and ``results/costs.md``."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from ntl.config.root import Config
 from ntl.costs.runs import ASSUMPTIONS, CPU, PRESET_SCALE, Costs, Sum
-from ntl.launch.plan import Demand, demands
+from ntl.launch.plan import Demand, Run, demands, runs_to_make
 from ntl.launch.progress import duration
+from ntl.launch.slurm import ACTIVE, job_states, last_line, marked
 from ntl.results import RunRecord
 from ntl.results.match import computing
 from ntl.results.spec import load_table_spec, table_names
+from ntl.system.errors import UserError
 from ntl.system.files import write_text
+from ntl.training.folder import is_taken
 
 WIDTH = 120
 PRESETS = (
@@ -54,7 +61,81 @@ def gigabytes(size: float) -> str:
     return f"{figure(size / 1e9)} GB"
 
 
-# ---- what is missing
+# ---- --status
+
+
+class State(Enum):
+    """In the order of printing. ``failed``: started or submitted, but without a record or a process at work."""
+
+    done = "done"
+    running = "running"
+    queued = "queued"
+    failed = "failed"
+    missing = "missing"
+
+
+@dataclass(frozen=True)
+class Status:
+    """``detail``: job and steps, or the last line of the log. ``made``: the share of its steps that are done."""
+
+    id: str
+    label: str
+    state: State
+    detail: str = ""
+    made: float = 0.0
+
+
+def statuses(demanded: Sequence[Demand], outputs: Path) -> list[Status]:
+    """The status of each run of the tables, once even if several tables need it."""
+    todo = {run.id: run for run in runs_to_make(demanded, outputs)}
+    states: Mapping[str, str] = {}
+    if any(marked(run.folder) for run in todo.values()):  # else no job was ever submitted: do not ask Slurm
+        with suppress(UserError):  # no Slurm on this machine
+            states = job_states() or {}
+    ids = dict.fromkeys(key for demand in demanded for key in demand.runs)
+    return [_status(todo[key], states) if key in todo else Status(key, key, State.done, made=1.0) for key in ids]
+
+
+def _status(run: Run, states: Mapping[str, str]) -> Status:
+    job = marked(run.folder)
+    state = states.get(job.id, "") if job else ""
+    name = f", job {job.id}" if job and state in ACTIVE else ""
+    steps = run.step(0.0)
+    made = min(1.0, steps / max(1, run.max_steps))
+    if is_taken(run.folder) or state == "RUNNING":
+        return Status(run.id, run.label, State.running, f"step {steps}/{run.max_steps}{name}", made)
+    if state in ACTIVE:
+        return Status(run.id, run.label, State.queued, f"{state.lower()}{name}", made)
+    line = last_line(run.log) or (last_line(job.log) if job else "")
+    if line or job:
+        return Status(run.id, run.label, State.failed, line or "its job left no line", made)
+    return Status(run.id, run.label, State.missing, made=made)
+
+
+def seconds_left(demanded: Sequence[Demand], found: Iterable[Status], costs: Costs) -> dict[str, float]:
+    """Device -> seconds left of all runs, estimated by the share of steps that are left."""
+    configs = {key: config for demand in demanded for key, config in demand.runs.items()}
+    left: dict[str, float] = {}
+    for status in found:
+        if status.state is not State.done:
+            cost = costs.of(configs[status.id])
+            left[cost.device] = left.get(cost.device, 0.0) + cost.seconds * (1.0 - status.made)
+    return left
+
+
+def status_text(found: Sequence[Status], left: Mapping[str, float], workers: int) -> str:
+    """The number of runs in each state, the hours left, then every running, queued or failed run."""
+    counts = Counter(status.state for status in found)
+    lines = [", ".join(f"{counts[state]} {state.value}" for state in State) + f" of {len(found)} runs"]
+    if left:
+        known = "from measured runs or estimates (--dry-run)"
+        lines.append(f"Hours left, {known}: {hours(left)}.{in_workers(left, workers)}")
+    listed = (State.running, State.queued, State.failed)
+    lines += [f"{s.state.value:<8}{s.label}: {s.detail}" for state in listed for s in found if s.state is state]
+    return "\n".join(lines)
+
+
+# ---- --dry-run
 
 
 def dry_run(demanded: Sequence[Demand], todo: Iterable[str], costs: Costs) -> Json:
@@ -63,30 +144,26 @@ def dry_run(demanded: Sequence[Demand], todo: Iterable[str], costs: Costs) -> Js
     ``todo`` are the ids of the runs that would be made.
     """
     ids = set(todo)
-    every: dict[str, Config] = {}
-    rows = []
-    for demand in demanded:
-        rows.append(_missing(demand.spec.name, demand.scale, demand.runs, ids, costs))
-        every.update(demand.runs)
-    total = _missing("all", demanded[0].scale, every, ids, costs)
+
+    def row(name: str, scale: str, runs: Mapping[str, Config]) -> Json:
+        lacking = [config for key, config in runs.items() if key in ids]
+        total = costs.total(lacking)
+        counts = {"runs": len(runs), "done": len(runs) - len(lacking), "missing": len(lacking)}
+        price = {"seconds": dict(total.seconds), "basis": total.basis, "disk_bytes": total.disk}
+        return {"table": name, "scale": scale, **counts, **price}
+
+    rows = [row(demand.spec.name, demand.scale, demand.runs) for demand in demanded]
+    every = {key: config for demand in demanded for key, config in demand.runs.items()}
+    result = {"tables": rows, "total": row("all", demanded[0].scale, every), "assumptions": ASSUMPTIONS}
     added = list(computing(demanded[0].spec.added))
-    return {"tables": rows, "total": total, "assumptions": ASSUMPTIONS} | ({"added": added} if added else {})
-
-
-def _missing(name: str, scale: str, runs: Mapping[str, Config], ids: set[str], costs: Costs) -> Json:
-    lacking = [config for key, config in runs.items() if key in ids]
-    total = costs.total(lacking)
-    counts = {"runs": len(runs), "done": len(runs) - len(lacking), "missing": len(lacking)}
-    price = {"seconds": dict(total.seconds), "basis": total.basis, "disk_bytes": total.disk}
-    return {"table": name, "scale": scale, **counts, **price}
+    return result | ({"added": added} if added else {})
 
 
 def dry_run_text(result: Json, workers: int) -> str:
     """For a terminal: one line a table, the sum, and how the hours were found."""
     head = ["table", "scale", "runs", "done", "missing", "hours of these", "disk", "basis"]
-    rows = [*result["tables"], *([result["total"]] if len(result["tables"]) > 1 else [])]
     grid = [head]
-    for row in rows:
+    for row in [*result["tables"], *([result["total"]] if len(result["tables"]) > 1 else [])]:
         counts = [str(row[key]) for key in head[:5]]
         grid.append([*counts, hours(row["seconds"]), gigabytes(row["disk_bytes"]), row["basis"]])
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
@@ -98,20 +175,18 @@ def dry_run_text(result: Json, workers: int) -> str:
     return "\n".join([*lines, fill(ASSUMPTIONS, WIDTH)])
 
 
-# ---- what everything costs
+# ---- results/costs.md
 
 
 def ledger(records: Sequence[RunRecord]) -> str:
     """A Markdown table of what every table costs at every scale. The same records give the same text."""
     costs = Costs(records)
     names = table_names()
-    scales = list(dict.fromkeys(scale for name in names for scale in load_table_spec(name).scales))
-    head = [
+    lines = [
         "| table | scale | runs | epochs | hours | disk | basis |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    lines = [*head]
-    for scale in scales:
+    for scale in dict.fromkeys(scale for name in names for scale in load_table_spec(name).scales):
         every: dict[str, Config] = {}
         for demand in demands(names, scale, records, skip=lambda line: None):
             every.update(demand.runs)
@@ -121,16 +196,12 @@ def ledger(records: Sequence[RunRecord]) -> str:
 
 
 def _line(name: str, scale: str, total: Sum) -> str:
+    ends = list(dict.fromkeys(f"{epochs:,.0f}" if epochs >= 10 else figure(epochs) for epochs in total.epochs))
+    epochs = " to ".join(ends[:: max(1, len(ends) - 1)]) or "-"
     basis = "upper preset" if scale == PRESET_SCALE and not total.measured else total.basis
-    cells = [name, scale, str(total.runs), _epochs(total), hours(total.seconds), gigabytes(total.disk), basis]
-    return f"| {' | '.join(cells)} |"
-
-
-def _epochs(total: Sum) -> str:
-    if not total.epochs:
-        return "-"
-    ends = dict.fromkeys(f"{epochs:,.0f}" if epochs >= 10 else figure(epochs) for epochs in total.epochs)
-    return " to ".join(list(ends)[:: max(1, len(ends) - 1)])
+    return (
+        f"| {name} | {scale} | {total.runs} | {epochs} | {hours(total.seconds)} | {gigabytes(total.disk)} | {basis} |"
+    )
 
 
 def write_ledger(path: Path, records: Sequence[RunRecord]) -> None:

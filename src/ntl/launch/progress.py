@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from statistics import mean
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
@@ -42,42 +43,25 @@ class Estimate:
 
     def left(self, running: Running, waiting: Sequence[Run]) -> float | None:
         """Seconds until the last run ends, on ``workers`` processes; None while a kind of run is unknown."""
-        known = {kind: sum(values) / len(values) for kind, values in self._seconds.items()}
-        rests: list[float | None] = []
+        known = {kind: mean(values) for kind, values in self._seconds.items()}
         for run, since in running:
-            gone, step = self._clock() - since, run.step(since)
-            whole = known.get(run.kind)
-            if whole is None and step > 0:
-                whole = known[run.kind] = gone * run.max_steps / step
-            whole = whole if whole is not None else self._expected.get(run.kind)
-            rests.append(None if whole is None else max(0.0, whole - gone))
-        rests += [known.get(run.kind, self._expected.get(run.kind)) for run in waiting]
-        if any(rest is None for rest in rests):
+            if run.kind not in known and (step := run.step(since)):
+                known[run.kind] = (self._clock() - since) * run.max_steps / step
+        known = {**self._expected, **known}
+        if any(run.kind not in known for run in (*(run for run, _ in running), *waiting)):
             return None
-        seconds = [rest for rest in rests if rest is not None]
-        return max([sum(seconds) / self._workers, *seconds], default=0.0)
-
-
-class Display(Protocol):
-    """Shows ended and running runs; ``close`` restores the terminal."""
-
-    def ended(self, number: int, result: Ended, left: float | None) -> None: ...
-
-    def tick(self, running: Running, left: float | None) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-    def close(self) -> None: ...
+        seconds = [max(0.0, known[run.kind] - (self._clock() - since)) for run, since in running]
+        seconds += [known[run.kind] for run in waiting]
+        return max([sum(seconds) / self._workers, *seconds])
 
 
 def result_line(number: int, total: int, result: Ended) -> str:
-    width = len(str(total))
     verdict = f"FAILED after {result.seconds:.1f} s: {result.error}" if result.error else f"{result.seconds:.1f} s"
-    return f"[{number:>{width}}/{total}] {result.run.label}: {verdict}"
+    return f"[{number:>{len(str(total))}}/{total}] {result.run.label}: {verdict}"
 
 
-class PlainDisplay:
-    """One line for each run that ends, and one for those that run every ``QUIET_SECONDS``."""
+class Display:
+    """Lines: one for each run that ends, and one for those that run every ``QUIET_SECONDS``."""
 
     def __init__(self, total: int, console: Console) -> None:
         self._total, self._console = total, console
@@ -99,14 +83,14 @@ class PlainDisplay:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        pass
+        """Restore the terminal."""
 
 
-class LiveDisplay:
+class LiveDisplay(Display):
     """A bar for all runs and one for each running one, below the lines of those that have ended."""
 
     def __init__(self, total: int, console: Console) -> None:
-        self._total = total
+        super().__init__(total, console)
         self._bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -145,4 +129,4 @@ class LiveDisplay:
 def make_display(total: int, console: Console | None = None) -> Display:
     """Bars where the console is a terminal, lines elsewhere."""
     console = console or Console()
-    return LiveDisplay(total, console) if console.is_terminal else PlainDisplay(total, console)
+    return LiveDisplay(total, console) if console.is_terminal else Display(total, console)

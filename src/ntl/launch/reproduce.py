@@ -14,11 +14,10 @@ from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.config.legality import did_you_mean, nearest
 from ntl.costs.runs import Costs
-from ntl.launch.ledger import dry_run, dry_run_text, write_ledger
-from ntl.launch.plan import Demand, demands, is_file, runs_to_make
-from ntl.launch.status import seconds_left, status_text, statuses
+from ntl.launch.ledger import dry_run, dry_run_text, seconds_left, status_text, statuses, write_ledger
+from ntl.launch.plan import demands, is_file, runs_to_make
 from ntl.launch.table import complete_tables
-from ntl.results import RunRecord, load_records
+from ntl.results import load_records
 from ntl.results.spec import load_table_spec, table_names
 from ntl.system.errors import UserError
 from ntl.system.locks import tell_without_locks
@@ -174,51 +173,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.ledger:
         write_ledger(ROOT / "results" / "costs.md", load_records([ROOT / PUBLISHED]))
         return 0
-    if chosen.dry_run:
-        _dry_run(settings, chosen.json)
+    folders = [PUBLISHED, settings.outputs]
+    if chosen.dry_run or chosen.status:
+        _print(settings, folders, dry=chosen.dry_run, as_json=chosen.json)
         return 0
-    if chosen.status:
-        _status(settings, chosen.json)
-        return 0
-    return complete_tables(
-        settings.tables,
-        settings.scale,
-        records=_folders(settings),
-        outputs=settings.outputs,
-        workers=settings.workers,
-        launcher=settings.launcher,
-        hydra=settings.hydra,
-        overrides=settings.overrides,
-    ).exit_code
+    rest = {key: value for key, value in vars(settings).items() if key not in ("tables", "scale")}
+    return complete_tables(settings.tables, settings.scale, records=folders, **rest).exit_code
 
 
-def _folders(settings: Settings) -> list[Path]:
-    return [PUBLISHED, settings.outputs]
-
-
-def _demanded(settings: Settings, records: Sequence[RunRecord], quiet: bool) -> list[Demand]:
-    tell = (lambda line: None) if quiet else print
-    return demands(settings.tables, settings.scale, records, tell, settings.overrides)
-
-
-def _dry_run(settings: Settings, as_json: bool) -> None:
-    records = load_records(_folders(settings))
-    demanded = _demanded(settings, records, as_json)
-    todo = [run.id for run in runs_to_make(demanded, settings.outputs)]
-    result = dry_run(demanded, todo, Costs(records))
-    print(json.dumps(result, indent=1) if as_json else dry_run_text(result, settings.workers or available_cores()))
-
-
-def _status(settings: Settings, as_json: bool) -> None:
-    records = load_records(_folders(settings))
-    demanded = _demanded(settings, records, as_json)
+def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: bool) -> None:
+    """What ``--dry-run`` or ``--status`` prints."""
+    records = load_records(folders)
+    tell = (lambda line: None) if as_json else print
+    demanded = demands(settings.tables, settings.scale, records, tell, settings.overrides)
+    workers = settings.workers or available_cores()
+    if dry:
+        todo = [run.id for run in runs_to_make(demanded, settings.outputs)]
+        result = dry_run(demanded, todo, Costs(records))
+        print(json.dumps(result, indent=1) if as_json else dry_run_text(result, workers))
+        return
     found = statuses(demanded, settings.outputs)
     if as_json:
         print(json.dumps([plain(status) for status in found], indent=1))
         return
     tell_without_locks(settings.outputs, "outputs", print)  # running runs are then known of cluster jobs only
-    left = seconds_left(demanded, found, Costs(records))
-    print(status_text(found, left, settings.workers or available_cores()))
+    print(status_text(found, seconds_left(demanded, found, Costs(records)), workers))
 
 
 def quickstart(argv: Sequence[str] | None = None) -> int:

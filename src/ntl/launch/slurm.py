@@ -25,21 +25,8 @@ from ntl.training.folder import is_taken
 MARK = "slurm.job"
 # In any other state a job has ended (manual of squeue, JOB STATE CODES).
 ACTIVE = {
-    "PENDING",
-    "RUNNING",
-    "SUSPENDED",
-    "CONFIGURING",
-    "COMPLETING",
-    "REQUEUED",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "RESV_DEL_HOLD",
-    "RESIZING",
-    "SIGNALING",
-    "SPECIAL_EXIT",
-    "STAGE_OUT",
-    "STOPPED",
-    "PREEMPTED",
+    *("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+    *("RESV_DEL_HOLD", "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED"),
 }
 # Lines that srun prints after the one with the reason.
 NOISE = ("srun: Force Terminated", "srun: Job step aborted", "srun: forcing job termination")
@@ -48,14 +35,8 @@ POLL_SECONDS = 2.0
 LOST_AFTER = 3
 # Settings of hydra-submitit-launcher that submitit has for every cluster; the others are specific to Slurm.
 SHARED = {
-    "timeout_min",
-    "cpus_per_task",
-    "gpus_per_node",
-    "tasks_per_node",
-    "mem_gb",
-    "nodes",
-    "name",
-    "stderr_to_stdout",
+    *("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node"),
+    *("mem_gb", "nodes", "name", "stderr_to_stdout"),
 }
 
 
@@ -140,8 +121,14 @@ def launch(
             jobs[index] = job
     _say(f"{len(new)} jobs submitted, {followed} in the queue already, {len(planned) - len(todo)} runs have a record.")
     private = _private_part(params.get("submitit_folder", ""))
-    results = _Watch(todo, jobs, private).wait() if jobs else {}
-    return [results.get(index) or _result(overrides, None) for index, overrides in enumerate(job_overrides)]
+    errors = _Watch(todo, jobs, private).wait() if jobs else {}
+    return [_result(overrides, errors.get(index)) for index, overrides in enumerate(job_overrides)]
+
+
+def _result(overrides: Sequence[str], error: Exception | None) -> JobReturn:
+    result = JobReturn(overrides=list(overrides), status=JobStatus.FAILED if error else JobStatus.COMPLETED)
+    result.return_value = error
+    return result
 
 
 def _submit(
@@ -160,10 +147,11 @@ def _submit(
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
         executor.update_parameters(**{key if key in SHARED else f"slurm_{key}": plain[key] for key in plain})
-        numbers = range(first, first + len(job_overrides))
         state = Singleton.get_state()
-        pairs = zip(numbers, job_overrides, strict=True)
-        rows = [(list(overrides), "hydra.sweep.dir", n, f"job_id_for_{n}", state) for n, overrides in pairs]
+        rows = [
+            (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", state)
+            for number, overrides in enumerate(job_overrides, start=first)
+        ]
         jobs = executor.map_array(inner, *zip(*rows, strict=True))
     except (FailedJobError, RuntimeError) as error:
         raise UserError(f"Slurm takes no job: {' '.join(str(error).split())[:300]}") from error
@@ -186,29 +174,26 @@ def _make_private(folder: Path) -> None:
 
 
 class _Watch:
-    """Waits for jobs and prints how each ended.
-
-    ``private`` is the folder of this command's jobs, the only one whose pickles are read.
-    """
+    """Waits for jobs and prints how each ended. Only pickles in ``private``, this command's own folder, are read."""
 
     def __init__(self, runs: dict[int, Run], jobs: dict[int, Job], private: Path) -> None:
         self._runs, self._jobs, self._private = runs, jobs, private
-        self._results: dict[int, JobReturn] = {}
+        self._ended: dict[int, Exception | None] = {}
         self._gone = dict.fromkeys(jobs, 0)
 
-    def wait(self) -> dict[int, JobReturn]:
-        ids = sorted({job.id.split("_")[0] for job in self._jobs.values()})
+    def wait(self) -> dict[int, Exception | None]:
+        ids = " ".join(sorted({job.id.split("_")[0] for job in self._jobs.values()}))
         try:
-            _say(f"Follow: squeue --me, or scripts/reproduce.py --status. Cancel: scancel {' '.join(ids)}")
-            while waiting := [index for index in self._jobs if index not in self._results]:
+            _say(f"Follow: squeue --me, or scripts/reproduce.py --status. Cancel: scancel {ids}")
+            while waiting := [index for index in self._jobs if index not in self._ended]:
                 time.sleep(POLL_SECONDS)
                 states = job_states()
                 for index in waiting if states is not None else ():
                     self._look(index, (states or {}).get(self._jobs[index].id, ""))
         except KeyboardInterrupt:
-            _say(f"The jobs go on; the same command follows them again. Cancel: scancel {' '.join(ids)}")
+            _say(f"The jobs go on; the same command follows them again. Cancel: scancel {ids}")
             raise
-        return self._results
+        return self._ended
 
     def _look(self, index: int, state: str) -> None:
         run, job = self._runs[index], self._jobs[index]
@@ -219,43 +204,32 @@ class _Watch:
         elif self._gone[index] < LOST_AFTER:
             return
         else:
-            error = _why(run, job, state, self._private)
+            error = self._why(run, job, state)
             # A job of another sweep is making the run: wait for its record, or until it has ended.
             if isinstance(error, Busy):
                 if is_taken(run.folder):
                     return
                 error = JobLost(f"another job worked on it and left no record; last line: {last_line(run.log)}")
-        self._results[index] = _result(run.overrides, error)
-        number = f"[{len(self._results)}/{len(self._jobs)}]"
+        self._ended[index] = error
+        number = f"[{len(self._ended)}/{len(self._jobs)}]"
         _say(f"{number} {run.label}, job {job.id}: {f'FAILED: {error_line(error)}' if error else 'done'}")
 
-
-def _why(run: Run, job: Job, state: str, private: Path) -> Exception:
-    outcome = _outcome(job, private)
-    if isinstance(outcome, Exception):
-        return outcome
-    # Without a result, the last line of a log is all there is.
-    said = last_line(job.log) or last_line(run.log)
-    return JobLost(f"job {job.id} ended {f'as {state}' if state else 'and Slurm forgot it'}; last line: {said}")
-
-
-def _outcome(job: Job, private: Path) -> Any:
-    # The job's pickle is Hydra's JobReturn, whose value is the exception. Its path is from the run's folder, which may
-    # come from elsewhere: nothing outside the private folder is unpickled.
-    if not job.log.resolve().is_relative_to(private.resolve()):
-        return None
-    try:
-        with job.log.with_name(f"{job.id}_0_result.pkl").open("rb") as file:
-            how, result = pickle.load(file)
-    except Exception:  # no such file, or it cannot be unpickled here
-        return None
-    return getattr(result, "_return_value", None) if how == "success" else JobLost(str(result).strip().splitlines()[-1])
-
-
-def _result(overrides: Sequence[str], error: Exception | None) -> JobReturn:
-    result = JobReturn(overrides=list(overrides), status=JobStatus.FAILED if error else JobStatus.COMPLETED)
-    result.return_value = error
-    return result
+    def _why(self, run: Run, job: Job, state: str) -> Exception:
+        # The job's pickle is Hydra's JobReturn, whose value is the exception. Its path is from the run's folder, which
+        # may come from elsewhere: nothing outside the private folder is unpickled.
+        if job.log.resolve().is_relative_to(self._private.resolve()):
+            try:
+                with job.log.with_name(f"{job.id}_0_result.pkl").open("rb") as file:
+                    how, result = pickle.load(file)
+            except Exception:  # no such file, or it cannot be unpickled here
+                how = result = None
+            if how == "success" and isinstance(raised := getattr(result, "_return_value", None), Exception):
+                return raised
+            if how not in ("success", None):
+                return JobLost(str(result).strip().splitlines()[-1])
+        # Without a result, the last line of a log is all there is.
+        said = last_line(job.log) or last_line(run.log)
+        return JobLost(f"job {job.id} ended {f'as {state}' if state else 'and Slurm forgot it'}; last line: {said}")
 
 
 def _say(line: str) -> None:

@@ -11,16 +11,18 @@ from ntl.costs.runs import Costs
 from ntl.launch.ledger import gigabytes
 from ntl.launch.plan import Demand, Ended, Run, demands, missing_overrides, output_root, runs_to_make
 from ntl.launch.progress import duration
-from ntl.launch.sweep import sweep_missing
-from ntl.launch.workers import TRAIN, Report, run_missing
+from ntl.launch.workers import TRAIN, Report, run_missing, sweep_missing
 from ntl.results import build_table, load_records
 from ntl.results.load import RECORD
 from ntl.results.publish import write_tables
 from ntl.results.render import markdown, terminal
 from ntl.system.errors import UserError
+from ntl.system.files import existing
 from ntl.system.locks import tell_without_locks
 from ntl.system.machine import available_cores
 from ntl.training.folder import remove_leftovers
+
+Say = Callable[[str], None]
 
 
 class _Tables:
@@ -34,18 +36,12 @@ class _Tables:
         for _, missing in self._waiting.values():
             if not result.error:
                 missing.discard(result.run.id)
-        self.show_complete()
+        self.show(complete=True)
 
-    def show_complete(self) -> None:
-        self._show([demand for demand, missing in self._waiting.values() if not missing])
-
-    def show_rest(self) -> None:
-        self._show([demand for demand, _ in self._waiting.values()])
-
-    def _show(self, chosen: Sequence[Demand]) -> None:
-        if not chosen:
-            return
-        found = load_records(self._records)
+    def show(self, *, complete: bool) -> None:
+        """Show those that wait, or only those of them whose runs have all ended well."""
+        chosen = [demand for demand, missing in self._waiting.values() if not (complete and missing)]
+        found = load_records(self._records) if chosen else []
         for demand in chosen:
             del self._waiting[demand.spec.name]
             table = build_table(demand.spec, found, demand.scale)
@@ -90,36 +86,27 @@ def complete_tables(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     found = load_records(records)
+    costs = Costs(found)
     demanded = demands(names, scale, found, say, overrides)
     todo = runs_to_make(demanded, outputs)
     configs = {name: config for demand in demanded for name, config in demand.runs.items()}
-    check_disk(
-        todo,
-        configs,
-        costs=Costs(found),
-        # On a cluster any number of jobs may run at the same time.
-        at_once=len(todo) if launcher else workers or available_cores(),
-        outputs=outputs,
-        say=say,
-    )
+    # On a cluster any number of jobs may run at the same time.
+    at_once = len(todo) if launcher else workers or available_cores()
+    check_disk(todo, configs, costs=costs, at_once=at_once, outputs=outputs, say=say)
     for run_id, config in configs.items():
         if (outputs / run_id / RECORD).is_file():
             remove_leftovers(outputs / run_id, config.trainer.keep_checkpoints_after)
     tables = _Tables(demanded, records, outputs, console)
-    tables.show_complete()
+    tables.show(complete=True)
+    missing, root = missing_overrides(demanded), output_root(outputs)
     if launcher:
-        report = sweep_missing(missing_overrides(demanded), launcher, hydra, root=output_root(outputs))
+        report = sweep_missing(missing, launcher, hydra, root=root)
     else:
+        known, show = costs.measured, tables.ended
         report = run_missing(
-            missing_overrides(demanded),
-            workers=workers,
-            root=output_root(outputs),
-            target=target,
-            console=console,
-            expected=Costs(found).measured,
-            after=tables.ended,
+            missing, workers=workers, root=root, target=target, console=console, expected=known, after=show
         )
-    tables.show_rest()
+    tables.show(complete=False)
     trained = f"{len(report.done)} run{'' if len(report.done) == 1 else 's'} trained in {duration(report.seconds)}"
     say(f"{trained}, {len(report.failed)} failed. Runs: {outputs}/<run id>/.")
     for result in report.failed:
@@ -129,28 +116,18 @@ def complete_tables(
 
 
 def check_disk(
-    todo: Sequence[Run],
-    configs: Mapping[str, Config],
-    *,
-    costs: Costs,
-    at_once: int,
-    outputs: Path,
-    say: Callable[[str], None],
+    todo: Sequence[Run], configs: Mapping[str, Config], *, costs: Costs, at_once: int, outputs: Path, say: Say
 ) -> None:
     """Print how much disk space the runs need and how much is free, and whether ``outputs`` has no file locks.
 
-    Args:
-        todo: the runs to make; space that they occupy already is subtracted.
-        configs: their configs by id.
-        at_once: how many train at the same time, each with more than one checkpoint.
-
-    UserError if not enough is free.
+    What the runs occupy already is subtracted. ``at_once`` of them train at the same time, each with more than one
+    checkpoint. UserError if not enough is free.
     """
     if not todo:
         return
     held = sum(path.stat().st_size for run in todo for path in run.folder.rglob("*") if path.is_file())
     needed = max(0, costs.disk_needed([configs[run.id] for run in todo], at_once) - held)
-    free = shutil.disk_usage(_existing(outputs)).free
+    free = shutil.disk_usage(existing(outputs)).free
     runs = f"{len(todo)} run{'' if len(todo) == 1 else 's'}"
     if needed > free:
         raise UserError(
@@ -159,7 +136,3 @@ def check_disk(
         )
     tell_without_locks(outputs, "outputs", say)
     say(f"Disk: about {gigabytes(needed)} for {runs}, {gigabytes(free)} free in {outputs}.")
-
-
-def _existing(folder: Path) -> Path:
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

@@ -1,9 +1,9 @@
-"""A worker process: ``python -m ntl.launch.worker TARGET``. It imports torch once and runs one job after the other.
+"""A worker process, ``python -m ntl.launch.worker TARGET``, and what a job of a launcher runs.
 
-A job is a JSON line on standard input, {"overrides": [...], "log": path}; the answer is a JSON line on standard
-output, {"event": "done" | "failed" | "busy" | "interrupted", "error": one line}. The output of the job goes to its log.
-The worker exits at the end of standard input. If that comes during a job, the parent process is gone, and the job is
-interrupted as by Ctrl-C.
+A worker imports torch once and runs one job after the other. A job is a JSON line on standard input, {"overrides":
+[...], "log": path}; the answer is a JSON line on standard output, {"event": "done" | "failed" | "busy" | "interrupted",
+"error": one line}. The output of the job goes to its log. The worker exits at the end of standard input. If that comes
+during a job, the parent process is gone, and the job is interrupted as by Ctrl-C.
 """
 
 import gc
@@ -17,10 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from ntl.system.errors import Busy
+from ntl.system.errors import Busy, Diverged, UserError
 from ntl.system.secrets import print_traceback, redact
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 INTERRUPTED = 130
 # A run prints at most one line in five seconds: some 4 MB in a week.
@@ -62,6 +65,24 @@ def _listen(requests: IO[str], jobs: "SimpleQueue[dict[str, Any] | None]", busy:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
+def train(raw: "DictConfig") -> None:
+    """Train a run in a job of a launcher of Hydra, on whatever machine that is."""
+    from ntl.config.composition import config_of_job
+    from ntl.config.identity import run_id
+
+    config, overrides = config_of_job(raw)
+    with output_to(Path(config.output_dir) / run_id(config) / "run.log"):
+        try:
+            from ntl.training import run
+
+            run(config, overrides=overrides)
+        except Busy:
+            raise  # nothing is added to the log of the process that is working on the run
+        except Exception:
+            print_traceback()
+            raise
+
+
 def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
     with output_to(Path(job["log"])):
         try:
@@ -82,8 +103,6 @@ def _answer(target: str, job: dict[str, Any]) -> dict[str, str]:
 
 def error_line(error: BaseException) -> str:
     """An exception as one line that is short enough for a terminal."""
-    from ntl.system.errors import Diverged, UserError
-
     text = redact(" ".join(str(error).split()))
     if isinstance(error, UserError | Diverged):
         return text

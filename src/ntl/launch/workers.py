@@ -1,8 +1,8 @@
-"""Running what has no record yet: worker processes with one run at a time each, which are watched and stopped here.
+"""Running what has no record yet: in worker processes, which are watched and stopped here, or by a launcher of Hydra.
 
-Neither ``concurrent.futures`` nor loky does this: where one worker is killed they end the runs of all others, on Ctrl-C
-they wait for runs that nobody has interrupted, and workers outlive a killed parent. submitit's local executor starts
-all jobs at once, each in a new process.
+Neither ``concurrent.futures`` nor loky does the former: where one worker is killed they end the runs of all others, on
+Ctrl-C they wait for runs that nobody has interrupted, and workers outlive a killed parent. submitit's local executor
+starts all jobs at once, each in a new process.
 """
 
 import json
@@ -15,15 +15,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from hydra import initialize_config_dir
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext, RunMode
 from rich.console import Console
 
 import ntl
+from ntl.config.composition import CONFIG_DIR, register
 from ntl.launch.plan import Ended, Run, plan_runs
 from ntl.launch.progress import Display, Estimate, make_display
+from ntl.launch.worker import error_line, train
 from ntl.system.errors import UserError
 from ntl.system.machine import available_cores
 
@@ -47,6 +55,65 @@ class Report:
     @property
     def exit_code(self) -> int:
         return 1 if self.failed else 0
+
+
+def _report(ended: Sequence[Ended], skipped: Sequence[Run], started: float) -> Report:
+    done = tuple(result.run for result in ended if not result.error)
+    failed = tuple(result for result in ended if result.error)
+    return Report(done, failed, tuple(skipped), time.monotonic() - started)
+
+
+def _checked(result: Ended) -> Ended:
+    # Tables are computed from records: a run without one has failed, whatever it reported.
+    if result.error or result.run.is_done:
+        return result
+    return replace(result, error=f"it ended without {result.run.record}")
+
+
+# ---- by a launcher of Hydra
+
+
+def sweep_missing(
+    runs: Iterable[Sequence[str]], launcher: str, settings: Sequence[str] = (), *, root: Path | None = None
+) -> Report:
+    """Train every run that has no record, as ``hydra/launcher=LAUNCHER`` would in a multirun.
+
+    A run that fails does not stop the others. The output of a run goes to its run.log.
+
+    Args:
+        runs: one list of overrides per run.
+        settings: of Hydra, such as ``hydra.launcher.partition=gpu``.
+        root: folder of run folders; by default the ``output_dir`` of each config.
+
+    UserError, or an error of Hydra, for a launcher that does not exist or has wrong settings.
+    """
+    started = time.monotonic()
+    todo, skipped = plan_runs(runs, root)
+    bases = {run.base for run in todo}
+    ended: list[Ended] = []
+    # Bases come first: the other runs start from their checkpoints.
+    for wave in ([run for run in todo if run.id in bases], [run for run in todo if run.id not in bases]):
+        for run, result in zip(wave, _launch(wave, launcher, settings) if wave else [], strict=True):
+            error = error_line(result._return_value) if result.status is JobStatus.FAILED else ""
+            ended.append(_checked(Ended(run, 0.0, error)))
+    return _report(ended, skipped, started)
+
+
+def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequence[JobReturn]:
+    register()
+    GlobalHydra.instance().clear()
+    sweep = (todo[0].folder.parent / ".sweep").resolve()
+    overrides = [f"hydra/launcher={launcher}", f"hydra.sweep.dir='{sweep}'", *settings]
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3", job_name="reproduce"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        config = hydra.compose_config("train", overrides, RunMode.MULTIRUN, from_shell=False)
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
+        plugin = Plugins.instance().instantiate_launcher(context, train, config)
+        return plugin.launch([list(run.overrides) for run in todo], initial_job_idx=0)
+
+
+# ---- in worker processes
 
 
 def run_missing(
@@ -80,79 +147,52 @@ def run_missing(
         raise UserError(f"workers={workers}: at least 1.")
     started = time.monotonic()
     todo, skipped = plan_runs(runs, root)
-    size = min(workers or available_cores(), max(1, len(todo)))
-    console = console or Console()
     ended: list[Ended] = []
     if todo:
-        display = make_display(len(todo), console)
+        size = min(workers or available_cores(), len(todo))
+        display = make_display(len(todo), console or Console())
         have = f", {len(skipped)} more have a record already" if skipped else ""
         display.say(f"{len(todo)} runs in {size} worker process{'es' if size > 1 else ''}{have}.")
         try:
             ended = _run_all(todo, size, target, display, Estimate(size, expected or {}), after)
         finally:
             display.close()
-    return Report(
-        done=tuple(result.run for result in ended if not result.error),
-        failed=tuple(result for result in ended if result.error),
-        skipped=tuple(skipped),
-        seconds=time.monotonic() - started,
-    )
+    return _report(ended, skipped, started)
 
 
 def _run_all(
     todo: Sequence[Run], size: int, target: str, display: Display, estimate: Estimate, after: Callable[[Ended], None]
 ) -> list[Ended]:
-    waiting, busy, ended = list(todo), _BusyRuns(display), []
+    waiting, ended = list(todo), list[Ended]()
+    # Runs that another process is working on. They are tried again at ``next_try``; each is told once.
+    busy, told, next_try = list[Run](), set[str](), 0.0
     with Pool(size, target) as pool:
         try:
-            while waiting or busy.runs or pool.running:
-                waiting += busy.due()
-                unfinished = {run.id for run in (*waiting, *busy.runs, *(run for run, _ in pool.running))}
+            while waiting or busy or pool.running:
+                if time.monotonic() >= next_try:
+                    waiting, busy = [*waiting, *busy], []
+                unfinished = {run.id for run in (*waiting, *busy, *(run for run, _ in pool.running))}
                 while pool.has_room() and (ready := [run for run in waiting if run.base not in unfinished]):
                     waiting.remove(ready[0])
                     pool.submit(ready[0])
                 for result in map(_checked, pool.wait(POLL_SECONDS)):
                     if result.busy:
-                        busy.add(result.run)
+                        if result.run.id not in told:
+                            told.add(result.run.id)
+                            display.say(f"{result.run.label}: another process is working on it; waiting for that one.")
+                        busy.append(result.run)
+                        next_try = time.monotonic() + BUSY_SECONDS
                         continue
                     ended.append(result)
                     if not result.error:
                         estimate.ended(result.run, result.seconds)
-                    display.ended(len(ended), result, estimate.left(pool.running, [*waiting, *busy.runs]))
+                    display.ended(len(ended), result, estimate.left(pool.running, [*waiting, *busy]))
                     after(result)
-                display.tick(pool.running, estimate.left(pool.running, [*waiting, *busy.runs]))
+                display.tick(pool.running, estimate.left(pool.running, [*waiting, *busy]))
         except KeyboardInterrupt:
             display.say("Stopping: each run leaves a checkpoint. Ctrl-C again ends them at once.")
             raise
     return ended
-
-
-class _BusyRuns:
-    """Runs that another process is working on; they are tried again after ``BUSY_SECONDS``."""
-
-    def __init__(self, display: Display) -> None:
-        self.runs: list[Run] = []
-        self._display, self._told, self._next = display, set[str](), 0.0
-
-    def add(self, run: Run) -> None:
-        if run.id not in self._told:
-            self._told.add(run.id)
-            self._display.say(f"{run.label}: another process is working on it; waiting for that one.")
-        self.runs.append(run)
-        self._next = time.monotonic() + BUSY_SECONDS
-
-    def due(self) -> list[Run]:
-        if time.monotonic() < self._next:
-            return []
-        runs, self.runs = self.runs, []
-        return runs
-
-
-def _checked(result: Ended) -> Ended:
-    # Tables are computed from records: a run without one has failed, whatever it reported.
-    if result.error or result.run.is_done:
-        return result
-    return Ended(result.run, result.seconds, f"it ended without {result.run.record}")
 
 
 def worker_environment(environment: Mapping[str, str], threads: int) -> dict[str, str]:
@@ -167,20 +207,32 @@ def worker_environment(environment: Mapping[str, str], threads: int) -> dict[str
     }
 
 
-@dataclass
 class _Worker:
-    process: "subprocess.Popen[bytes]"
-    errors: IO[bytes]
     run: Run | None = None
     since: float = 0.0  # time.time(), to be compared with files
     started: float = 0.0  # time.monotonic()
 
-    def give(self, run: Run) -> None:
+    def __init__(self, target: str, threads: int) -> None:
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ntl.launch.worker", target],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=worker_environment(os.environ, threads),
+            # Ctrl-C then reaches this process only, which stops its workers itself.
+            start_new_session=True,
+        )
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests, self.replies = self.process.stdin, self.process.stdout
+
+    def give(self, run: Run) -> None:
         self.run, self.since, self.started = run, time.time(), time.monotonic()
         line = json.dumps({"overrides": run.overrides, "log": str(run.log)}) + "\n"
         with suppress(BrokenPipeError):  # it died: ``wait`` notices
-            self.process.stdin.write(line.encode())
+            self.requests.write(line.encode())
 
     def end(self, error: str, busy: bool = False) -> Ended:
         assert self.run is not None
@@ -197,6 +249,10 @@ class _Worker:
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
         return f"its worker process ended with status {code}{': ' + lines[-1] if lines else ''}"
+
+    def close(self) -> None:
+        for file in (self.replies, self.requests, self.errors):
+            file.close()
 
 
 class Pool:
@@ -224,29 +280,29 @@ class Pool:
 
     def submit(self, run: Run) -> None:
         """Give a run to an idle or new worker. Call only if ``has_room()``."""
-        idle = [worker for worker in self._workers if worker.run is None]
-        (idle[0] if idle else self._start()).give(run)
+        worker = next((worker for worker in self._workers if worker.run is None), None)
+        if worker is None:
+            worker = _Worker(self._target, self._threads)
+            self._workers.append(worker)
+            self._selector.register(worker.replies, selectors.EVENT_READ, worker)
+        worker.give(run)
 
     def wait(self, seconds: float) -> list[Ended]:
         """The runs that have ended, after at most ``seconds``; those of dead workers are among them."""
-        ready = {key.data for key, _ in self._selector.select(seconds)}
+        ready = [key.data for key, _ in self._selector.select(seconds)]
         ended = []
         for worker in list(self._workers):
             # A child of a killed worker may keep its pipe open, so the process is polled as well.
-            if id(worker) not in ready and worker.process.poll() is None:
+            if worker not in ready and worker.process.poll() is None:
                 continue
-            assert worker.process.stdout is not None
-            line = worker.process.stdout.readline() if id(worker) in ready else b""
+            line = worker.replies.readline() if worker in ready else b""
+            reply = json.loads(line) if line else {"event": "dead"}
             if line:
-                reply = json.loads(line)
                 ended.append(worker.end(reply["error"], reply["event"] == "busy"))
-                if reply["event"] == "interrupted":  # it exits now and takes no further run
-                    worker.process.wait()
-                    self._forget(worker)
             elif worker.run is not None:
                 ended.append(worker.end(worker.why_dead()))
-                self._forget(worker)
-            else:
+            if reply["event"] in ("dead", "interrupted"):  # an interrupted one exits now and takes no further run
+                worker.process.wait()
                 self._forget(worker)
         return ended
 
@@ -255,10 +311,9 @@ class Pool:
         deadline = time.monotonic() + grace
         try:
             for worker in self._workers:
-                assert worker.process.stdin is not None
                 if worker.run is not None and worker.process.poll() is None:
                     worker.process.send_signal(signal.SIGINT)
-                worker.process.stdin.close()
+                worker.requests.close()
             for worker in self._workers:
                 worker.process.wait(max(0.0, deadline - time.monotonic()))
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
@@ -270,29 +325,7 @@ class Pool:
                 worker.process.wait()
                 self._forget(worker)
 
-    def _start(self) -> _Worker:
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in _forget
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ntl.launch.worker", self._target],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=worker_environment(os.environ, self._threads),
-            # Ctrl-C then reaches this process only, which stops its workers itself.
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        worker = _Worker(process, errors)
-        self._workers.append(worker)
-        self._selector.register(process.stdout, selectors.EVENT_READ, id(worker))
-        return worker
-
     def _forget(self, worker: _Worker) -> None:
-        assert worker.process.stdout is not None
-        assert worker.process.stdin is not None
-        self._selector.unregister(worker.process.stdout)
-        worker.process.stdout.close()
-        worker.process.stdin.close()
-        worker.errors.close()
+        self._selector.unregister(worker.replies)
+        worker.close()
         self._workers.remove(worker)

@@ -1,15 +1,16 @@
-"""Losses that ignore the distance between numbers: cross-entropy, and the control for the number losses.
+"""Cross-entropies: plain, of the number tokens alone (the control for the number losses), and Gaussian (GCE).
 
-Shape suffixes: V vocabulary, K number tokens, N the positions that count.
+Shape suffixes: V vocabulary, K number tokens, N the positions that count, M those of them whose label is a number.
 """
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import NumberRows, Reduction, label_rows, number_rows, reduce
+from ntl.losses.rows import NumberRows, Reduction, check_width, is_number, label_rows, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -64,6 +65,59 @@ def digit_cross_entropy(
     return reduce(digit_cross_entropy_rows(rows), rows, labels, reduction)
 
 
+def gaussian_cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    sigma: float = 1.0,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return −Σ_k g_k log p_k at a number label, g = `gaussian_target`, and −log p_y at a text label: the paper's GCE.
+
+    p is the softmax over the whole vocabulary, unlike in the number losses. sigma is in value units; the paper's runs
+    used 1 and 2.
+
+    logits are (..., V), labels (...). The mean is over all labelled tokens, numbers and text; without any it is an
+    exact 0 that still has a graph. Without number labels the loss is cross-entropy. It is inf if a number token with
+    positive target mass has the logit -inf.
+    """
+    check_width(logits, number_vocab)
+    rows = label_rows(logits, labels, ignore_index)
+    log_p_NV = F.log_softmax(rows.logits_NV, dim=-1)
+    losses_N = F.nll_loss(log_p_NV, rows.labels_N, ignore_index=ignore_index, reduction="none")
+
+    numbers_N = is_number(rows.labels_N, number_vocab, ignore_index)
+    all_rows = torch.compiler.is_compiling()  # a shape that depends on the labels would break the graph
+    index_M = torch.arange(len(losses_N), device=losses_N.device) if all_rows else numbers_N.nonzero().squeeze(-1)
+    log_p_MK = log_p_NV[index_M.unsqueeze(-1), number_vocab.token_ids]
+    labels_M = rows.labels_N[index_M].where(numbers_N[index_M], number_vocab.token_ids[0])
+    targets_M = number_vocab.values[labels_M].to(log_p_MK.dtype)
+    target_MK = gaussian_target(targets_M, number_vocab.token_values.to(log_p_MK.dtype), sigma)
+    # Far from the label the target underflows to 0, and 0 · log 0 must be 0.
+    number_losses_M = -(target_MK * log_p_MK.masked_fill(target_MK == 0, 0.0)).sum(dim=-1)
+    number_losses_M = number_losses_M.where(numbers_N[index_M], losses_N[index_M])
+    return reduce(losses_N.index_put((index_M,), number_losses_M), rows, labels, reduction)
+
+
+def gaussian_target(targets: Tensor, values: Tensor, sigma: float) -> Tensor:
+    """Return g_k ∝ exp(−½ ((v_k − y)/σ)²), normalised over the number tokens, (..., K).
+
+    This is the soft target of GCE and of GCE + NTL-WAS-CDF. targets (...) are y and values (K,) are v, both in value
+    units. The original adds 1e-8 to the normaliser; this is a relative difference below 1e-8, as the label's own term
+    makes the normaliser at least 1.
+    """
+    if not sigma > 0:
+        raise ValueError(f"sigma must be positive, not {sigma}: cross_entropy is the limit for sigma towards 0")
+    return (-0.5 * ((values - targets.unsqueeze(-1)) / sigma).square()).softmax(dim=-1)
+
+
+def gaussian_target_rows(rows: NumberRows, *, sigma: float = 1.0) -> Tensor:
+    """Return the soft target (N, K) of `gaussian_cross_entropy` at number labels."""
+    return gaussian_target(rows.targets_N, rows.values_K, sigma)
+
+
 def digit_cross_entropy_rows(rows: NumberRows) -> Tensor:
     """Return the loss of each row, (N,); see `digit_cross_entropy`."""
     return F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none")
@@ -74,4 +128,5 @@ def label_alone(rows: NumberRows, *, label_smoothing: float = 0.0) -> None:
 
 
 register("ce", cross_entropy, is_base=True, distance=False, target=label_alone)
+register("gce", gaussian_cross_entropy, is_base=True, distance=False, target=gaussian_target_rows)
 register("digit_ce", digit_cross_entropy, distance=False, rows=digit_cross_entropy_rows)

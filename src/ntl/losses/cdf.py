@@ -10,7 +10,7 @@ Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 import torch
 from torch import Tensor
 
-from ntl.losses.gaussian import gaussian_target
+from ntl.losses.categorical import gaussian_target
 from ntl.losses.kinds import register
 from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary

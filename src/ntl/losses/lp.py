@@ -1,7 +1,7 @@
-"""The paper's NTL-L_p family: a regression loss between the expected value and the value of the label.
+"""Regression losses: the paper's NTL-L_p family on number tokens, and the squared error of a number head.
 
-For a number label of value y, ŷ = Σ_k q_k v_k with q the softmax over the K number tokens alone. The minimum of these
-losses is not unique: for the label 4, half the mass on each of 0 and 8 is a perfect prediction, too.
+For a number label of value y, an NTL-L_p compares y with ŷ = Σ_k q_k v_k, q the softmax over the K number tokens alone.
+Its minimum is not unique: for the label 4, half the mass on each of 0 and 8 is a perfect prediction, too.
 
 Shape suffixes: V vocabulary, K number tokens, N the number-labelled positions.
 """
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
+from ntl.losses.rows import NumberRows, Reduction, check_reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -59,6 +59,24 @@ def ntl_huber(
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(huber_rows(rows, delta=delta), rows, labels, reduction)
+
+
+def squared_error(predictions: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return (prediction − target)², the loss of the paper's regression head (Table 4) and of xVal's number head.
+
+    predictions and targets are (...), in the same unit. Half-precision predictions are computed and returned in
+    float32. "mean" is over all of them, and an exact 0 that still has a graph if there are none; "none" has their
+    shape. Raises ValueError if the shapes differ.
+    """
+    if predictions.shape != targets.shape:
+        raise ValueError(f"predictions {tuple(predictions.shape)} and targets {tuple(targets.shape)} differ in shape")
+    if predictions.dtype.itemsize < 4:
+        predictions = predictions.float()
+    errors = (predictions - targets.to(predictions.dtype)).square()
+    check_reduction(reduction)
+    if reduction == "none":
+        return errors
+    return errors.sum() if reduction == "sum" else errors.sum() / max(errors.numel(), 1)
 
 
 def mse_rows(rows: NumberRows) -> Tensor:

@@ -187,6 +187,7 @@ def reduce(
 
     ``count`` is the denominator of the mean, by default the number of positions that count.
     """
+    check_reduction(reduction)
     if rows.counts_N is not None:
         losses_N = losses_N.where(rows.counts_N, 0.0)
         count = rows.counts_N.sum() if count is None else count
@@ -194,12 +195,16 @@ def reduce(
         if rows.index is None:
             return losses_N.reshape(labels.shape)
         return losses_N.new_zeros(labels.shape or (1,)).index_put(rows.index, losses_N).reshape(labels.shape)
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
     total = losses_N.sum()
     if reduction == "sum":
         return total
     return total / (max(losses_N.numel(), 1) if count is None else count.clamp(min=1))
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise ValueError for an unknown reduction."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
 
 
 def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ total = (base sum + aux sum) / base count + weight × number sum / number count,
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-import torch
 from torch import Tensor
 
 # The names of the entries of `JointLoss.flat`, in order.
@@ -79,18 +78,3 @@ class Scales:
 def mean(total: Tensor, count: Tensor) -> Tensor:
     """Return total / count, with 1 in place of a count of 0."""
     return total / count.clamp(min=1)
-
-
-def scales_of(weight: float, logits: Tensor, denominators: tuple[Tensor, Tensor], reduction: str) -> Scales:
-    """Return the coefficients, in the type that the losses of these logits are computed in.
-
-    They are 1 and ``weight``, divided by the denominators if the reduction is "mean".
-    """
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    one = torch.ones((), dtype=dtype, device=logits.device)
-    if reduction != "mean":
-        return Scales(one, one * weight)
-    counts = (count.to(logits.device) for count in denominators)
-    # Not clamp(min=1): a sum of weights may be below 1.
-    base, number = (count.where(count > 0, 1).to(dtype) for count in counts)
-    return Scales(one / base, weight / number)

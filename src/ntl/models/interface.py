@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import T5Config
 
-from ntl.losses.lm_head import LMHead
+from ntl.losses.fused.linear import LMHead
 from ntl.system.errors import UserError
 
 
@@ -42,7 +42,10 @@ def lm_head(model: Any) -> LMHead:
     """Return the head of a transformers language model, or of one in a PeftModel; it shares the model's weight."""
     model = _unwrapped(model)
     layer, config = model.get_output_embeddings(), model.config
-    return LMHead(_weight(layer), getattr(layer, "bias", None), _scale(config), _cap(config))
+    scale = getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+    if isinstance(config, T5Config) and getattr(config, "scale_decoder_outputs", config.tie_word_embeddings):
+        scale = config.d_model**-0.5
+    return LMHead(_weight(layer), getattr(layer, "bias", None), scale, getattr(config, "final_logit_softcapping", None))
 
 
 def checked_lm_head(model: Any) -> LMHead:
@@ -72,7 +75,7 @@ def checked_lm_head(model: Any) -> LMHead:
 
 
 def _unwrapped(model: Any) -> Any:
-    """Return the transformers model inside a PeftModel, with its adapters; any other model is returned unchanged."""
+    """Return the transformers model, adapters included, inside a PeftModel."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
@@ -91,13 +94,3 @@ def _weight(layer: Any) -> Tensor:
     for name in layer.active_adapters:
         weight = weight + layer.get_delta_weight(name)
     return weight
-
-
-def _scale(config: Any) -> float:
-    if isinstance(config, T5Config) and getattr(config, "scale_decoder_outputs", config.tie_word_embeddings):
-        return config.d_model**-0.5
-    return getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
-
-
-def _cap(config: Any) -> float | None:
-    return getattr(config, "final_logit_softcapping", None)

@@ -11,20 +11,24 @@ from ntl.config.model import source
 from ntl.system.errors import UserError
 from ntl.system.hub import require
 
+# A regression head of transformers: one output per sequence.
+ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
+
 
 @contextmanager
-def _one_line(name: str) -> Iterator[None]:
+def _weights_of(config: ModelConfig) -> Iterator[str]:
+    """Yield the folder or hub id of the weights; what fails while they are read becomes one line."""
+    name = source(config)
+    require(name)
     try:
-        yield
+        yield name
     except Exception as error:  # transformers, safetensors and torch raise errors of different types
         raise UserError(f"model {name}: {str(error).splitlines()[0]} Give another folder by model.path=.") from error
 
 
 def pretrained_config(config: ModelConfig) -> Any:
     """Return transformers' config of the pretrained weights. Raises UserError if it cannot be read."""
-    name = source(config)
-    require(name)
-    with _one_line(name):
+    with _weights_of(config) as name:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
 
 
@@ -40,9 +44,7 @@ def load_pretrained(
     Raises:
         UserError: The checkpoint cannot be read, is damaged, or belongs to another architecture.
     """
-    name = source(config)
-    require(name)
-    with _one_line(name):
+    with _weights_of(config) as name:
         model, info = auto_class.from_pretrained(
             name, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **overrides
         )
@@ -82,8 +84,3 @@ def checkpoint_activations(model: Any) -> None:
 def embedding_rows(model: Any) -> int:
     """Return V, the width of the model's logits."""
     return int(model.get_input_embeddings().weight.shape[0])
-
-
-def vocabulary_rows(configured: int, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the number of rows of a new embedding: the configured number, or more if the tokenizer needs more."""
-    return max(configured, len(tokenizer))

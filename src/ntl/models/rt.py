@@ -16,7 +16,7 @@ from transformers import initialization as init
 from ntl.config.model import RTConfig
 from ntl.models.pretrained import fit_vocabulary, load_pretrained
 from ntl.models.t5 import t5_config
-from ntl.numbers.places import find_place_tokens, parse_place_token, place_token, place_tokens
+from ntl.numbers.text import find_place_tokens, parse_place_token, place_token, place_tokens
 from ntl.system.errors import UserError
 
 
@@ -34,11 +34,9 @@ def encode_numbers(
     columns = torch.arange(width, device="cpu")
     divisors = (columns - columns % 2 + 1) * (1 - 2 * (columns % 2))
     encodings_KD = values[:, None] / divisors
-    if log_scale:
-        encodings_KD = encodings_KD.sign() * encodings_KD.abs().log1p() * (10 / math.log(max_value))
-    else:
-        encodings_KD = encodings_KD * (10 / max_value)
-    return encodings_KD.float()
+    if not log_scale:
+        return (encodings_KD * (10 / max_value)).float()
+    return (encodings_KD.sign() * encodings_KD.abs().log1p() * (10 / math.log(max_value))).float()
 
 
 class NumberEmbedding(nn.Embedding):
@@ -52,15 +50,12 @@ class NumberEmbedding(nn.Embedding):
 
     def __init__(self, weight: Any, config: "RTNetworkConfig") -> None:
         with torch.device("meta"):
-            super().__init__(weight.shape[0], weight.shape[1])
+            super().__init__(*weight.shape)
         self.weight = weight
         self.set_numbers(config)
 
     def set_numbers(self, config: "RTNetworkConfig") -> None:
-        """Register the buffers for the number tokens of the config.
-
-        These are ``encodings`` (K + 1, D), whose first row is 0, and ``index`` (V,), the row of each token.
-        """
+        """Register ``encodings`` (K + 1, D), whose first row is 0, and ``index`` (V,), the row of each token."""
         for name, buffer in self._make_buffers(config).items():
             dtype = self.weight.dtype if buffer.is_floating_point() else None
             self.register_buffer(name, buffer.to(self.weight.device, dtype), persistent=False)
@@ -111,16 +106,10 @@ class RTForConditionalGeneration(T5ForConditionalGeneration):
             module.reset_numbers(self.config)
 
     def resize_token_embeddings(self, *args: Any, **options: Any) -> nn.Embedding:
-        """Resize the embedding as in any transformers model, together with the encodings."""
+        """As in any transformers model; the encodings are resized, too."""
         embedding: Any = super().resize_token_embeddings(*args, **options)
         embedding.set_numbers(self.config)
         return embedding
-
-    def set_number_tokens(self, tokens: dict[str, int]) -> None:
-        """Set the tokens that have encodings. Every id must have a row already."""
-        self.config.number_tokens = tokens
-        embedding: Any = self.get_input_embeddings()
-        embedding.set_numbers(self.config)
 
 
 AutoConfig.register(RTNetworkConfig.model_type, RTNetworkConfig)
@@ -146,7 +135,8 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
         network.vocab_size = max(network.vocab_size, *(token_id + 1 for token_id in tokens.values()))
         model = RTForConditionalGeneration(network)
     fit_vocabulary(model, tokenizer)
-    model.set_number_tokens(tokens)
+    model.config.number_tokens = tokens
+    model.get_input_embeddings().set_numbers(model.config)
     return model
 
 

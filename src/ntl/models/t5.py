@@ -3,10 +3,18 @@
 from typing import Any
 
 import transformers
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, T5ForConditionalGeneration
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    T5ForConditionalGeneration,
+    T5ForSequenceClassification,
+)
 
-from ntl.config.model import T5Config
-from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_rows
+from ntl.config.model import T5Config, T5RegressionConfig
+from ntl.models.pretrained import ONE_OUTPUT, fit_vocabulary, load_pretrained
+
+SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_factor")
 
 
 def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
@@ -18,24 +26,30 @@ def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
     return fit_vocabulary(model, tokenizer)
 
 
+def build_regression(config: T5RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """Build a T5 with one output, a small network that reads the decoder's state at the end token (paper, Table 4).
+
+    The decoder reads the question as well.
+    """
+    settings = {"classifier_dropout": config.dropout, **ONE_OUTPUT}
+    if config.pretrained:
+        settings |= {"dropout_rate": config.dropout, "new_weights": "classification_head."}
+        model = load_pretrained(config, AutoModelForSequenceClassification, **settings)
+    else:
+        model = T5ForSequenceClassification(t5_config(config, tokenizer, **settings))
+    return fit_vocabulary(model, tokenizer)
+
+
 def t5_config(
     config: T5Config, tokenizer: Any, *, config_class: Any = transformers.T5Config, **settings: Any
 ) -> transformers.T5Config:
     """Return transformers' config of these shapes, of the class ``config_class``, with additional ``settings``."""
-    tokens: dict[str, Any] = {
-        "decoder_start_token_id": tokenizer.pad_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
     return config_class(
-        vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
-        d_model=config.d_model,
-        d_kv=config.d_kv,
-        d_ff=config.d_ff,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
+        vocab_size=max(config.vocab_size, len(tokenizer)),
         dropout_rate=config.dropout,
-        initializer_factor=config.initializer_factor,
-        **tokens,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        **{name: getattr(config, name) for name in SHAPE},
         **settings,
     )

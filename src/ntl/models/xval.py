@@ -14,7 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.generic import ModelOutput
 
 from ntl.config.model import XValConfig
-from ntl.models.pretrained import fit_vocabulary, load_pretrained, vocabulary_rows
+from ntl.models.pretrained import fit_vocabulary, load_pretrained
 from ntl.system.errors import UserError
 
 
@@ -26,27 +26,14 @@ class XValModelConfig(PretrainedConfig):
 
     model_type = "ntl_xval"
 
-    def __init__(
-        self,
-        vocab_size: int = 32101,
-        hidden_size: int = 768,
-        intermediate_size: int = 3072,
-        num_hidden_layers: int = 12,
-        num_attention_heads: int = 12,
-        max_position_embeddings: int = 512,
-        dropout: float = 0.1,
-        paper_compat: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.intermediate_size = intermediate_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.max_position_embeddings = max_position_embeddings
-        self.dropout = dropout
-        self.paper_compat = paper_compat
+    vocab_size: int = 32101
+    hidden_size: int = 768
+    intermediate_size: int = 3072
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    max_position_embeddings: int = 512
+    dropout: float = 0.1
+    paper_compat: bool = False
 
 
 @dataclass
@@ -109,6 +96,7 @@ class XValForMaskedNumber(PreTrainedModel):
 
     config_class = XValModelConfig
     base_model_prefix = "xval"
+    _input_embed_layer = "token_embedding"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["XValBlock"]  # noqa: RUF012 - declared like this in transformers
@@ -151,19 +139,12 @@ class XValForMaskedNumber(PreTrainedModel):
         embedded_BSD = self.token_embedding(input_ids)
         hidden_BSD = embedded_BSD * number_values.to(embedded_BSD.dtype)[..., None]
         hidden_BSD = hidden_BSD + self.position_embedding.weight[: input_ids.shape[1]]
-        if attention_mask is None or self.config.paper_compat:
-            mask_B11S = None
-        else:
+        mask_B11S = None
+        if attention_mask is not None and not self.config.paper_compat:
             mask_B11S = attention_mask[:, None, None, :].bool()
         for block in self.blocks:
             hidden_BSD = block(hidden_BSD, mask_B11S)
         return hidden_BSD
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.token_embedding
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.token_embedding = value
 
     def get_output_embeddings(self) -> nn.Module:
         return self.token_head[-1]
@@ -182,25 +163,23 @@ AutoModel.register(XValModelConfig, XValForMaskedNumber)
 
 
 def build(config: XValConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """Build the encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run."""
+    """Build the encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run.
+
+    Raises:
+        UserError: The hidden size is not a multiple of the number of heads, or the weights cannot be loaded.
+    """
+    settings: dict[str, Any] = {"dropout": config.dropout, "paper_compat": config.paper_compat}
     if config.pretrained:
-        settings = {"dropout": config.dropout, "paper_compat": config.paper_compat}
-        model = load_pretrained(config, XValForMaskedNumber, **settings)
-    else:
-        model = XValForMaskedNumber(_model_config(config, tokenizer))
-    return fit_vocabulary(model, tokenizer)
-
-
-def _model_config(config: XValConfig, tokenizer: Any) -> XValModelConfig:
+        return fit_vocabulary(load_pretrained(config, XValForMaskedNumber, **settings), tokenizer)
     if config.d_model % config.num_heads:
         raise UserError(f"model.d_model={config.d_model}: must be a multiple of model.num_heads={config.num_heads}.")
-    return XValModelConfig(
-        vocab_size=vocabulary_rows(config.vocab_size, tokenizer),
+    shape = XValModelConfig(
+        vocab_size=max(config.vocab_size, len(tokenizer)),
         hidden_size=config.d_model,
         intermediate_size=config.d_ff,
         num_hidden_layers=config.num_layers,
         num_attention_heads=config.num_heads,
         max_position_embeddings=config.max_positions,
-        dropout=config.dropout,
-        paper_compat=config.paper_compat,
+        **settings,
     )
+    return fit_vocabulary(XValForMaskedNumber(shape), tokenizer)

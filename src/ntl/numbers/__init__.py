@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
-    from ntl.numbers.scale import signed_exp as signed_exp
-    from ntl.numbers.scale import signed_log as signed_log
     from ntl.numbers.text import find_numbers as find_numbers
     from ntl.numbers.text import format_number as format_number
     from ntl.numbers.text import last_number_paper as last_number_paper
     from ntl.numbers.text import parse_number as parse_number
+    from ntl.numbers.text import signed_exp as signed_exp
+    from ntl.numbers.text import signed_log as signed_log
     from ntl.numbers.vocabulary import NumberVocabulary as NumberVocabulary
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -1,4 +1,6 @@
-"""Find, parse and format numbers in text, with one grammar and exact values.
+"""Numbers without torch: find, parse and format them in text; the log scale; tokens of digits at decimal places.
+
+Text has one grammar, and its values are exact:
 
     number   = [sign] (whole [fraction] | fraction) [exponent]
     sign     = "+" | "-"                     U+2212 (minus sign) is read as "-"
@@ -7,13 +9,25 @@
     exponent = ("e" | "E") ["+" | "-"] digits
 
 Digits are ASCII. A numeral whose magnitude lies outside 10^±MAX_EXPONENT, such as "1e999999999", is not a number, so
-that it is never computed with or written out. All functions take linear time and accept any text.
+that it is never computed with or written out. All functions of text take linear time and accept any text.
+
+The Regression Transformer (Born and Manica, 2023) writes the digit d at place e as the token ``_d_e_`` of value
+d x 10^e: 12.3 is ``_1_1_ _2_0_ _3_-1_``.
 """
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_EXPONENT = 50_000
+# The range of places in the paper's 320 tokens.
+MIN_PLACE = -12
+MAX_PLACE = 19
+_PLACE_TOKEN = re.compile(r"_([0-9])_(0|-?[1-9][0-9]*)_")
 
 # Possessive quantifiers (++, *+) prevent backtracking. After a digit or a word, a sign is a binary operator ("5-3",
 # "x-3") and a leading point is punctuation ("fig.5", "3.4.5").
@@ -115,3 +129,49 @@ def _decimal(numeral: str) -> Decimal | None:
 
 def _in_range(value: Decimal) -> bool:
     return value.is_finite() and abs(value.adjusted()) <= MAX_EXPONENT
+
+
+@overload
+def signed_log(x: float) -> float: ...
+@overload
+def signed_log(x: "np.ndarray") -> "np.ndarray": ...
+def signed_log(x: "float | np.ndarray") -> "float | np.ndarray":
+    """Return sign(x) · log10(|x| + 1), elementwise: an odd, increasing function, 0 at 0 and 1 at 9."""
+    import numpy as np
+
+    x = np.asarray(x, dtype=np.float64)
+    return (np.sign(x) * np.log10(np.abs(x) + 1))[()]
+
+
+@overload
+def signed_exp(y: float) -> float: ...
+@overload
+def signed_exp(y: "np.ndarray") -> "np.ndarray": ...
+def signed_exp(y: "float | np.ndarray") -> "float | np.ndarray":
+    """Return sign(y) · (10^|y| − 1), elementwise: the inverse of `signed_log`."""
+    import numpy as np
+
+    y = np.asarray(y, dtype=np.float64)
+    return (np.sign(y) * (10 ** np.abs(y) - 1))[()]
+
+
+def place_token(digit: int | str, place: int) -> str:
+    """Return the token of ``digit`` x 10^``place``."""
+    return f"_{digit}_{place}_"
+
+
+def place_tokens(first: int = MIN_PLACE, last: int = MAX_PLACE) -> tuple[str, ...]:
+    """Return the tokens of all digits for each place from first to last, both included; by default the paper's 320."""
+    return tuple(place_token(digit, place) for place in range(first, last + 1) for digit in range(10))
+
+
+def parse_place_token(token: str) -> tuple[int, int] | None:
+    """Return the digit and the place of a token, or None if it is not a place token."""
+    match = _PLACE_TOKEN.fullmatch(token)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def find_place_tokens(vocab: Mapping[str, int]) -> dict[int, tuple[int, int]]:
+    """Return {token id: (digit, place)} for the place tokens of a vocabulary {token: id}, by ascending id."""
+    found = {token_id: parsed for token, token_id in vocab.items() if (parsed := parse_place_token(token))}
+    return dict(sorted(found.items()))

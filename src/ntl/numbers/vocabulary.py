@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ntl.numbers.places import find_place_tokens
+from ntl.numbers.text import find_place_tokens
 
 _DIGITS = frozenset("0123456789")
 # Texts to check how a tokenizer writes numbers: short and long ones, alone, after a space and in a sentence.

@@ -1,18 +1,25 @@
-"""Schema of ``config/claims.yaml``: what is claimed, and the comparisons that decide it."""
+"""The claims of ``config/claims.yaml``, the comparisons that decide them, and the verdict on each."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from omegaconf import MISSING
 
-from ntl.results.spec import Better, BlockSpec, ColumnSpec, TableSpec, labels_that_run, load_table_spec
-from ntl.results.typed import read_typed
+from ntl.results.compare import by_seed
+from ntl.results.load import read_rows
+from ntl.results.notes import model_name
+from ntl.results.render.text import interval_text
+from ntl.results.spec import Better, BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
+from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
+from ntl.results.table import Block, Table, TableRow, prints_as_zero
 from ntl.system.errors import UserError
 
-CLAIMS = Path(__file__).resolve().parents[3] / "config" / "claims.yaml"
-READINGS = Path(__file__).resolve().parents[3] / "config" / "beside"
+ROOT = Path(__file__).resolve().parents[3]
+CLAIMS, READINGS = ROOT / "config" / "claims.yaml", ROOT / "config" / "beside"
+BENCHMARKS = ROOT / "results" / "benchmarks"
 
 
 class Whose(Enum):
@@ -28,20 +35,14 @@ class Says(Enum):
 
 
 @dataclass
-class PlaceSpec:
-    """``row`` minus ``against``, labels of rows of ``group`` in block number ``block`` of a table.
+class PlaceSpec(PairSpec):
+    """Two rows of a ``table``, whose ``metric`` may be read otherwise than its column: ``test/rmse@expectation``.
 
-    ``metric`` is a column of the block, or one with a reading of ``config/beside``: ``test/rmse@expectation``.
     ``against_metric`` is that of ``against``, empty for the same.
     """
 
     table: str = MISSING
-    row: str = MISSING
-    against: str = MISSING
-    metric: str = MISSING
     against_metric: str = ""
-    group: str = ""
-    block: int = 0
 
 
 @dataclass
@@ -101,7 +102,10 @@ def load_claims(path: Path = CLAIMS, known: Iterable[TableSpec] = ()) -> list[Cl
         for index, each in enumerate(claim.evidence):
             place = f"{where}.evidence[{index}]"
             if each.table not in tables:
-                tables[each.table] = _table(each.table, place)
+                try:
+                    tables[each.table] = load_table_spec(each.table)
+                except UserError as error:
+                    raise UserError(f"{place}.table: {error}") from error
             check_place(each, tables[each.table], place)
             if lost := [scale for scale in each.scales if scale not in tables[each.table].scales]:
                 raise UserError(f"{place}.scales: table {each.table!r} has no scale {lost[0]!r}")
@@ -113,26 +117,12 @@ def load_claims(path: Path = CLAIMS, known: Iterable[TableSpec] = ()) -> list[Cl
     return spec.claims
 
 
-def _table(name: str, where: str) -> TableSpec:
-    try:
-        return load_table_spec(name)
-    except UserError as error:
-        raise UserError(f"{where}.table: {error}") from error
-
-
 def check_place(place: PlaceSpec, table: TableSpec, where: str) -> None:
     """UserError where the table has no such block, row or metric."""
-    if not 0 <= place.block < len(table.blocks):
-        raise UserError(f"{where}.block: table {table.name!r} has no block {place.block}")
-    block = table.blocks[place.block]
-    labels = labels_that_run(block, place.group)
-    for key in ("row", "against"):
-        if getattr(place, key) not in labels:
-            within = f" in the group {place.group!r}" if place.group else ""
-            raise UserError(f"{where}.{key}: table {table.name!r} has no row {getattr(place, key)!r}{within} that runs")
-    for key in ("metric", "against_metric"):
-        if getattr(place, key):
-            column_of(block, getattr(place, key), f"{where}.{key}")
+    block = check_pair(place, table, where)
+    for key, metric in (("metric", place.metric), ("against_metric", place.against_metric)):
+        if metric:
+            column_of(block, metric, f"{where}.{key}")
     if (place.row, place.metric) == (place.against, place.against_metric or place.metric):
         raise UserError(f"{where}.against: a row is not compared with itself")
 
@@ -147,3 +137,233 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
         raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
     old = columns[name]
     return ColumnSpec(metric, f"{old.header}, {reading}", old.better, old.format, old.paper_format, old.short)
+
+
+def capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+class ClaimVerdict(Enum):
+    confirmed = "confirmed"
+    refuted = "refuted"
+    untested = "untested"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """``row`` minus ``against`` at one scale, over the seeds of both; ``paired`` is None without such a seed.
+
+    ``p`` is the exact sign-flip p, None below two seeds.
+    """
+
+    row: TableRow
+    against: TableRow
+    column: ColumnSpec
+    against_metric: str
+    paired: Paired | None
+    p: float | None
+    base_mean: float | None
+
+    @property
+    def name(self) -> str:
+        """Which row is subtracted from which, and the metric."""
+        row, against = (
+            f"{each.spec.label} by {reading}" if (reading := metric.partition("@")[2]) else each.spec.label
+            for each, metric in ((self.row, self.column.metric), (self.against, self.against_metric))
+        )
+        same = self.row is self.against
+        return f"{row} minus {f'{against}, greedy' if same else against}, {self.header}"
+
+    @property
+    def header(self) -> str:
+        return self.column.header.removesuffix(f", {self.column.metric.partition('@')[2]}")
+
+    @property
+    def text(self) -> str:
+        """``-0.20 [-0.31, -0.09], n = 6, p = 0.0312``; empty without a number."""
+        text = interval_text(self.paired.differences, self.column) if self.paired else ""
+        if not text or self.paired is None:
+            return ""
+        return f"{text}, n = {self.paired.differences.n}" + ("" if self.p is None else f", p = {self.p:.3g}")
+
+
+def find_block(table: Table, number: int, group: str = "") -> tuple[Block, str] | None:
+    """Block ``number`` of the table's spec, and the name of ``group`` in it; None where the scale does not have it."""
+    spec = table.spec.blocks[number]
+    part = spec.scales.get(table.scale)
+    if part is None or (part.groups and group and group not in part.groups):
+        return None
+    present = [block for block in table.spec.blocks if table.scale in block.scales]
+    return table.blocks[present.index(spec)], part.labels.get(group, group)
+
+
+def compare(table: Table, place: PlaceSpec) -> Compared | None:
+    """The comparison at a place that ``check_place`` accepted; None where the table's scale does not have it."""
+    found = find_block(table, place.block, place.group)
+    if found is None:
+        return None
+    by_label = {row.spec.label: row for row in found[0].rows if row.spec.group == found[1]}
+    row, against = by_label[place.row], by_label[place.against]
+    base = by_seed(place.against_metric or place.metric, against.records)
+    result = paired(base, by_seed(place.metric, row.records))
+    values = result.differences.values if result else ()
+    common = [value for seed, value in base.items() if seed in row.records]
+    return Compared(
+        row,
+        against,
+        column_of(table.spec.blocks[place.block], place.metric, place.table),
+        place.against_metric or place.metric,
+        result,
+        sign_flip_p(values) if len(values) > 1 else None,
+        summarize(common).mean,
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One line of evidence. ``side``: True for the claim, False against it, None with the ``reason`` for neither.
+
+    ``where`` is the scale, the source and the models, in Markdown. ``text`` is the interval with n and p, empty without
+    a run. ``scale`` is empty for a benchmark.
+    """
+
+    scale: str
+    source: str
+    where: str
+    name: str
+    text: str
+    side: bool | None
+    reason: str = ""
+
+    @property
+    def ran(self) -> bool:
+        return bool(self.text)
+
+
+@dataclass(frozen=True)
+class Claim:
+    spec: ClaimSpec
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def ran(self) -> list[Comparison]:
+        """The comparisons that were run."""
+        return [each for each in self.comparisons if each.ran]
+
+    @property
+    def verdict(self) -> ClaimVerdict:
+        sides = [each.side for each in self.ran]
+        if False in sides:
+            return ClaimVerdict.refuted
+        return ClaimVerdict.confirmed if sides and all(sides) else ClaimVerdict.untested
+
+    @property
+    def _deciding(self) -> list[Comparison]:
+        return [each for each in self.ran if each.side is (self.verdict is ClaimVerdict.confirmed)]
+
+    @property
+    def why(self) -> str:
+        """The first comparison that decides and the number of those on its side, or why none decides."""
+        if self.verdict is ClaimVerdict.untested:
+            reasons = Counter(each.reason or "for the claim" for each in self.ran)
+            return ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common()) or "no run"
+        return f"{self._deciding[0].text} ({len(self._deciding)} of {len(self.ran)})"
+
+    @property
+    def sentence(self) -> str:
+        """The claim and what decides it, or how many of the comparisons that were run support it."""
+        if self.verdict is ClaimVerdict.untested:
+            sides = [each.side for each in self.ran]
+            count = f"Supported by {sides.count(True)} of {len(sides)} comparisons, contradicted by none"
+            return f"{self.spec.text} {count if sides else 'No run yet'}."
+        return f"{self.spec.text} {capitalized(f'{self._deciding[0].name}: {self.why}')}."
+
+
+def _side(low: float, high: float, bound: float) -> bool | None:
+    """True where a gain is wholly above the bound, False where it is wholly below, None where it includes the bound."""
+    return True if low > bound else False if high < bound else None
+
+
+def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, str]:
+    """True for the claim, False against it; None and a short reason where the comparison does not decide."""
+    summary = compared.paired.differences if compared.paired else None
+    if summary is None:
+        return None, "no run"
+    if summary.mean is None:
+        return None, "undefined"
+    if False in (compared.row.learnt, compared.against.learnt):
+        return None, "not learnt"
+    if summary.low is None or summary.high is None:
+        return None, "too few seeds"
+    if not margin and prints_as_zero(summary.mean, compared.column):
+        return None, "it prints as 0"
+    low, high = sorted(compared.column.better.value * end for end in (summary.low, summary.high))
+    bound = margin * abs(compared.base_mean or 0.0)
+    side = _side(low, high, bound if says is Says.better else -bound)
+    return side, "" if side is not None else f"interval holds {'the margin' if margin else '0'}"
+
+
+def models(rows: Iterable[TableRow]) -> str:
+    """The names of the models of these rows, each once; constants have none."""
+    return ", ".join(dict.fromkeys(model_name(str(row.plan.pins["model"])) for row in rows if "model" in row.plan.pins))
+
+
+def _record_comparisons(each: EvidenceSpec, tables: Sequence[Table], folder: str) -> list[Comparison]:
+    found = []
+    for table in tables:
+        wanted = table.name == each.table and (not each.scales or table.scale in each.scales)
+        if not wanted or (compared := compare(table, each)) is None:
+            continue
+        what = table.subject.partition(": ")[0]
+        where = f"`{table.scale}`, [{what}]({folder}/{table.stem}.md), {models((compared.row, compared.against))}"
+        side, reason = judge(compared, each.says, each.margin)
+        margin = f", {each.says.value} {'within' if each.says is Says.no_worse else 'by'} {100 * each.margin:g}%"
+        name = f"{compared.name}{margin if each.margin else ''}"
+        found.append(Comparison(table.scale, what, where, name, compared.text, side, reason))
+    return found
+
+
+def read_timing(each: TimingSpec, where: str, folder: Path = BENCHMARKS) -> tuple[float, float, float, int]:
+    """Value, low, high and rounds of the one line of the CSV file that it names.
+
+    UserError, which begins with ``where``: no such file or column, no such line or several, a cell that is no number.
+    """
+    path = folder / each.benchmark
+    if not path.is_file():
+        raise UserError(f"{where}.benchmark: there is no {path}")
+    lines = read_rows(path)
+    numbers = (each.column, f"{each.column}_low", f"{each.column}_high", "rounds")
+    if lost := [name for name in (*each.where, *numbers) if name not in (lines[0] if lines else {})]:
+        raise UserError(f"{where}: {each.benchmark} has no column {lost[0]!r}")
+    chosen = [row for row in lines if all(row[name] == value for name, value in each.where.items())]
+    if len(chosen) != 1:
+        named = ", ".join(f"{name}={value}" for name, value in each.where.items())
+        raise UserError(f"{where}.where: {len(chosen)} lines of {each.benchmark} have {named}; one is expected")
+    try:
+        value, low, high, rounds = (float(chosen[0][name]) for name in numbers)
+    except ValueError as error:
+        raise UserError(f"{where}: {each.benchmark}: {error}") from error
+    return value, low, high, int(rounds)
+
+
+def _timing_comparison(each: TimingSpec, where: str, folder: Path) -> Comparison:
+    value, low, high, rounds = read_timing(each, where, folder)
+    side = _side(-high, -low, -1 - each.margin)
+    text = f"{value:.2f} [{low:.2f}, {high:.2f}] times CE, {rounds} rounds"
+    name = f"{each.what}, at most {1 + each.margin:g} times CE"
+    reason = "" if side is not None else "interval holds the margin"
+    link = f"[{each.benchmark}](benchmarks/{each.benchmark})"
+    return Comparison("", each.benchmark, link, name, text, side, reason)
+
+
+def judge_claims(
+    specs: Sequence[ClaimSpec], tables: Sequence[Table], links: str = "tables", benchmarks: Path = BENCHMARKS
+) -> list[Claim]:
+    """Every claim with its comparisons; ``links`` is the folder of the tables as seen from the page."""
+    found = []
+    for spec in specs:
+        lines = [comparison for each in spec.evidence for comparison in _record_comparisons(each, tables, links)]
+        place = f"config/claims.yaml: {spec.name}: timings"
+        lines += [_timing_comparison(each, f"{place}[{n}]", benchmarks) for n, each in enumerate(spec.timings)]
+        found.append(Claim(spec, tuple(lines)))
+    return found

@@ -4,15 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
 from ntl.results.render.text import interval_text, seeds_text
 from ntl.results.spec import SHORTCUT, Better, BlockSpec, ColumnSpec, PrimarySpec, Role
-from ntl.results.statistics import ALPHA, Summary, example_difference, holm, paired, sign_flip_p, smallest_p, summarize
-from ntl.results.table import Difference, DifferenceCell, Primary, Verdict, prints_as_zero
-
-# One dict a row: metric -> seed -> value, None where the metric is undefined.
-Grid = list[dict[str, dict[int, float | None]]]
+from ntl.results.statistics import ALPHA, Summary, example_difference, holm, sign_flip_p, smallest_p
+from ntl.results.table import Difference, DifferenceCell, Primary, Row, Verdict, prints_as_zero
 
 
 def by_seed(metric: str, have: Mapping[int, RunRecord]) -> dict[int, float | None]:
@@ -20,31 +16,17 @@ def by_seed(metric: str, have: Mapping[int, RunRecord]) -> dict[int, float | Non
     return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
 
 
-def best_constant(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> float | None:
-    """The best score of a constant answer in a column; None where no constant is scored."""
-    means = [
-        summarize(list(line[column.metric].values())).mean
-        for plan, line in zip(plans, grid, strict=True)
-        if plan.row.role is Role.constant and plan.row.constant != SHORTCUT
-    ]
-    known = [mean for mean in means if mean is not None]
-    return max(known, key=lambda mean: column.better.value * mean) if known and column.better.value else None
-
-
-def beats_constants(column: ColumnSpec, plans: Sequence[RowPlan], grid: Grid) -> list[bool | None]:
+def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None]:
     """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
-    constant = best_constant(column, plans, grid)
-    means = [summarize(list(line[column.metric].values())).mean for line in grid]
-    return [
-        None if mean is None or constant is None or not plan.overrides else column.better.value * (mean - constant) > 0
-        for plan, mean in zip(plans, means, strict=True)
-    ]
+    sign = column.better.value
+    answers = [row for row in rows if row.spec.role is Role.constant and row.spec.constant != SHORTCUT]
+    scores = [sign * mean for row in answers if (mean := row.summary(column).mean) is not None]
+    means = [row.summary(column).mean if row.plan.overrides and scores and sign else None for row in rows]
+    return [None if mean is None else sign * mean - max(scores) > 0 for mean in means]
 
 
-def best_rows(
-    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, learnt: Sequence[bool | None] = ()
-) -> set[tuple[int, str]]:
-    """(row index, metric) of the best row of each group, where the interval supports it.
+def best_rows(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> set[tuple[Row, str]]:
+    """(row, metric) of the best row of each group, where the interval supports it.
 
     The interval of the difference from the second best, paired by seed, must exclude 0, and the difference must not
     print as 0. With a tie, fewer than three common seeds or a single row there is no best row. Constants and rows that
@@ -52,25 +34,26 @@ def best_rows(
     constant answer in the column, is never best.
     """
     found = set()
-    for column in columns:
-        if column.better is Better.neither:
-            continue
-        beats = beats_constants(column, plans, grid)
-        for group in {plan.row.group for plan in plans}:
-            ranked = []
-            for index, plan in enumerate(plans):
-                summary = summarize(list(grid[index][column.metric].values()))
-                if plan.overrides and plan.row.group == group and summary.mean is not None and not summary.undefined:
-                    ranked.append((-column.better.value * summary.mean, index))
-            if len(ranked) < 2:
+    for column in (column for column in columns if column.better is not Better.neither):
+        beats = dict(zip(rows, beats_constants(column, rows), strict=True))
+        for group in {row.spec.group for row in rows}:
+            ranks = {}
+            for row in rows:
+                summary = row.summary(column)
+                if (
+                    row.plan.overrides
+                    and row.spec.group == group
+                    and summary.mean is not None
+                    and not summary.undefined
+                ):
+                    ranks[row] = -column.better.value * summary.mean
+            if len(ranks) < 2:
                 continue
-            (_, first), (_, second) = sorted(ranked)[:2]
-            difference = paired(grid[second][column.metric], grid[first][column.metric])
-            if difference is None or not difference.excludes_zero:
+            first, second = sorted(ranks, key=ranks.__getitem__)[:2]
+            gap = first.minus(second, column)
+            if gap is None or not gap.excludes_zero or prints_as_zero(gap.differences.mean or 0.0, column):
                 continue
-            if prints_as_zero(difference.differences.mean or 0.0, column):
-                continue
-            if beats[first] is not False and (not learnt or learnt[first] is not False):
+            if beats[first] is not False and first.learnt is not False:
                 found.add((first, column.metric))
     return found
 
@@ -84,151 +67,120 @@ def constant_values(key: str, records: Sequence[RunRecord]) -> dict[int, float |
     return dict(enumerate(sorted(scores, key=lambda score: (score is None, score or 0.0))))
 
 
-def difference(
-    columns: Sequence[ColumnSpec],
-    indices: tuple[int, int],
-    plans: Sequence[RowPlan],
-    grid: Grid,
-    records: Sequence[Mapping[int, RunRecord]],
-) -> Difference | None:
-    """The second row minus the first; None where they have no seed in common."""
-    first, second = indices
-    common = sorted(set(records[first]) & set(records[second]))
+def _difference(columns: Sequence[ColumnSpec], base: Row, row: Row) -> Difference | None:
+    """``row`` minus ``base``; None where they have no seed in common."""
+    common = sorted(set(base.records) & set(row.records))
     cells = []
     for column in columns:
-        result = paired(grid[first][column.metric], grid[second][column.metric])
-        scored = len(common) == 1 and result is not None and column.metric.endswith("/accuracy")
-        pair = [(records[first][seed], records[second][seed]) for seed in common]
+        result, examples = row.minus(base, column), None
+        if len(common) == 1 and result is not None and column.metric.endswith("/accuracy"):
+            examples = example_difference(column.metric, [(base.records[common[0]], row.records[common[0]])])
         values = result.differences.values if result else ()
         p = sign_flip_p(values) if len(values) > 1 and column.better is not Better.neither else None
-        cells.append(DifferenceCell(column, result, example_difference(column.metric, pair) if scored else None, p))
-    return Difference(plans[second].row, plans[first].row, tuple(cells)) if common else None
+        cells.append(DifferenceCell(column, result, examples, p))
+    return Difference(row.spec, base.spec, tuple(cells)) if common else None
 
 
-def _other_than_loss(plan: RowPlan) -> dict[str, Any]:
-    return {key: value for key, value in plan.pins.items() if key.split(".")[0] != "loss"}
+def _other_than_loss(row: Row) -> dict[str, Any]:
+    return {key: value for key, value in row.plan.pins.items() if key.split(".")[0] != "loss"}
 
 
-def same_but_loss(plans: Sequence[RowPlan], index: int) -> list[int]:
-    """The indices of the other rows of a row's group whose runs differ from its runs in the loss alone."""
-    return [
-        other
-        for other, plan in enumerate(plans)
-        if other != index
-        and plan.overrides
-        and plan.row.group == plans[index].row.group
-        and _other_than_loss(plan) == _other_than_loss(plans[index])
-    ]
+def same_but_loss(rows: Sequence[Row], row: Row) -> list[Row]:
+    """The other rows of a row's group whose runs differ from its runs in the loss alone."""
+    others = [other for other in rows if other is not row and other.plan.overrides]
+    others = [other for other in others if other.spec.group == row.spec.group]
+    return [other for other in others if _other_than_loss(other) == _other_than_loss(row)]
 
 
-def control_baseline(plans: Sequence[RowPlan], control: int) -> int | None:
+def control_baseline(rows: Sequence[Row], control: Row) -> Row | None:
     """The row that the control adds its weight to: the baseline, or another row if the baseline's tokenizer differs."""
-    rows = [index for index in same_but_loss(plans, control) if plans[index].row.role in (Role.baseline, Role.other)]
-    return min(rows, key=lambda index: plans[index].row.role is not Role.baseline, default=None)
+    found = [row for row in same_but_loss(rows, control) if row.spec.role in (Role.baseline, Role.other)]
+    return min(found, key=lambda row: row.spec.role is not Role.baseline, default=None)
 
 
-def pairs_with(plans: Sequence[RowPlan], role: Role) -> Iterator[tuple[int, int]]:
-    """(index of a row with this role, index of another row of its group that has runs)."""
-    for first, base in enumerate(plans):
-        if base.row.role is role:
-            for second, plan in enumerate(plans):
-                if plan.overrides and second != first and plan.row.group == base.row.group:
-                    yield first, second
-
-
-def _is_ntl_of(plans: Sequence[RowPlan], control: int, index: int) -> bool:
-    return plans[index].row.role is Role.ntl and index in same_but_loss(plans, control)
+def pairs_with(rows: Sequence[Row], role: Role) -> Iterator[tuple[Row, Row]]:
+    """(row with this role, another row of its group that has runs)."""
+    for base in rows:
+        if base.spec.role is role:
+            for row in rows:
+                if row.plan.overrides and row is not base and row.spec.group == base.spec.group:
+                    yield base, row
 
 
 def differences(
     columns: Sequence[ColumnSpec],
-    plans: Sequence[RowPlan],
-    grid: Grid,
-    records: Sequence[Mapping[int, RunRecord]],
-    primary: tuple[int, int, str] | None = None,
+    rows: Sequence[Row],
+    primary: tuple[Row, Row] | None = None,
+    endpoint: str = "",
 ) -> list[Difference]:
     """Every row minus its group's baseline, and every ``ntl`` row minus a control that differs in the loss alone.
 
-    ``primary`` is (index of the row it is against, index of the row, metric): it comes first, whatever the roles of its
-    rows, and its cell is marked.
+    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its cells in the
+    metric ``endpoint`` are marked.
     """
-    pairs = [primary[:2]] if primary else []
-    for role in (Role.baseline, Role.control):
-        pairs += [
-            pair
-            for pair in pairs_with(plans, role)
-            if pair not in pairs and (role is Role.baseline or _is_ntl_of(plans, *pair))
-        ]
-    found = [difference(columns, pair, plans, grid, records) for pair in pairs]
+    pairs = [primary] if primary else []
+    pairs += [pair for pair in pairs_with(rows, Role.baseline) if pair not in pairs]
+    for control, row in pairs_with(rows, Role.control):
+        if (control, row) not in pairs and row.spec.role is Role.ntl and row in same_but_loss(rows, control):
+            pairs.append((control, row))
+    found = [_difference(columns, *pair) for pair in pairs]
     if primary and found[0]:
-        cells = [replace(cell, primary=cell.column.metric == primary[2]) for cell in found[0].cells]
+        cells = [replace(cell, primary=cell.column.metric == endpoint) for cell in found[0].cells]
         found[0] = replace(found[0], cells=tuple(cells))
     return [each for each in found if each is not None]
 
 
 def corrected(blocks: Sequence[Sequence[Difference]]) -> list[tuple[Difference, ...]]:
     """The differences of each block with Holm's correction over every exploratory comparison of all blocks."""
-    family = [cell for block in blocks for each in block for cell in each.cells if cell.p is not None]
-    family = [cell for cell in family if not cell.primary]
-    p_values = iter(holm([cell.p for cell in family if cell.p is not None]))
+    cells = [cell for block in blocks for each in block for cell in each.cells]
+    p_values = iter(holm([cell.p for cell in cells if cell.p is not None and not cell.primary]))
 
     def with_holm(cell: DifferenceCell) -> DifferenceCell:
         return cell if cell.p is None or cell.primary else replace(cell, holm=next(p_values))
 
-    return [
-        tuple(replace(each, cells=tuple(with_holm(cell) for cell in each.cells)) for each in block) for block in blocks
-    ]
+    return [tuple(replace(each, cells=tuple(map(with_holm, each.cells))) for each in block) for block in blocks]
 
 
-def primary_place(spec: PrimarySpec, block: BlockSpec, scale: str, plans: Sequence[RowPlan]) -> tuple[int, int, str]:
-    """(index of the row it is against, index of the row, metric) among the plans of its block."""
+def primary_pair(spec: PrimarySpec, block: BlockSpec, scale: str, rows: Sequence[Row]) -> tuple[Row, Row]:
+    """(row it is against, row) among the rows of its block."""
     group = block.scales[scale].labels.get(spec.group, spec.group)
-    places = {plan.row.label: index for index, plan in enumerate(plans) if plan.row.group == group and plan.overrides}
-    return places[spec.against], places[spec.row], spec.metric
+    by_label = {row.spec.label: row for row in rows if row.spec.group == group and row.plan.overrides}
+    return by_label[spec.against], by_label[spec.row]
 
 
 def find_primary(
     spec: PrimarySpec,
-    block: BlockSpec,
-    place: tuple[int, int, str],
-    plans: Sequence[RowPlan],
+    endpoint: ColumnSpec,
+    pair: tuple[Row, Row],
+    rows: Sequence[Row],
     differences: Sequence[Difference],
-    learnt: Sequence[bool | None],
-    records: Sequence[Mapping[int, RunRecord]],
-    grid: Grid,
 ) -> Primary:
-    """The result of the comparison at ``place``; the other arguments describe its block and that block's rows."""
-    against, row, metric = place
+    """The result of the comparison of ``pair`` at the ``endpoint``; the other arguments are those of its block."""
+    against, row = pair
     cell = next((c for each in differences for c in each.cells if c.primary), None)
-    column = next(column for column in block.columns if column.metric == metric)
-    verdict = _verdict(cell, (learnt[row], learnt[against]))
+    verdict = _verdict(cell, (row.learnt, against.learnt))
     summary = cell.paired.differences if cell and cell.paired else None
-    seen = [
-        record
-        for index in (row, against)
-        for record in records[index].values()
-        if any(str(record.git.get("commit") or "").startswith(commit) for commit in spec.seen)
-    ]
+    commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
     primary = Primary(
-        group=plans[row].row.group,
-        row=plans[row].row.label,
-        against=plans[against].row.label,
-        column=column,
+        group=row.spec.group,
+        row=row.spec.label,
+        against=against.spec.label,
+        column=endpoint,
         n=summary.n if summary else 0,
         mean=summary.mean if summary else None,
         low=summary.low if summary else None,
         high=summary.high if summary else None,
         p=cell.p if cell else None,
         verdict=verdict,
-        named_after=bool(seen),
+        named_after=any(commit.startswith(tuple(spec.seen)) for commit in commits),
         sentence="",
     )
-    notes = [f"{plans[i].row.label} beats no constant answer" for i in (row, against) if learnt[i] is False]
+    notes = [f"{each.spec.label} beats no constant answer" for each in (row, against) if each.learnt is False]
     if verdict is Verdict.not_learnt:
         notes = []
     if verdict is Verdict.better:
-        notes += _control(plans, grid, (against, row), column)
-    return Primary(**{**vars(primary), "sentence": _sentence(primary, summary, notes)})
+        notes += _control_gain(rows, against, row, endpoint)
+    return replace(primary, sentence=_sentence(primary, summary, notes))
 
 
 def _verdict(cell: DifferenceCell | None, learnt: tuple[bool | None, bool | None]) -> Verdict:
@@ -246,15 +198,13 @@ def _verdict(cell: DifferenceCell | None, learnt: tuple[bool | None, bool | None
     return Verdict.better if cell.column.better.value * summary.mean > 0 else Verdict.worse
 
 
-def _control(plans: Sequence[RowPlan], grid: Grid, pair: tuple[int, int], column: ColumnSpec) -> list[str]:
+def _control_gain(rows: Sequence[Row], base: Row, row: Row, column: ColumnSpec) -> list[str]:
     """The gain of the control alone over the same row, where the rows differ in the loss alone."""
-    base, row = pair
-    for index in same_but_loss(plans, base) if row in same_but_loss(plans, base) else []:
-        if plans[index].row.role is Role.control and index != row:
-            gain = paired(grid[base][column.metric], grid[index][column.metric])
-            text = interval_text(gain.differences, column) if gain else ""
-            return [f"the control, which has no distance: {text}"] if text else []
-    return []
+    same = same_but_loss(rows, base)
+    control = next((each for each in same if each.spec.role is Role.control and each is not row), None)
+    gain = control.minus(base, column) if control and row in same else None
+    text = interval_text(gain.differences, column) if gain else ""
+    return [f"the control, which has no distance: {text}"] if text else []
 
 
 _LEADS = {

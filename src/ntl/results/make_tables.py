@@ -9,12 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from ntl.results.build import build_table
-from ntl.results.claims import load_claims
-from ntl.results.judge import judge_claims, short_list
-from ntl.results.judge import page as claims_text
+from ntl.results.claims import judge_claims, load_claims
 from ntl.results.load import check_folders, load_records
 from ntl.results.marks import fill
-from ntl.results.publish import replace_between, write_index, write_tables
+from ntl.results.publish import claims_list, claims_page, replace_between, write_index, write_tables
 from ntl.results.render import terminal
 from ntl.results.render.csv import cells
 from ntl.results.spec import load_table_spec, table_names
@@ -31,30 +29,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild tables from run records alone. UserError: an unknown table or scale, a folder that does not exist."""
     parser = argparse.ArgumentParser(description="Rebuild the tables from run records alone: `make tables`.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(table_names())}")
-    parser.add_argument(
-        "--records",
-        type=Path,
-        nargs="+",
-        metavar="DIR",
-        help="folders of records (default: results/runs outputs)",
-    )
-    parser.add_argument("--scale", help="tiny, hour, small or paper (default: every scale of a table)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=TABLES,
-        metavar="DIR",
-        help="default: results/tables; claims.md goes beside the folder",
-    )
-    parser.add_argument(
-        "--readme",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="PAGE",
-        help="pages whose results stand between marks; the first gets the verdict on every claim",
-    )
-    parser.add_argument("--json", action="store_true", help="print the cells as JSON instead of tables")
+    add = parser.add_argument
+    add("--records", type=Path, nargs="+", metavar="DIR", help="folders of records (default: results/runs outputs)")
+    add("--scale", help="tiny, hour, small or paper (default: every scale of a table)")
+    place = "default: results/tables; claims.md goes beside the folder"
+    add("--out", type=Path, default=TABLES, metavar="DIR", help=place)
+    pages = "pages whose results stand between marks; the first gets the verdict on every claim"
+    add("--readme", type=Path, nargs="+", default=[], metavar="PAGE", help=pages)
+    add("--json", action="store_true", help="print the cells as JSON instead of tables")
     arguments = parser.parse_args(argv)
     every = not arguments.names and arguments.scale is None
     if arguments.readme and not every:
@@ -78,14 +60,14 @@ def _pages(tables: Sequence[Table], out: Path, readme: Sequence[Path]) -> dict[P
     def link(path: Path, page: Path) -> str:
         return Path(os.path.relpath(path, page.parent)).as_posix()
 
-    claims_page = out.parent / "claims.md"
+    target = out.parent / "claims.md"
     claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables, out.name)
-    texts = {claims_page: claims_text(claims)}
+    texts = {target: claims_page(claims)}
     for number, path in enumerate(readme):
         with one_line_errors("read", path):
             text = path.read_text(encoding="utf-8")
         if number == 0:
-            text = replace_between(text, FINDINGS, short_list(claims, link(claims_page, path)), path)
+            text = replace_between(text, FINDINGS, claims_list(claims, link(target, path)), path)
         texts[path] = fill(text, path, tables, link(out, path))
     return texts
 

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from ntl.results.compare import Grid, control_baseline, pairs_with, same_but_loss
+from ntl.results.compare import control_baseline, pairs_with, same_but_loss
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
 from ntl.results.packing import unpack_errors
 from ntl.results.record import RunRecord, data_read
 from ntl.results.render.text import number
-from ntl.results.spec import Better, BlockSpec, ColumnSpec, Role, TableSpec
-from ntl.results.statistics import Paired, example_difference, paired
+from ntl.results.spec import BlockSpec, ColumnSpec, Role, TableSpec
+from ntl.results.statistics import example_difference
+from ntl.results.table import Row
 
 # What a model is called in a text; its head is named by the row.
 MODELS = {
@@ -41,6 +42,11 @@ MODELS = {
 }
 
 
+def model_name(model: str) -> str:
+    """What a model of ``config/model`` is called in a text."""
+    return MODELS.get(model, model)
+
+
 def is_stand_in(block: BlockSpec, scale: str, plan: RowPlan) -> bool:
     """Whether the row's model takes the place of another at this scale."""
     return f"model={plan.pins.get('model')}" in block.scales[scale].replace.values()
@@ -67,70 +73,54 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
     return f"{spec.title}, {_listed(own)}" if own else spec.title
 
 
-def model_name(model: str) -> str:
-    """What a model of ``config/model`` is called in a text."""
-    return MODELS.get(model, model)
-
-
 def _listed(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
 
-Records = Sequence[Mapping[int, RunRecord]]
-# A setting, and the runs that should agree in it: those of one seed where the seed draws the data, and those of one
-# kind of head for settings that come with a model's head.
-SettingKey = tuple[str, int | None, str]
-HEAD_SETTINGS = ("objective", "decoding")
+def _records(rows: Sequence[Row]) -> list[RunRecord]:
+    return [record for row in rows for record in row.records.values()]
 
 
-def notes(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
+def notes(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
     """The notes that apply, one or two sentences each, in a fixed order."""
     part = block.scales[scale]
-    remarks = [
-        block.note,
-        _stand_ins(scale, part.replace, bool(part.groups) and not part.labels),
-        _unparsable(block, plans, records),
-    ]
-    every = [record for have in records for record in have.values()]
-    remarks.append(_origin(every))
+    stand_ins = _stand_ins(scale, part.replace, bool(part.groups) and not part.labels)
+    remarks = [block.note, stand_ins, _unparsable(block, rows), _origin(_records(rows))]
     return [" ".join(remark.split()) for remark in remarks if remark]
 
 
-def warnings(block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Records) -> list[str]:
+def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
     """What the scale changes, settings and data that make rows unequal, and records of an unknown source."""
-    every = [record for have in records for record in have.values()]
-    dirty = sum(bool(record.git.get("dirty")) for record in every)
-    changed = f"{dirty} of the {len(every)} records are of a source with uncommitted changes." if dirty else ""
-    told = (
-        _added(plans),
+    records = _records(rows)
+    dirty = sum(bool(record.git.get("dirty")) for record in records)
+    remarks = (
+        _added(rows),
         block.scales[scale].note,
-        _settings(plans, records),
-        _data_versions(every),
-        changed,
-        _longer_than_train(every),
+        _settings(rows),
+        _data_versions(records),
+        f"{dirty} of the {len(records)} records are of a source with uncommitted changes." if dirty else "",
+        _longer_than_train(records),
     )
-    return [" ".join(each.split()) for each in told if each]
+    return [" ".join(remark.split()) for remark in remarks if remark]
 
 
-def _added(plans: Sequence[RowPlan]) -> str:
-    words = next((plan.added for plan in plans if plan.added), ())
+def _added(rows: Sequence[Row]) -> str:
+    words = next((row.plan.added for row in rows if row.plan.added), ())
     return f"Not the table as described: every run of it was made with {', '.join(words)}." if words else ""
 
 
 def _longer_than_train(records: Sequence[RunRecord]) -> str:
-    shares: dict[str, set[float]] = {}
+    by_split: dict[str, set[float]] = {}
     for record in records:
         for split, share in record.data.get("longer_than_train", {}).items():
-            shares.setdefault(split, set()).add(share)
-    told = [
-        f"{split} {' to '.join(f'{share:.0%}' for share in sorted({min(values), max(values)}))}"
-        for split, values in shares.items()
-        if max(values) > 0
+            by_split.setdefault(split, set()).add(share)
+    parts = [
+        f"{split} {' to '.join(f'{share:.0%}' for share in sorted({min(shares), max(shares)}))}"
+        for split, shares in by_split.items()
+        if max(shares) > 0
     ]
-    if not told:
-        return ""
-    return f"Test examples with more tokens than any that was trained on: {', '.join(told)}."
+    return f"Test examples with more tokens than any that was trained on: {', '.join(parts)}." if parts else ""
 
 
 def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:
@@ -145,58 +135,53 @@ def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:
     return f"At scale={scale} {', '.join(pairs)}{others}. The paper's numbers are those of the published models."
 
 
-def _unparsable(block: BlockSpec, plans: Sequence[RowPlan], records: Records) -> str:
+def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
     parts = []
     for split in dict.fromkeys(column.metric.partition("/")[0] for column in block.columns):
-        bad: list[str] = []
-        known = False
-        for plan, have in zip(plans, records, strict=True):
-            shares = [
-                (share, record.metrics.get(f"{split}/count"))
-                for record in have.values()
-                if (share := record.metrics.get(f"{split}/unparsable")) is not None
-            ]
+        known, bad = False, []
+        for row in rows:
+            metrics = [record.metrics for record in row.records.values()]
+            pairs = [(each.get(f"{split}/unparsable"), each.get(f"{split}/count")) for each in metrics]
+            shares = [(share, count or 0) for share, count in pairs if share is not None]
             known = known or bool(shares)
             if not any(share for share, _ in shares):
                 continue
-            total = sum(count or 0 for _, count in shares)
             if all(count for _, count in shares):
-                number = round(sum(share * (count or 0) for share, count in shares))
-                bad.append(f"{row_name(plan.row)} {number} of {total:.0f}")
+                number, total = round(sum(share * count for share, count in shares)), sum(count for _, count in shares)
+                bad.append(f"{row_name(row.spec)} {number} of {total:.0f}")
             else:
-                bad.append(f"{row_name(plan.row)} {sum(share for share, _ in shares) / len(shares):.2%}")
+                bad.append(f"{row_name(row.spec)} {sum(share for share, _ in shares) / len(shares):.2%}")
         if known:
             parts.append(f"{split}: {', '.join(bad) or 'none'}")
     return f"Unparsable outputs over all seeds: {'; '.join(parts)}." if parts else ""
 
 
-def _settings(plans: Sequence[RowPlan], records: Records) -> str:
-    runs = [plan for plan in plans if plan.overrides]
+def _settings(rows: Sequence[Row]) -> str:
+    plans = [row.plan for row in rows if row.plan.overrides]
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
-    varied = {key for plan in runs for key in plan.pins if len({repr(other.pins.get(key)) for other in runs}) > 1}
-    across: dict[SettingKey, set[str]] = {}
+    varied = {key for plan in plans for key in plan.pins if len({repr(other.pins.get(key)) for other in plans}) > 1}
+    across: dict[tuple[str, int | None, str], set[str]] = {}
     differing: set[str] = set()
-    for have in records:
-        within: dict[SettingKey, set[str]] = {}
-        for record in have.values():
+    for row in rows:
+        within: dict[tuple[str, int | None, str], set[str]] = {}
+        for record in row.records.values():
+            head = record.config.get("model", {}).get("head", "lm")
             for key, value in leaves(record.config).items():
-                if key.split(".")[0] not in NOT_COMPUTED_WITH:
-                    # The run's seed may draw the data, too; rows are then compared seed by seed.
+                group = key.split(".")[0]
+                if group not in NOT_COMPUTED_WITH:
+                    # The run's seed may draw the data, too: rows are then compared seed by seed. What comes with a
+                    # model's head is compared among runs with that head.
                     drawn = record.seed if key.endswith(".seed") else None
-                    head = (
-                        record.config.get("model", {}).get("head", "lm") if key.split(".")[0] in HEAD_SETTINGS else ""
-                    )
-                    within.setdefault((key, drawn, head), set()).add(json.dumps(value))
-        for (key, drawn, head), values in within.items():
+                    place = (key, drawn, head if group in ("objective", "decoding") else "")
+                    within.setdefault(place, set()).add(json.dumps(value))
+        for place, values in within.items():
             # Rows may differ in what they pin; the seeds of one row may differ in nothing.
             if len(values) > 1:
-                differing.add(key)
-            elif key not in varied and key.split(".")[0] not in varied:
-                across.setdefault((key, drawn, head), set()).update(values)
-    differing.update(key for (key, _, _), values in across.items() if len(values) > 1)
-    if not differing:
-        return ""
-    return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}."
+                differing.add(place[0])
+            elif place[0] not in varied and place[0].split(".")[0] not in varied:
+                across.setdefault(place, set()).update(values)
+    differing.update(place[0] for place, values in across.items() if len(values) > 1)
+    return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}." if differing else ""
 
 
 def _data_versions(records: Sequence[RunRecord]) -> str:
@@ -218,32 +203,28 @@ def _origin(records: Sequence[RunRecord]) -> str:
     return f"From {len(records)} run record{plural}, commit {', '.join(commits)}, device {', '.join(devices)}."
 
 
-def control_note(
-    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, learnt: Sequence[bool | None] = ()
-) -> str:
+def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> str:
     """``control_parts`` as one note, empty without any."""
-    parts = control_parts(columns, plans, grid, learnt)
+    parts = control_parts(columns, rows)
     return f"What the control, which has no distance, gives alone: {'. '.join(parts)}." if parts else ""
 
 
-def control_parts(
-    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, learnt: Sequence[bool | None] = ()
-) -> list[str]:
+def control_parts(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
     """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
 
     All rows compared differ in the loss alone: gains are over the row without a number loss. A row that is not
     ``learnt`` has no gain. Empty where a group has no such rows, or fewer than three seeds in common.
     """
     parts = []
-    for control, plan in enumerate(plans):
-        base = control_baseline(plans, control)
-        if plan.row.role is not Role.control or base is None:
+    for control in (row for row in rows if row.spec.role is Role.control):
+        base = control_baseline(rows, control)
+        if base is None:
             continue
-        rows = [index for index in same_but_loss(plans, control) if plans[index].row.role is Role.ntl]
-        known = [index for index in rows if not learnt or learnt[index] is not False]
-        name, over = f"{plan.row.group}: " if plan.row.group else "", plans[base].row.label
-        found, none = _shares(columns, plans, grid, (base, control, known))
-        if rows and not known:
+        others = [row for row in same_but_loss(rows, control) if row.spec.role is Role.ntl]
+        learnt = [row for row in others if row.learnt is not False]
+        name, over = f"{control.spec.group}: " if control.spec.group else "", base.spec.label
+        found, none = _shares(columns, base, control, learnt)
+        if others and not learnt:
             parts.append(f"{name}no NTL row beats a constant answer, so there is no gain to share")
         if found:
             parts.append(f"{name}of the largest gain over {over}, {'; '.join(found)}")
@@ -252,51 +233,26 @@ def control_parts(
     return parts
 
 
-def _shares(
-    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], grid: Grid, places: tuple[int, int, Sequence[int]]
-) -> tuple[list[str], list[str]]:
-    base, control, rows = places
+def _shares(columns: Sequence[ColumnSpec], base: Row, control: Row, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """A text for each column in which a row gains, and the headers of those in which none does."""
     found, none = [], []
     for column in columns:
-        values = [line[column.metric] for line in grid]
-        alone, best = paired(values[base], values[control]), _best(column, values, base, rows)
-        if column.better is Better.neither or alone is None or alone.differences.low is None or best is None:
+        alone, sign = control.minus(base, column), column.better.value
+        compared = [(gap, row) for row in rows if (gap := row.minus(base, column)) and gap.differences.low is not None]
+        if not sign or alone is None or alone.differences.low is None or not compared:
             continue
-        gain, index = best
-        if index is None:
+        gains = [(gap.differences.mean or 0.0, row) for gap, row in compared if gap.excludes_zero]
+        gain, best = max(gains, key=lambda each: sign * each[0], default=(0.0, base))
+        if sign * gain <= 0:
             none.append(column.header)
         else:
             part = alone.differences.mean or 0.0
-            whole = f"{number(gain, column.format, '+')} ({plans[index].row.label})"
+            whole = f"{number(gain, column.format, '+')} ({best.spec.label})"
             found.append(f"{column.header}: {number(part, column.format, '+')} of {whole}, {part / gain:z.0%}")
     return found, none
 
 
-def _best(
-    column: ColumnSpec, values: Sequence[Mapping[int, float | None]], base: int, rows: Sequence[int]
-) -> tuple[float, int | None] | None:
-    compared: list[tuple[int, Paired]] = [
-        (index, difference) for index in rows if (difference := paired(values[base], values[index])) is not None
-    ]
-    known = [(each.differences.mean, index, each) for index, each in compared if each.differences.low is not None]
-    if not known:
-        return None
-    gains = [(mean, index) for mean, index, each in known if mean is not None and each.excludes_zero]
-    sign = column.better.value
-    good = [(mean, index) for mean, index in gains if sign * mean > 0]
-    return max(good, key=lambda each: sign * each[0]) if good else (0.0, None)
-
-
-# How a note of these scores begins: the share of the test set that it covers.
-_WHOLE = {
-    "accuracy": "All {count:.0f} test answers",
-    "mae": "Only {kept} of the {count:.0f} test answers, as the records keep the errors of no more; unlike the table",
-}
-
-
-def example_notes(
-    columns: Sequence[ColumnSpec], plans: Sequence[RowPlan], records: Sequence[Mapping[int, RunRecord]]
-) -> list[str]:
+def example_notes(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
     """Paired bootstrap over test examples of each row against its baseline, a note a column of accuracy or MAE.
 
     An example's score is its mean over the seeds that both rows have (``example_difference``). The note begins with
@@ -305,35 +261,38 @@ def example_notes(
     found = []
     for column in columns:
         clear, held, over = [], 0, ""
-        for base, index in pairs_with(plans, Role.baseline):
-            result = _over_seeds(column.metric, records[base], records[index])
+        for base, row in pairs_with(rows, Role.baseline):
+            result = _over_seeds(column.metric, base, row)
             if result is None:
                 continue
             mean, low, high = (number(value, column.format, "+") for value in result)
-            over = f"{_answers(column.metric, records[index])}: {column.header} minus {plans[base].row.label}"
+            over = f"{_answers(column.metric, row)}: {column.header} minus {base.spec.label}"
             if result[1] > 0 or result[2] < 0:
-                clear.append(f"{row_name(plans[index].row)} {mean} [{low}, {high}]")
+                clear.append(f"{row_name(row.spec)} {mean} [{low}, {high}]")
             else:
                 held += 1
-        rest = f"{held} row{'s' if held > 1 else ''} with 0 in the interval" if held else ""
+        if held:
+            clear.append(f"{held} row{'s' if held > 1 else ''} with 0 in the interval")
         if over:
-            told = "; ".join(filter(None, [*clear, rest]))
-            found.append(f"{over}, paired bootstrap of the seeds' mean, which says nothing of other seeds. {told}.")
+            lead = f"{over}, paired bootstrap of the seeds' mean, which says nothing of other seeds."
+            found.append(f"{lead} {'; '.join(clear)}.")
     return found
 
 
-def _answers(metric: str, records: Mapping[int, RunRecord]) -> str:
+def _answers(metric: str, row: Row) -> str:
+    """The share of the test set that a note covers."""
     split, _, name = metric.partition("/")
-    record = next(iter(records.values()))
+    record = next(iter(row.records.values()))
     count = record.metrics.get(f"{split}/count") or 0
     kept = len(unpack_errors(record.errors[split])) if split in record.errors else 0
-    return _WHOLE["accuracy" if kept >= count else name].format(kept=kept, count=count)
+    if name == "accuracy" or kept >= count:
+        return f"All {count:.0f} test answers"
+    whole = f"Only {kept} of the {count:.0f} test answers"
+    return f"{whole}, as the records keep the errors of no more; unlike the table"
 
 
-def _over_seeds(
-    metric: str, base: Mapping[int, RunRecord], other: Mapping[int, RunRecord]
-) -> tuple[float, float, float] | None:
-    pairs = [(base[seed], other[seed]) for seed in sorted(set(base) & set(other))]
+def _over_seeds(metric: str, base: Row, other: Row) -> tuple[float, float, float] | None:
+    pairs = [(base.records[seed], other.records[seed]) for seed in sorted(set(base.records) & set(other.records))]
     # Where the seed draws the test set, too, an example has no mean over seeds.
     if len({str(data_read(record)) for pair in pairs for record in pair}) != 1:
         return None

@@ -1,9 +1,9 @@
-"""Files: tables into ``results/tables``, and chosen records into ``results/runs``."""
+"""What is published: tables and their index, the page of claims, and chosen records."""
 
-import argparse
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ntl.results.claims import Claim, Whose, capitalized
 from ntl.results.load import RECORD, find_run
 from ntl.results.record import RunRecord, read_record, write_record
 from ntl.results.render import csv, latex, markdown
@@ -11,7 +11,6 @@ from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
-from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 
 ROOT = Path(__file__).resolve().parents[3]
 # The files of a table, named by its stem, and what writes each.
@@ -25,6 +24,16 @@ RENDERERS: dict[str, Callable[[Table], str]] = {
 UNKNOWN = (
     "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
     "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
+)
+
+CLAIMS_RULE = (
+    "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
+    "**Confirmed**: every comparison that was run has its 95% interval wholly on the claim's side, and neither row is "
+    '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
+    "comparison lies wholly on the other side. **Untested**: all else, with the reason and how many comparisons have "
+    "it. A difference is paired by seed, p is that of the exact sign-flip test, and neither is corrected for their "
+    "number. A run at `scale=tiny` is of a small model in place of the paper's: the line names it, and says nothing of "
+    "larger ones. The interval of a time is its quartiles."
 )
 
 
@@ -82,12 +91,49 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
         command = f"`make reproduce TABLE={table.name} SCALE={table.scale}`"
         lines.append(line([page, escape(subject or what), table.scale, escape(table.finding), command]))
     if empty:
-        told = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
-        lines += ["", f"No run yet: {told}."]
+        names = "; ".join(f"{what} ({', '.join(scales)})" for what, scales in empty.items())
+        lines += ["", f"No run yet: {names}."]
     lines += ["", UNKNOWN, ""]
     path = Path(folder) / "README.md"
     write_text(path, "\n".join(lines))
     return path
+
+
+def claims_list(claims: Sequence[Claim], page: str) -> str:
+    """A Markdown list for README: the verdict and a line each, with a link to ``page``."""
+    lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
+    for whose in Whose:
+        members = [each for each in claims if each.spec.whose is whose]
+        lines += [f"{whose.value}:", ""]
+        lines += [f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members]
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def claims_page(claims: Sequence[Claim]) -> str:
+    """``results/claims.md``: the rule, one row a claim, then each claim's comparisons; not run ones in one line."""
+    lines = ["# Claims", "", CLAIMS_RULE, ""]
+    for whose in Whose:
+        members = [each for each in claims if each.spec.whose is whose]
+        lines += [f"## {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
+        lines += [line([escape(c.spec.name), f"**{c.verdict.value}**", escape(c.why)]) for c in members]
+        lines.append("")
+    lines += ["## Evidence", ""]
+    for claim in claims:
+        lines += [f"### {capitalized(claim.spec.name)}: {claim.verdict.value}", ""]
+        lines += [f"{escape(claim.spec.text)} ({escape(claim.spec.source)})", ""]
+        for each in claim.ran:
+            side = each.reason if each.side is None else ("for the claim" if each.side else "against it")
+            lines.append(f"- {each.where}: {escape(each.name)}: {escape(each.text)}: **{side}**")
+        lacking: dict[str, dict[str, None]] = {}
+        for each in claim.comparisons:
+            if not each.ran:
+                lacking.setdefault(each.scale, {})[each.source] = None
+        if lacking:
+            parts = [f"`{scale}`, {', '.join(names)}" for scale, names in lacking.items()]
+            lines.append(f"- no run: {'; '.join(parts)}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def find_record(run: str, outputs: Path) -> Path:
@@ -117,22 +163,6 @@ def publish_runs(
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
 
 
-def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str) -> list[Path]:
-    """Copy the weights at each run's ``keep_steps``, which other runs start from, to ``<bases>/<id>``.
-
-    UserError: a run has no complete checkpoint of such a step, or the folder cannot be written to.
-    """
-    checkpoints = []
-    for run in runs:
-        folder = find_run(run, Path(outputs))
-        kept = [path for path in by_step(folder / CHECKPOINTS) if (path / KEEP).is_file() and is_whole(path)]
-        if not kept:
-            raise UserError(f"{folder} has no weights that other runs start from; train it with keep_steps=[STEP]")
-        checkpoints += kept
-    with one_line_errors("publish to", Path(bases)):
-        return [publish_base(checkpoint, Path(bases)) for checkpoint in checkpoints]
-
-
 def loaded_weights(record: RunRecord) -> str:
     """The weights that a run was trained from, as its model's name does not say them; "" where none were loaded."""
     weights = record.model.get("weights")
@@ -142,25 +172,3 @@ def loaded_weights(record: RunRecord) -> str:
     shape = [f"{name} {text}" for name, text in record.model.get("shape", {}).items()]
     parameters = f"{record.model.get('parameters', 0):,} parameters"
     return f"from weights with {', '.join([*named, parameters, *shape])}"
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Copy the records of finished runs into results/runs. UserError: of ``publish_runs``, ``publish_weights``."""
-    parser = argparse.ArgumentParser(
-        description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
-    parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "runs", help="where published records are")
-    parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
-    parser.add_argument(
-        "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
-    )
-    arguments = parser.parse_args(argv)
-    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty):
-        print(path)
-        if loaded := loaded_weights(read_record(path)):
-            print(f"  {loaded}")
-    if arguments.weights:
-        for path in publish_weights(arguments.runs, arguments.outputs, arguments.out.parent / "bases"):
-            print(path)

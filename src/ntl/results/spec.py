@@ -1,23 +1,67 @@
 """Schemas of ``config/table``, what a table runs and prints, and of ``results/paper``, what the paper prints there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from ntl.results.typed import read_typed
+from ntl.config.targets import parse_yaml, read_yaml
 from ntl.system.errors import UserError
 
 # Settings that change no cell: the folders, and the checkpoint that a run resumes from.
 LOCATIONS = ("data_dir", "output_dir", "resume")
-PAPER_FOLDER = Path(__file__).resolve().parents[3] / "results" / "paper"
-TABLE_FOLDER = Path(__file__).resolve().parents[3] / "config" / "table"
+ROOT = Path(__file__).resolve().parents[3]
+PAPER_FOLDER, TABLE_FOLDER = ROOT / "results" / "paper", ROOT / "config" / "table"
 # Printed with the constant answers, and none itself: a rule that is wrong in a known way (``TextDataset.shortcut``).
 SHORTCUT = "shortcut"
 MOST_COLUMNS = 6  # of numbers, on the main page
+
+
+def read_typed(schema: Any, path: Path) -> Any:
+    """A dataclass from a YAML file; a list or mapping of dataclasses, if it is given, has at least one element.
+
+    UserError, in one line with the file and the key: no YAML, an unknown or missing key, a value of a wrong type.
+    """
+    return _typed(schema, read_yaml(path), f"{path}: ")
+
+
+def read_typed_text(schema: Any, text: str, where: str) -> Any:
+    """As ``read_typed``, for a text; ``where`` names its place in the UserError."""
+    return _typed(schema, parse_yaml(text, where), f"{where}: ")
+
+
+def _typed(schema: Any, raw: Any, where: str) -> Any:
+    # Piece by piece, because an error within a list of schemas does not say which of its elements is meant.
+    if not isinstance(raw, dict):
+        raise UserError(f"{where.rstrip('.: ')}: a mapping is expected, not {str(raw)[:40]!r}")
+    parts: dict[str, Any] = {}
+    for item in fields(schema):
+        inner = get_args(item.type)[-1:]
+        if inner and is_dataclass(inner[0]) and item.name in raw:
+            parts[item.name] = _children(inner[0], raw[item.name], get_origin(item.type), f"{where}{item.name}")
+    try:
+        rest = {key: value for key, value in raw.items() if key not in parts}
+        flat = OmegaConf.merge(OmegaConf.structured(schema), rest, {name: type(part)() for name, part in parts.items()})
+        typed = OmegaConf.to_object(flat)
+    except OmegaConfBaseException as error:
+        key = str(error.full_key or error.key or "")
+        raise UserError(f"{where}{key}: {str(error.msg or error).splitlines()[0]}") from error
+    for name, part in parts.items():
+        setattr(typed, name, part)
+    return typed
+
+
+def _children(schema: Any, raw: Any, kind: Any, where: str) -> Any:
+    if not isinstance(raw, kind) or not raw:
+        raise UserError(f"{where}: a {'list' if kind is list else 'mapping'} with something in it is expected")
+    if isinstance(raw, list):
+        return [_typed(schema, item, f"{where}[{index}].") for index, item in enumerate(raw)]
+    return {str(key): _typed(schema, item, f"{where}.{key}.") for key, item in raw.items()}
 
 
 class Better(Enum):
@@ -102,19 +146,25 @@ class BlockSpec:
 
 
 @dataclass
-class PrimarySpec:
-    """The one comparison that a table is made for: ``row`` minus ``against`` in ``metric``, its endpoint.
-
-    Both are labels of rows of ``group`` in block number ``block``. ``named`` is the day on which it was chosen,
-    ``seen`` lists the commits of the records whose results were known by then.
-    """
+class PairSpec:
+    """``row`` minus ``against`` in ``metric``: labels of rows of ``group`` in block number ``block`` of a table."""
 
     row: str = MISSING
     against: str = MISSING
     metric: str = MISSING
-    named: str = MISSING
     group: str = ""
     block: int = 0
+
+
+@dataclass
+class PrimarySpec(PairSpec):
+    """The one comparison that a table is made for.
+
+    ``named`` is the day on which it was chosen, ``seen`` lists the commits of the records whose results were known by
+    then.
+    """
+
+    named: str = MISSING
     seen: list[str] = field(default_factory=list)
 
 
@@ -242,20 +292,21 @@ def _check(spec: TableSpec, path: Path) -> None:
         _check_primary(spec, primary, [scale], f"{path}: primary_at.{scale}")
 
 
-def labels_that_run(block: BlockSpec, group: str) -> list[str]:
-    """The labels of a group's rows that can be compared: constants have no runs."""
-    return [row.label for row in block.rows if row.group == group and row.role is not Role.constant]
+def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
+    """The block of two rows to compare. UserError where the table has no such block, or a row that does not run."""
+    if not 0 <= pair.block < len(table.blocks):
+        raise UserError(f"{where}.block: table {table.name!r} has no block {pair.block}")
+    block = table.blocks[pair.block]
+    labels = [row.label for row in block.rows if row.group == pair.group and row.role is not Role.constant]
+    for key, label in (("row", pair.row), ("against", pair.against)):
+        if label not in labels:
+            within = f" in the group {pair.group!r}" if pair.group else ""
+            raise UserError(f"{where}.{key}: table {table.name!r} has no row {label!r}{within} that runs")
+    return block
 
 
 def _check_primary(spec: TableSpec, primary: PrimarySpec, scales: list[str], where: str) -> None:
-    if not 0 <= primary.block < len(spec.blocks):
-        raise UserError(f"{where}.block: there is no block {primary.block}")
-    block = spec.blocks[primary.block]
-    labels = labels_that_run(block, primary.group)
-    for key in ("row", "against"):
-        if getattr(primary, key) not in labels:
-            within = f" in the group {primary.group!r}" if primary.group else ""
-            raise UserError(f"{where}.{key}: no row that runs is called {getattr(primary, key)!r}{within}")
+    block = check_pair(primary, spec, where)
     if primary.row == primary.against:
         raise UserError(f"{where}.against: a row is not compared with itself")
     ends = [c.metric for c in block.columns if not c.details and c.better is not Better.neither]

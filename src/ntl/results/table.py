@@ -1,13 +1,14 @@
 """A computed table: cells, rows, differences, its primary comparison, and nothing of how it is written."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
 from ntl.results.spec import ColumnSpec, RowSpec, TableSpec
-from ntl.results.statistics import ALPHA, Paired, Summary
+from ntl.results.statistics import ALPHA, Paired, Summary, paired, summarize
 
 
 @dataclass(frozen=True)
@@ -21,25 +22,45 @@ class Cell:
     best: bool = False
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """``missing`` are the seeds without a record, and ``command`` runs them; both may be empty.
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A row and the records of its runs by seed.
 
+    ``values``: metric -> seed -> value, None where it is undefined; a constant row has the scores of its answer.
     ``learnt`` is False where the mean is no better than that of the best constant answer, at the table's endpoint.
     ``stand_in``: at this scale the model takes the place of the paper's.
     """
 
     plan: RowPlan
     records: dict[int, RunRecord]
-    cells: tuple[Cell, ...]
-    missing: tuple[int, ...]
-    command: str
+    values: dict[str, dict[int, float | None]]
     learnt: bool | None = None
     stand_in: bool = False
 
     @property
     def spec(self) -> RowSpec:
         return self.plan.row
+
+    def summary(self, column: ColumnSpec) -> Summary:
+        return summarize(list(self.values[column.metric].values()))
+
+    def minus(self, base: "Row", column: ColumnSpec) -> Paired | None:
+        """The differences in a column over the seeds of both, None where they share none."""
+        return paired(base.values[column.metric], self.values[column.metric])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableRow(Row):
+    """``missing`` are the seeds without a record, and ``command`` runs them; both may be empty."""
+
+    cells: tuple[Cell, ...]
+    missing: tuple[int, ...]
+    command: str
+
+    @property
+    def shown(self) -> list[Cell]:
+        """The cells of the main page."""
+        return [cell for cell in self.cells if not cell.column.details]
 
 
 def prints_as_zero(value: float, column: ColumnSpec) -> bool:
@@ -145,6 +166,18 @@ class Block:
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     endpoint: ColumnSpec
+
+    @property
+    def shown(self) -> list[ColumnSpec]:
+        """The columns of the main page."""
+        return [column for column in self.columns if not column.details]
+
+    def grouped_rows(self) -> Iterator[tuple[str | None, TableRow]]:
+        """Each row, with the name of its group where one begins, else None."""
+        group = ""
+        for row in self.rows:
+            yield (None if row.spec.group == group else row.spec.group), row
+            group = row.spec.group
 
     @property
     def seeds_per_row(self) -> list[int]:

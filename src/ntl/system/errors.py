@@ -87,22 +87,18 @@ NUMPY = re.compile(r"\d+ requested and \d+ written")
 RUST = re.compile(r"\(os error (\d+)\)$")
 
 
-def _errno(error: BaseException) -> int | None:
-    """Return the system's error number of an exception of Python's own, or of a library written in Rust."""
-    match = RUST.search(str(error))
-    return error.errno if isinstance(error, OSError) else int(match[1]) if match else None
-
-
-def _is_full(error: BaseException) -> bool:
+def _is_full(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in FULL or bool(NUMPY.match(str(error)))
     return bool(MESSAGES.search(str(error)))
 
 
-def _is_in(error: BaseException, folder: Path) -> bool:
-    names = [name for name in (getattr(error, "filename", None), getattr(error, "filename2", None)) if name is not None]
-    within = any(Path(os.fsdecode(name)).absolute().is_relative_to(folder.absolute()) for name in names)
-    return _errno(error) in INACCESSIBLE and (within or not isinstance(error, OSError))
+def _is_in(error: Exception, folder: Path) -> bool:
+    if not isinstance(error, OSError):
+        match = RUST.search(str(error))
+        return match is not None and int(match[1]) in INACCESSIBLE
+    names = [Path(os.fsdecode(name)).absolute() for name in (error.filename, error.filename2) if name is not None]
+    return error.errno in INACCESSIBLE and any(name.is_relative_to(folder.absolute()) for name in names)
 
 
 @contextmanager
@@ -118,13 +114,14 @@ def one_line_when_full(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         if _is_full(error):
-            raise UserError(
-                f"{folder}: a file could not be written whole ({str(error).splitlines()[0]}): is the disk full, or "
-                "read-only? Make room; the same command continues from the last complete checkpoint."
-            ) from error
-        if _is_in(error, folder):
-            raise UserError(
-                f"{folder}: a file cannot be written or read ({str(error).splitlines()[0]}); move away what is in its "
-                "place, and the same command continues from the last complete checkpoint."
-            ) from error
-        raise
+            what = "could not be written whole"
+            remedy = ": is the disk full, or read-only? Make room; the same"
+        elif _is_in(error, folder):
+            what = "cannot be written or read"
+            remedy = "; move away what is in its place, and the same"
+        else:
+            raise
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{folder}: a file {what} ({reason}){remedy} command continues from the last complete checkpoint."
+        ) from error

@@ -1,12 +1,103 @@
-"""Published weights and tokenizers: found in the cache or on the hub, or a clear error within seconds."""
+"""The files of weights and tokenizers: in a folder, in the cache or on the hub. Errors come within seconds.
 
+Hashing a gigabyte takes a second or two, once per process. A digest is not cached on disk, where it could be outdated.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
-from ntl.system.content import CONFIG, TOKENIZERS, digest, weight_files
-from ntl.system.errors import UserError
-from ntl.system.network import unreachable
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import sha256_of
 
-_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+SHARDS = f"{WEIGHTS}.index.json"
+ADAPTER = "adapter_config.json"
+
+SAVED = "tokenizer.json"
+SENTENCEPIECE = "spiece.model"
+BPE = ("vocab.json", "merges.txt")
+# The first of these that exists is read, together with the settings next to it.
+TOKENIZERS = ((SAVED,), (SENTENCEPIECE,), BPE)
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+EXPECTED = ", or ".join(" and ".join(names) for names in TOKENIZERS)
+
+PROBE_SECONDS = 6.0
+
+
+# ---- in a folder
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return config.json and the weight files that ``from_pretrained`` loads. Raises UserError if it could not."""
+    where = f"model.path={folder}"
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{where}: no {CONFIG} in this folder; give one written by save_pretrained.")
+    if (folder / ADAPTER).is_file():
+        raise UserError(
+            f"{where}: it has an adapter ({ADAPTER}), whose base model lies elsewhere; merge the two "
+            "(peft's merge_and_unload), save the result with save_pretrained, and give that folder."
+        )
+    if (folder / WEIGHTS).is_file():
+        return [folder / CONFIG, folder / WEIGHTS]
+    if not (folder / SHARDS).is_file():
+        raise UserError(f"{where}: neither {WEIGHTS} nor {SHARDS} in this folder; give one written by save_pretrained.")
+    try:
+        names = sorted(set(json.loads((folder / SHARDS).read_bytes())["weight_map"].values()))
+        files = [folder / name for name in names if Path(name).name == name]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{where}: {SHARDS} cannot be read; fetch the folder again.") from error
+    if not files or len(files) < len(names) or not all(file.is_file() for file in files):
+        raise UserError(f"{where}: {SHARDS} names files that are not there; fetch the folder again.")
+    return [folder / CONFIG, folder / SHARDS, *files]
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Return the files that ``ntl.tokenizers.load_tokenizer`` reads. Raises UserError if there is no tokenizer."""
+    for names in TOKENIZERS:
+        # exists(), not is_file(): reading something else then raises a clear error.
+        if all((folder / name).exists() for name in names):
+            return [path for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).exists()]
+    incomplete = [name for name in BPE if (folder / name).exists()]
+    found = f" ({incomplete[0]} alone is not enough)" if incomplete else ""
+    raise UserError(f"{folder} holds no tokenizer{found}: expected {EXPECTED}")
+
+
+def digest(files: Sequence[Path]) -> str:
+    """Return the sha256 of the names and contents of files in any folder. Raises UserError if one is unreadable."""
+    lines = []
+    for path in files:
+        with one_line_errors("read", path):
+            state = path.stat()
+            place = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            lines.append(f"{path.name} {_cached_sha256(path.resolve(), *place)}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _cached_sha256(path: Path, *state: int) -> str:
+    # ``state`` is part of the cache's key. The cache is needed because a table asks for the id of each of its runs.
+    return sha256_of(path)
+
+
+# ---- in the cache or on the hub
+
+
+def identity(name: str) -> dict[str, str]:
+    """Return the ``sha256`` of the weights in a folder or of a cached hub id, and for a hub id the ``commit``."""
+    if Path(name).is_dir():
+        return {"sha256": digest(weight_files(Path(name)))}
+    snapshot = _cached(name, [CONFIG])
+    if snapshot is None:
+        return {}
+    try:
+        return {"commit": snapshot.name, "sha256": digest(weight_files(snapshot))}
+    except UserError:  # transformers also loads weights that the hub converted, which are on a separate branch
+        return {"commit": snapshot.name}
 
 
 def require(name: str) -> None:
@@ -14,53 +105,21 @@ def require(name: str) -> None:
     if Path(name).is_dir():
         weight_files(Path(name))
         return
-    problem = _unavailable(name)
-    if problem:
-        raise UserError(
-            f"model {name}: not in the local cache, and {problem}. Either connect once, so that it is cached; or copy "
-            f"the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
-            f"scratch by model.pretrained=false tokenizer.path=FOLDER (a *_tiny model needs no files at all)."
-        )
+    if _cached(name, [CONFIG]):
+        return
+    if not (problem := no_hub()):
+        from huggingface_hub import hf_hub_download
 
-
-def identity(name: str) -> dict[str, str]:
-    """Return the ``sha256`` of the weights in a folder or of a cached hub id, and for a hub id the ``commit``."""
-    if Path(name).is_dir():
-        return {"sha256": digest(weight_files(Path(name)))}
-    from huggingface_hub import try_to_load_from_cache
-
-    path = try_to_load_from_cache(name, CONFIG)
-    if not isinstance(path, str):
-        return {}
-    snapshot = Path(path).parent
-    try:
-        return {"commit": snapshot.name, "sha256": digest(weight_files(snapshot))}
-    except UserError:  # transformers also loads weights that the hub converted, which are on a separate branch
-        return {"commit": snapshot.name}
-
-
-def no_hub() -> str:
-    """Return why the hub cannot be reached; empty if it can."""
-    from huggingface_hub import constants
-
-    if constants.is_offline_mode():
-        return "HF_HUB_OFFLINE is set"
-    problem = unreachable(constants.ENDPOINT)
-    return f"{constants.ENDPOINT} cannot be reached: {problem}" if problem else ""
-
-
-def _unavailable(name: str) -> str:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    if isinstance(try_to_load_from_cache(name, CONFIG), str):
-        return ""
-    if problem := no_hub():
-        return problem
-    try:
-        hf_hub_download(name, CONFIG)
-    except (OSError, ValueError) as error:
-        return (str(error).strip() or type(error).__name__).splitlines()[0]
-    return ""
+        try:
+            hf_hub_download(name, CONFIG)
+            return
+        except (OSError, ValueError) as error:
+            problem = (str(error).strip() or type(error).__name__).splitlines()[0]
+    raise UserError(
+        f"model {name}: not in the local cache, and {problem}. Either connect once, so that it is cached; or copy "
+        f"the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
+        f"scratch by model.pretrained=false tokenizer.path=FOLDER (a *_tiny model needs no files at all)."
+    )
 
 
 def cached_or_downloaded(hub_id: str) -> Path:
@@ -69,36 +128,29 @@ def cached_or_downloaded(hub_id: str) -> Path:
     A cached copy is used without network access, so that a run can be repeated offline. Code of the repository is never
     executed. Raises UserError with the remedies, within seconds.
     """
-    folder = _cached(hub_id)
-    if folder is not None:
-        return folder
+    for names in TOKENIZERS:
+        if folder := _cached(hub_id, names):
+            return folder
     if problem := no_hub():
-        raise UserError(_no_file(hub_id, f"not in the local cache, and {problem}"))
-    return _download(hub_id)
+        raise UserError(_no_tokenizer(hub_id, f"not in the local cache, and {problem}"))
+    for names in TOKENIZERS:
+        if folder := _fetched(hub_id, names):
+            for name in ("tokenizer_config.json", "special_tokens_map.json"):
+                _fetched(hub_id, [name])
+            return folder
+    raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {EXPECTED}")
 
 
-def _cached(hub_id: str) -> Path | None:
+def _cached(hub_id: str, names: Sequence[str]) -> Path | None:
+    """The folder in the cache that has all of these files."""
     from huggingface_hub import try_to_load_from_cache
 
-    for names in TOKENIZERS:
-        found = [try_to_load_from_cache(hub_id, name) for name in names]
-        if all(isinstance(path, str) for path in found):
-            return Path(str(found[0])).parent
-    return None
+    found = [try_to_load_from_cache(hub_id, name) for name in names]
+    return Path(str(found[0])).parent if all(isinstance(path, str) for path in found) else None
 
 
-def _download(hub_id: str) -> Path:
-    folder = next((found for names in TOKENIZERS if (found := _fetch(hub_id, names))), None)
-    if folder is None:
-        expected = ", or ".join(" and ".join(names) for names in TOKENIZERS)
-        raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {expected}")
-    for name in _SETTINGS:
-        _fetch(hub_id, (name,))
-    return folder
-
-
-def _fetch(hub_id: str, names: tuple[str, ...]) -> Path | None:
-    """Download these files and return their folder in the cache; None if the repository does not have all of them."""
+def _fetched(hub_id: str, names: Sequence[str]) -> Path | None:
+    """The folder in the cache with these files, downloaded; None if the repository does not have all of them."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError
 
@@ -108,12 +160,50 @@ def _fetch(hub_id: str, names: tuple[str, ...]) -> Path | None:
     except RemoteEntryNotFoundError:
         return None
     except (OSError, HFValidationError) as error:
-        raise UserError(_no_file(hub_id, str(error).strip().splitlines()[0][:200])) from error
+        raise UserError(_no_tokenizer(hub_id, str(error).strip().splitlines()[0][:200])) from error
 
 
-def _no_file(hub_id: str, reason: str) -> str:
+def _no_tokenizer(hub_id: str, reason: str) -> str:
     return (
         f"no tokenizer files for {hub_id!r} ({reason}). Either download them on a machine with network and give the "
         f"folder by tokenizer.path=FOLDER; or run `hf download {hub_id}` (formerly huggingface-cli download) there "
         "and set HF_HOME to a copy of its cache; or take a model whose name ends in _tiny, which needs no file"
     )
+
+
+def no_hub() -> str:
+    """Why the hub cannot be reached; empty if it can."""
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        return "HF_HUB_OFFLINE is set"
+    problem = unreachable(constants.ENDPOINT)
+    return f"{constants.ENDPOINT} cannot be reached: {problem}" if problem else ""
+
+
+def unreachable(url: str) -> str:
+    """Return why ``url`` does not answer, or the empty string if it does.
+
+    On a network that drops packets download libraries wait for minutes, and with a dead name server the lookup itself
+    blocks. The request is therefore made in a thread, which is given up after ``PROBE_SECONDS``.
+    """
+    import urllib.error
+    import urllib.request
+
+    answer = [f"no answer within {PROBE_SECONDS:g} seconds"]
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()
+            answer[0] = ""
+        except urllib.error.HTTPError:
+            answer[0] = ""
+        except urllib.error.URLError as error:
+            answer[0] = str(error.reason)
+        except (OSError, ValueError) as error:
+            answer[0] = str(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PROBE_SECONDS)
+    return answer[0]

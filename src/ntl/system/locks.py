@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout, lock_descriptor
 
 from ntl.system.errors import one_line_errors
+from ntl.system.files import existing
 
 # The errors of file systems without locks, as some network, cluster and user-space file systems are.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -39,6 +40,20 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[bool
         file_lock.release()
 
 
+def _acquire(file_lock: FileLock, waiting: Callable[[], None] | None) -> None:
+    while True:
+        with suppress(Timeout):
+            file_lock.acquire(timeout=0)
+            return
+        if is_locked(Path(file_lock.lock_file)):
+            break
+        # The last owner deleted the file between our opening and locking it: try again with the new file.
+    if waiting is None:
+        raise Taken(file_lock.lock_file)
+    waiting()
+    file_lock.acquire()
+
+
 @contextmanager
 def wait_for_lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
     """Hold ``lock``, logging a line if it has to wait. Raises UserError if the file cannot be written."""
@@ -47,21 +62,6 @@ def wait_for_lock(path: Path, log: Callable[[str], None]) -> Iterator[bool]:
             waiting = partial(log, f"waiting for another process that holds {path}")
             is_held = stack.enter_context(lock(path, waiting))
         yield is_held
-
-
-def _acquire(file_lock: FileLock, waiting: Callable[[], None] | None) -> None:
-    path = Path(file_lock.lock_file)
-    while True:
-        with suppress(Timeout):
-            file_lock.acquire(timeout=0)
-            return
-        if is_locked(path):
-            break
-        # The last owner deleted the file between our opening and locking it: try again with the new file.
-    if waiting is None:
-        raise Taken(path)
-    waiting()
-    file_lock.acquire()
 
 
 def is_locked(path: Path) -> bool:
@@ -85,9 +85,8 @@ def without_locks(folder: Path, what: str, setting: str) -> str:
 
 def tell_without_locks(folder: Path, setting: str, say: Callable[[str], None]) -> None:
     """Warn, before runs are started in ``folder``, if its file system has no locks. The folder need not exist yet."""
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=existing(folder)) as file:
             lock_descriptor(file.fileno(), blocking=False)
     except OSError as error:
         # If the folder cannot be written to, whoever writes there reports it.

@@ -6,6 +6,7 @@ import platform
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +23,8 @@ def packages() -> dict[str, str]:
     """Return the versions of Python and of the packages that a result depends on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
@@ -48,12 +47,10 @@ def git_state() -> dict[str, str | bool | None]:
 
 
 def pick_device(name: str) -> "torch.device":
-    """Return the device for ``device=auto``, ``cpu`` or ``cuda``; auto is a CUDA device if there is one, else the CPU.
-
-    Apple GPUs are not used because they lack float64, in which losses are summed for the log.
-    """
+    """Return the device for ``device=auto``, ``cpu`` or ``cuda``; auto takes a CUDA device if there is one."""
     import torch
 
+    # Apple GPUs are not used because they lack float64, in which losses are summed for the log.
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("device=cuda: torch sees no CUDA device here; use device=cpu or device=auto.")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
-from ntl.system.content import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
 from ntl.system.errors import UserError
+from ntl.system.hub import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
 
 _UNIGRAM = 1
 
@@ -72,7 +72,7 @@ def _read_bpe(folder: Path) -> PreTrainedTokenizerFast:
             raise UserError(f"{merges_path}:{number}: {line[:60]!r} makes no token of {vocab_path.name}")
         made.add("".join(pair))
     # A file cut between two lines is valid but gives other ids; only the tokens without a merge show it.
-    lost = [token for token in vocab if len(token) > 1 and token not in made and not _is_special(token)]
+    lost = [token for token in vocab if len(token) > 1 and token not in made and (token[0], token[-1]) != ("<", ">")]
     if lost:
         raise UserError(
             f"{merges_path} makes {len(made)} tokens, but {len(lost)} of {vocab_path.name} (as {lost[0]!r}) come from "
@@ -82,10 +82,6 @@ def _read_bpe(folder: Path) -> PreTrainedTokenizerFast:
         return GPT2Tokenizer.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # the backend raises bare Exception
         raise UserError(f"{vocab_path} and {merges_path} do not fit together ({_brief(error)})") from error
-
-
-def _is_special(token: str) -> bool:
-    return token.startswith("<") and token.endswith(">")
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -10,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from ntl.config.legality import nearest
 from ntl.system.errors import UserError
 from ntl.system.hub import cached_or_downloaded
 from ntl.tokenizers.files import read_stock
-from ntl.tokenizers.kinds import check_kind
 
 if TYPE_CHECKING:
     from ntl.numbers import NumberVocabulary
@@ -21,6 +23,85 @@ if TYPE_CHECKING:
 PAD_TOKEN = "<|pad|>"
 _NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9][0-9.,]*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+Step = dict[str, Any]
+
+# Not \d, which also matches Arabic-Indic and other Unicode digits, which are not number tokens.
+DIGIT_SPLIT: Step = {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Isolated", "invert": False}
+
+
+def steps_of(pre_tokenizer: Step | None) -> list[Step]:
+    if pre_tokenizer is None:
+        return []
+    if pre_tokenizer["type"] == "Sequence":
+        return list(pre_tokenizer["pretokenizers"])
+    return [pre_tokenizer]
+
+
+def sequence_of(steps: list[Step]) -> Step | None:
+    if len(steps) > 1:
+        return {"type": "Sequence", "pretokenizers": steps}
+    return steps[0] if steps else None
+
+
+def merge_digits(pre_tokenizer: Step | None) -> Step | None:
+    """The stock segmentation: without the step that :func:`isolate_digits` adds."""
+    return sequence_of([step for step in steps_of(pre_tokenizer) if step != DIGIT_SPLIT])
+
+
+def isolate_digits(pre_tokenizer: Step | None) -> Step | None:
+    """Add a step that makes every ASCII digit a word of its own.
+
+    It comes after a metaspace step, which has set the word-start mark already: ``2014`` becomes ``▁ 2 0 1 4``. It comes
+    before a byte-level step, which would leave ``Ġ`` on the first digit: `` 12`` becomes ``Ġ 1 2``. But if that adds a
+    space before each word (RoBERTa's), it comes after it, as otherwise each digit would get a space.
+    """
+    steps = steps_of(merge_digits(pre_tokenizer))
+    byte_level = (i for i, step in enumerate(steps) if step["type"] == "ByteLevel" and not step["add_prefix_space"])
+    at = next(byte_level, len(steps))
+    return sequence_of([*steps[:at], DIGIT_SPLIT, *steps[at:]])
+
+
+@dataclass(frozen=True)
+class TokenizerKind:
+    """``pre_tokenizer`` edits that entry of tokenizer.json.
+
+    A kind that writes numbers in tokens of its own names its tokenizer class by a dotted name: a subclass of
+    ``PreTrainedTokenizerFast`` with a class method ``added_tokens``, the tokens that are appended to the vocabulary. It
+    may have ``ROLES``, such as a mask token. ``options`` are settings of ``ntl.config.TokenizerConfig`` that the
+    tokenizer is made with and saves.
+    """
+
+    pre_tokenizer: Callable[[Step | None], Step | None]
+    needs_digits: bool = False
+    tokenizer_class: str = "transformers.PreTrainedTokenizerFast"
+    writes_numbers: bool = False
+    options: tuple[str, ...] = ()
+
+
+KINDS = {
+    "default": TokenizerKind(merge_digits),
+    "digit": TokenizerKind(isolate_digits, needs_digits=True),
+    "rt": TokenizerKind(
+        merge_digits,
+        tokenizer_class="ntl.tokenizers.number_tokenizers.RTTokenizer",
+        writes_numbers=True,
+        options=("max_place",),
+    ),
+    "xval": TokenizerKind(
+        merge_digits,
+        tokenizer_class="ntl.tokenizers.number_tokenizers.XValTokenizer",
+        writes_numbers=True,
+        options=("paper_compat",),
+    ),
+}
+
+
+def check_kind(kind: str) -> TokenizerKind:
+    """The kind of that name. :class:`~ntl.config.UserError` with the valid choices if it does not exist."""
+    if kind not in KINDS:
+        choices = f"choose one of {', '.join(sorted(KINDS))}"
+        raise UserError(f"unknown tokenizer kind {kind!r}: {choices}.{nearest(kind, KINDS)}")
+    return KINDS[kind]
 
 
 def load_tokenizer(source: str | Path, kind: str = "digit", **options: Any) -> PreTrainedTokenizerFast:
@@ -109,7 +190,6 @@ def _first_known(vocab: dict[str, int], candidates: tuple[str, ...]) -> str | No
 
 
 def _unknown_of(model: dict) -> str | None:
-    """The token for unknown text; a byte-level model has none."""
     if model["type"] == "Unigram":
         return None if model["unk_id"] is None else model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")

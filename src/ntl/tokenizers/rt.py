@@ -11,8 +11,7 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from functools import lru_cache
 from itertools import pairwise
 
-from ntl.numbers.places import MAX_PLACE, MIN_PLACE, parse_place_token, place_token
-from ntl.numbers.text import format_number
+from ntl.numbers.text import MAX_PLACE, MIN_PLACE, format_number, parse_place_token, place_token
 from ntl.system.errors import UserError
 
 _WORD_START = "▁"

@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ntl.system.errors import UserError
 from ntl.tokenizers.files import SENTENCEPIECE, read_sentencepiece
-from ntl.tokenizers.kinds import check_kind
-from ntl.tokenizers.load import assemble
+from ntl.tokenizers.load import assemble, check_kind
 
 _ALWAYS = "0123456789-."
 _WORD_START = "\u2581"
@@ -136,7 +135,8 @@ def _replace(new: Path, target: Path) -> None:
         with suppress(OSError):
             os.replace(new, target)
             return
-    if _is_same(new, target):
+    files = [(path, target / path.name) for path in new.iterdir()]
+    if all(there.is_file() and there.read_bytes() == path.read_bytes() for path, there in files):
         return
     old = new.with_name("old")
     os.replace(target, old)
@@ -145,8 +145,3 @@ def _replace(new: Path, target: Path) -> None:
     except OSError:
         os.replace(old, target)
         raise
-
-
-def _is_same(new: Path, target: Path) -> bool:
-    files = [target / path.name for path in new.iterdir()]
-    return all(file.is_file() and file.read_bytes() == (new / file.name).read_bytes() for file in files)

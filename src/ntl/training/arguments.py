@@ -1,6 +1,5 @@
 """Translation of the trainer config into the training arguments of transformers."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from ntl.config import Config
 from ntl.config.trainer import Parallel, Schedule
 from ntl.system.errors import UserError
 from ntl.system.machine import pick_device
+from ntl.training.resume import processes
 
 # How long a rank waits for another: the first rank prepares the data while the others wait. If a rank dies, torchrun
 # ends all of them, so a long timeout does no harm.
@@ -24,53 +24,33 @@ SCHEDULER = {
 }
 
 
-def several_processes() -> bool:
-    """Return whether torchrun started this process as one of several ranks."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def check_processes(config: Config) -> None:
-    """Raise ``UserError`` if the number of processes does not fit the config.
-
-    Probes need a single process; ``trainer.parallel=ddp`` and ``fsdp`` need several.
-    """
-    if config.probe_steps and several_processes():
-        raise UserError("probe_steps: works on one device; leave it out, or train on one device.")
-    parallel = config.trainer.parallel
-    if parallel is not Parallel.auto and not several_processes():
-        raise UserError(
-            f"trainer.parallel={parallel.name}: this is one process; start several with "
-            "`torchrun --standalone --nproc-per-node 2 train.py ...`, or leave trainer= out."
-        )
-
-
 def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] = ()) -> Seq2SeqTrainingArguments:
-    """Build the training arguments of transformers for a run.
-
-    The Trainer itself neither reports to a service nor writes outside ``checkpoints``; ``ntl.training.tracking`` does
-    the logging.
+    """Build the training arguments of transformers for a run; ``ntl.training.tracking`` does the logging.
 
     Args:
         config: The run's config.
-        checkpoints: Folder that the Trainer writes its checkpoints to.
+        checkpoints: Folder that the Trainer writes its checkpoints to, and nothing else.
         layers: Class names of the model's blocks; under ``Parallel.fsdp`` each block is gathered separately.
 
     Raises:
-        UserError: The number of processes does not fit the config.
+        UserError: Probes are asked for with several processes, or ``trainer.parallel`` with a single one.
     """
-    check_processes(config)
-    trainer = config.trainer
+    trainer, several = config.trainer, processes() > 1
+    if config.probe_steps and several:
+        raise UserError("probe_steps: works on one device; leave it out, or train on one device.")
+    if trainer.parallel is not Parallel.auto and not several:
+        raise UserError(
+            f"trainer.parallel={trainer.parallel.name}: this is one process; start several with "
+            "`torchrun --standalone --nproc-per-node 2 train.py ...`, or leave trainer= out."
+        )
     on_cpu = pick_device(config.device).type == "cpu"
-    several = several_processes()
     sharding: dict[str, Any] = {}
     if trainer.parallel is Parallel.fsdp:
         # transformers annotates fsdp as a string, for its command line, but also accepts a boolean.
         # FULL_STATE_DICT, because sharded files come with an index that torch reads as a pickle.
         settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
         sharding = {"fsdp": True, "fsdp_config": settings}
-    scheduler: dict[str, Any] = {}
-    if trainer.schedule is Schedule.plateau:
-        scheduler = {"factor": trainer.factor, "patience": trainer.patience}
+    plateau = {"factor": trainer.factor, "patience": trainer.patience}
     arguments = Seq2SeqTrainingArguments(
         output_dir=str(checkpoints),
         max_steps=trainer.max_steps,
@@ -81,7 +61,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         weight_decay=trainer.weight_decay,
         max_grad_norm=trainer.max_grad_norm,
         lr_scheduler_type=SCHEDULER[trainer.schedule],
-        lr_scheduler_kwargs=scheduler,
+        lr_scheduler_kwargs=plateau if trainer.schedule is Schedule.plateau else {},
         warmup_steps=trainer.warmup_steps,
         metric_for_best_model=f"eval_{config.objective.watch}",
         greater_is_better=False,

@@ -4,14 +4,14 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import distributed
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 from ntl.config import DecodingConfig
 from ntl.decoding import decode
@@ -44,8 +44,7 @@ class StopOnSignal(TrainerCallback):
     def __enter__(self) -> "StopOnSignal":
         try:
             self._previous = {number: signal.signal(number, self._receive) for number in SIGNALS}
-        except ValueError:
-            # Only the main thread may install handlers; in another thread signals keep their effect.
+        except ValueError:  # only the main thread may install handlers; in another, signals keep their effect
             self._previous = {}
         return self
 
@@ -64,19 +63,13 @@ class StopOnSignal(TrainerCallback):
         self._restore()
 
     def call_previous_handler(self) -> None:
-        """Call the previous handler of the received signal, if any.
-
-        submitit's handler of SIGUSR2 requeues the job and does not return.
-        """
+        """Call the received signal's previous handler, if any; submitit's requeues the job and does not return."""
         previous = self._previous.get(self.received) if self.received is not None else None
         if callable(previous):
             previous(self.received, None)
 
     def requested(self, device: torch.device) -> bool:
-        """Return whether any rank received a signal to stop.
-
-        Every rank must call this at the same step; all get the same answer.
-        """
+        """Return whether any rank received a signal to stop. Every rank must call this at the same step."""
         return self._request(device) == STOP
 
     def _request(self, device: torch.device) -> int:
@@ -88,8 +81,7 @@ class StopOnSignal(TrainerCallback):
         distributed.all_reduce(flag, distributed.ReduceOp.MAX)
         return int(flag)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Request a checkpoint, and stop the training, if a signal arrived."""
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if request := self._request(args.device):
             self._save = False
             control.should_save = True
@@ -104,21 +96,12 @@ class ProgressLines(TrainerCallback):
         self.started = self.last_line = time.monotonic()
         self.first_step = 0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the clock: rate and remaining time count from the first step of this process."""
         self.started = self.last_line = time.monotonic()
         self.first_step = state.global_step
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Print a line for a training log; evaluations are in metrics.jsonl alone."""
         now = time.monotonic()
         done = state.global_step - self.first_step
@@ -137,15 +120,9 @@ class Probe(TrainerCallback):
     """Scores the greedy answers to a few test examples of each group, every ``steps`` optimizer steps.
 
     A probe is one entry ``{"step", "probe": {group: MAPE in percent}}`` of the trainer's history, which a checkpoint
-    keeps, and one line of metrics.jsonl. A group whose MAPE is undefined is left out. A probe does not affect the
-    training: the random state is restored, and no weight changes.
-
-    Args:
-        read: Generates the answers of the model as it is now.
-        answers: The correct answers, in the same order.
-        groups: The group of each example.
-        steps: Optimizer steps between two probes.
-        path: The run's metrics.jsonl.
+    keeps, and one line of the run's metrics.jsonl, ``path``. A probe does not affect the training: the random state is
+    restored, and no weight changes. ``read`` generates the answers of the model as it is now; ``answers`` and
+    ``groups`` are the correct answer and the group of each.
     """
 
     def __init__(
@@ -155,7 +132,7 @@ class Probe(TrainerCallback):
         self.steps = steps
         self.path = path
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe before the checkpoint of the same step is written, so that the checkpoint includes the probe."""
         if state.global_step % self.steps:
             return
@@ -164,8 +141,8 @@ class Probe(TrainerCallback):
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
-    def mape(self) -> Mapping[str, float]:
-        """Return group -> mean absolute percentage error, in percent, of the model as it is now."""
+    def mape(self) -> dict[str, float]:
+        """Return group -> mean absolute percentage error, in percent; a group where it is undefined is left out."""
         answered = self.read()
         found = {}
         for group in dict.fromkeys(self.groups):
@@ -176,20 +153,14 @@ class Probe(TrainerCallback):
 
 
 def probe(parts: RunParts, steps: int, path: Path) -> Probe:
-    """Build a probe of the first ``GROUP_EXAMPLES`` examples of each group of the first test split.
-
-    ``steps`` and ``path`` are those of ``Probe``.
-    """
+    """Build a probe of the first ``GROUP_EXAMPLES`` examples of each group of the first test split."""
     split = parts.dataset.test_splits[0]
-    chosen: dict[str, list[int]] = {}
-    rows = parts.rows(split)
+    rows, encoded = parts.rows(split), parts.encoded(split)
+    in_group: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
-        group_indices = chosen.setdefault(parts.dataset.group(row["id"]) or ALL, [])
-        if len(group_indices) < GROUP_EXAMPLES:
-            group_indices.append(index)
-    indices = [index for group in sorted(chosen) for index in chosen[group]]
-    encoded = parts.encoded(split)
-    examples = [encoded[index] for index in indices]
+        in_group.setdefault(parts.dataset.group(row["id"]) or ALL, []).append(index)
+    chosen = [(group, index) for group in sorted(in_group) for index in in_group[group][:GROUP_EXAMPLES]]
+    examples = [encoded[index] for _, index in chosen]
 
     def read() -> list[str]:
         model: Any = parts.model
@@ -204,5 +175,4 @@ def probe(parts: RunParts, steps: int, path: Path) -> Probe:
             )
         return [answer.text for answer in answers]
 
-    groups = [group for group in sorted(chosen) for _ in chosen[group]]
-    return Probe(read, [rows[index]["answer"] for index in indices], groups, steps, path)
+    return Probe(read, [rows[index]["answer"] for _, index in chosen], [group for group, _ in chosen], steps, path)

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntl.results.check import check
+from ntl.results.record import check
 from ntl.system.errors import UserError
 from ntl.system.files import remove_parts, sha256_of, sync, write_atomically
 
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
-METERS = "meters.json"
-DATA = "data.json"
+METERS = "meters.json"  # ``Meters``
+DATA = "data.json"  # sha256 of each data file that the run is trained on
 RUN = "run.json"
 WEIGHTS = "model.safetensors"
 # Marks a checkpoint that is never pruned, because other runs start from its weights (``keep_steps``).
@@ -28,21 +28,22 @@ STEP = re.compile(r"checkpoint-([0-9]+)")
 BASES = Path(__file__).resolve().parents[3] / "results" / "bases"
 
 
-def _write_json(path: Path, value: object) -> None:
+def write_json(path: Path, value: object) -> None:
+    """Write a value as JSON, whole or not at all."""
     write_atomically(path, json.dumps(value))
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the manifest, which names every file with its sha256.
+    """Write the manifest, which names every file with its sha256, last: without it, a checkpoint is incomplete.
 
-    It is written last: a checkpoint without a manifest is incomplete. All files are synced to the disk before the
-    manifest is written, and the manifest is synced before this returns, because older checkpoints are deleted next.
+    All files are synced to the disk before it is written, and it is synced before this returns, because older
+    checkpoints are deleted next.
     """
     remove_parts(folder)  # of a process that was killed while it wrote the same checkpoint
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     for file in files:
         sync(file)
-    _write_json(folder / MANIFEST, {path.name: sha256_of(path) for path in files})
+    write_json(folder / MANIFEST, {path.name: sha256_of(path) for path in files})
     sync(folder)
     sync(folder.parent)
 
@@ -70,11 +71,7 @@ def step_of(folder: Path) -> int:
 
 
 def steps_taken(folder: Path) -> int:
-    """Return the number of optimizer steps of a complete checkpoint, whatever the name of its folder.
-
-    Raises:
-        UserError: The trainer's state has no step.
-    """
+    """Return the optimizer steps of a complete checkpoint, whatever its folder's name. UserError if it has none."""
     path = folder / "trainer_state.json"
     try:
         return int(json.loads(path.read_bytes())["global_step"])
@@ -144,9 +141,8 @@ def prune(newest: Path, keep: int) -> None:
     checkpoints = by_step(newest.parent)
     kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
     for checkpoint in set(checkpoints).difference(kept):
-        if (checkpoint / KEEP).is_file():
-            continue
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        if not (checkpoint / KEEP).is_file():
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def keep_newest(folder: Path, keep: int) -> None:
@@ -172,28 +168,14 @@ class Meters(NamedTuple):
     seconds: float
 
 
-def write_meters(path: Path, meters: Meters) -> None:
-    """Write the counts of a run to ``path``."""
-    _write_json(path, meters._asdict())
-
-
 def read_meters(path: Path) -> Meters:
-    """Read what ``write_meters`` wrote.
-
-    Raises:
-        ValueError: A value has another type.
-    """
+    """Read the meters of a checkpoint, a JSON object. ValueError if a value has another type."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     check("meters", stored["meters"], list[float])
     check("since", stored["since"], int)
     check("seen", stored["seen"], list[int])
     check("seconds", seconds := stored.get("seconds", 0.0), float)
     return Meters(stored["meters"], stored["since"], stored["seen"], seconds)
-
-
-def write_data(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the sha256 of each data file that the run is trained on."""
-    _write_json(folder / DATA, dict(files))
 
 
 def check_data(folder: Path, files: Mapping[str, str]) -> None:
@@ -209,13 +191,8 @@ def check_data(folder: Path, files: Mapping[str, str]) -> None:
         )
 
 
-def write_run(folder: Path, run: Mapping[str, Any]) -> None:
-    """Write the description of the checkpoint's run (``ntl.training.resume.describe``)."""
-    _write_json(folder / RUN, dict(run))
-
-
 def read_run(folder: Path) -> dict[str, Any]:
-    """Read what ``write_run`` wrote; {} for a checkpoint of a version that did not write it."""
+    """Read the description of a checkpoint's run (``ntl.training.resume.describe``); {} if a version wrote none."""
     return _read_object(folder, RUN, "config", "made_of") if (folder / RUN).is_file() else {}
 
 
@@ -226,10 +203,14 @@ def _read_object(folder: Path, name: str, *parts: str) -> dict[str, Any]:
             raise ValueError("no JSON object")
         return written
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{folder}: cannot resume from this checkpoint ({name}: not as it was written); remove this folder, and "
-            "the same command resumes from the checkpoint before it."
-        ) from error
+        raise _damaged(folder, f"{name}: not as it was written") from error
+
+
+def _damaged(folder: Path, reason: str) -> UserError:
+    return UserError(
+        f"{folder}: cannot resume from this checkpoint ({reason}); remove this folder, and the same command resumes "
+        "from the checkpoint before it."
+    )
 
 
 # The types of the trainer's state that training depends on; TrainerState itself accepts any value.
@@ -254,10 +235,7 @@ def one_line_when_damaged(checkpoint: Path) -> Iterator[None]:
         raise
     except Exception as error:  # pickle, safetensors, json, torch and transformers raise many types
         reason = (str(error).splitlines() or [""])[0][:160]
-        raise UserError(
-            f"{checkpoint}: cannot resume from this checkpoint ({type(error).__name__}: {reason}); remove this folder, "
-            "and the same command resumes from the checkpoint before it."
-        ) from error
+        raise _damaged(checkpoint, f"{type(error).__name__}: {reason}") from error
 
 
 def check_state(checkpoint: Path) -> None:

@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from torch import distributed
 
 from ntl.config import DecodingConfig
+from ntl.config.composition import read_config
 from ntl.config.identity import plain
-from ntl.config.stored import read_config
 from ntl.data.dataset import TextDataset
 from ntl.decoding.batches import Journal, batches, decode
 from ntl.decoding.generation import own_settings
@@ -17,7 +20,6 @@ from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import CHECKPOINTS, check_data, digest, newest_whole
 from ntl.training.parts import RunParts, Say
-from ntl.training.ranks import from_all, is_first, my_share, rank_and_size
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
@@ -36,6 +38,35 @@ ADDITIONAL_METRICS = (
     "rmse_truth",
     "covered",
 )
+
+Item = TypeVar("Item")
+_ABSENT = object()
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Return the rank of this process and the number of ranks; one alone without torch.distributed."""
+    return (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
+
+
+def my_share(count: int) -> range:
+    """Return the indices below ``count`` that this rank decodes.
+
+    They are dealt in turn, so that examples sorted by length are spread evenly over the ranks.
+    """
+    rank, size = rank_and_size()
+    return range(rank, count, size)
+
+
+def from_all(mine: Sequence[Item]) -> list[Item] | None:
+    """Gather every rank's results of ``my_share``, in the order of the indices; None on all ranks but the first."""
+    rank, size = rank_and_size()
+    if size == 1:
+        return list(mine)
+    shares: list[Any] | None = [None] * size if rank == 0 else None
+    distributed.gather_object(list(mine), shares)
+    if shares is None:
+        return None
+    return [item for row in zip_longest(*shares, fillvalue=_ABSENT) for item in row if item is not _ABSENT]
 
 
 def max_new_tokens(parts: RunParts) -> int:
@@ -141,7 +172,7 @@ def decode_splits(
                 line["malformed"] = count_malformed(prediction.token_ids)
             rows.append(line)
         parts.say(f"decoded {split}: {len(texts):,} examples")
-    if not is_first():
+    if rank_and_size()[0] != 0:
         return None
     baselines = {}
     if parts.dataset.metrics == "number":

@@ -11,9 +11,14 @@ from ntl.system.secrets import redact
 from ntl.training.checkpoints import CHECKPOINTS, by_step, keep_newest
 
 
+def is_first() -> bool:
+    """Return whether this process is the first rank, which prints and writes for all; also without ranks."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def say(message: str) -> None:
     """Print a line for the user, on the first rank only, with secrets replaced."""
-    if int(os.environ.get("RANK", "0")) == 0:
+    if is_first():
         print(redact(message), flush=True)
 
 
@@ -24,7 +29,7 @@ def remove_leftovers(folder: Path, keep: int) -> None:
     """
     checkpoints = folder / CHECKPOINTS
     # Counting comes first, because finding the newest complete checkpoint reads all of its files.
-    if int(os.environ.get("RANK", "0")) == 0 and len(by_step(checkpoints)) > keep:
+    if is_first() and len(by_step(checkpoints)) > keep:
         with suppress(UserError), only_one(folder):
             keep_newest(checkpoints, keep)
 
@@ -40,7 +45,7 @@ def only_one(folder: Path) -> Iterator[None]:
         UserError: The parent of the folder cannot be written to.
     """
     # The first rank holds the lock for all ranks of its run.
-    if int(os.environ.get("RANK", "0")) != 0:
+    if not is_first():
         yield
         return
     path = _lock_of(folder)

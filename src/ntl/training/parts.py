@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -18,6 +18,8 @@ from ntl.config.targets import locate
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.prepared import Prepared
+from ntl.decoding.batches import Example
+from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
 from ntl.numbers import NumberVocabulary
@@ -25,17 +27,47 @@ from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, number_vocabulary, train_tokenizer
-from ntl.tokenizers.kinds import KINDS
+from ntl.tokenizers.load import KINDS
 from ntl.training.arguments import training_arguments
 from ntl.training.objectives.terms import terms_of
-from ntl.training.protocols import Collator, Objective
-from ntl.training.ranks import whole_state
 from ntl.training.trainer import ObjectiveTrainer
+from ntl.training.weights import whole_state
 
 Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]
+Batch = dict[str, torch.Tensor]
 # Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
+
+
+class Collator(Protocol):
+    """Collates examples into batches, built as ``objective.collator(model.config, tokenizer)``."""
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        """Collate examples of ``ntl.data.encode``, token ids of question and answer, into a padded batch."""
+        ...
+
+    def prompts(self, examples: Sequence[Example]) -> Batch:
+        """Collate the questions alone, as prompts for generation."""
+        ...
+
+    def longest_input(self, about: Mapping[str, int]) -> int:
+        """Return the number of positions of a split's longest example, from ``EncodedDataset.about``."""
+        ...
+
+
+class Objective(Protocol):
+    """A module around the model that computes the loss, built as ``objective(config, model=, terms=, number_vocab=)``.
+
+    ``forward(**batch)`` returns sums, counts, and their total, which has the graph. They are scalars in training and
+    one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step.
+    """
+
+    def __call__(self, **batch: torch.Tensor) -> JointLoss: ...
+
+    def count(self, labels: torch.Tensor) -> torch.Tensor:
+        """Return how many labels the base term and the number term count, (2,)."""
+        ...
 
 
 class RunParts:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.config import Config
+from ntl.config.composition import CHANGEABLE, read_config
 from ntl.config.identity import plain
-from ntl.config.stored import CHANGEABLE, read_config
 from ntl.evaluation.evaluate import PREDICTIONS, print_tables
 from ntl.evaluation.evaluate import plain as plain_number
 from ntl.evaluation.scores import score_predictions
 from ntl.results.load import find_run
 from ntl.system.errors import one_line_when_full
 from ntl.system.secrets import redact
+from ntl.training.checkpoints import digest, step_of
 from ntl.training.folder import only_one
 
 if TYPE_CHECKING:
@@ -58,27 +58,23 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     # Report mistakes before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
     with only_one(folder.resolve()):
-        return _predict(folder, overrides, config, own, say)
+        from ntl.training import decode
 
-
-def _predict(folder: Path, overrides: Sequence[str], config: Config, own: Config, say: "Say") -> Path:
-    from ntl.training.checkpoints import digest, step_of
-    from ntl.training.decode import check_lengths, decode_splits, forget_answers, predictions_name, restore, splits_of
-
-    parts, checkpoint = restore(folder, overrides, say)
-    name = predictions_name(config.decoding)
-    if step_of(checkpoint) < config.trainer.max_steps:
-        name = predictions_name(config.decoding, checkpoint.name)
-        say(f"{checkpoint}: not the last of the {config.trainer.max_steps:,} steps.")
-    elif plain(config.decoding) == plain(own.decoding):
-        name = PREDICTIONS
-    path = folder / name
-    check_lengths(parts)
-    with one_line_when_full(folder):
-        decode_splits(parts, splits_of(parts, config.decoding), path, weights=digest(checkpoint))
-    forget_answers(folder, path.stem)
-    say(f"Predictions: {path}")
-    return path
+        parts, checkpoint = decode.restore(folder, overrides, say)
+        name = decode.predictions_name(config.decoding)
+        if step_of(checkpoint) < config.trainer.max_steps:
+            name = decode.predictions_name(config.decoding, checkpoint.name)
+            say(f"{checkpoint}: not the last of the {config.trainer.max_steps:,} steps.")
+        elif plain(config.decoding) == plain(own.decoding):
+            name = PREDICTIONS
+        path = folder / name
+        decode.check_lengths(parts)
+        with one_line_when_full(folder):
+            splits = decode.splits_of(parts, config.decoding)
+            decode.decode_splits(parts, splits, path, weights=digest(checkpoint))
+        decode.forget_answers(folder, path.stem)
+        say(f"Predictions: {path}")
+        return path
 
 
 def _to_stderr(message: str) -> None:

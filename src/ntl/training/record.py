@@ -36,24 +36,16 @@ def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
     return {name: thin_curve(points) for name, points in series.items() if points}
 
 
-def _is_recorded(override: str) -> bool:
-    return override_key(override).split(".")[0] not in UNRECORDED
-
-
 def longer_than_train(parts: "RunParts") -> dict[str, float]:
     """Return test split -> fraction of its examples with more tokens than any training example.
 
-    A model with learned positions, for instance, has not learned positions beyond the longest training example. Tokens
-    of question and answer are counted together. A split without examples is left out.
+    Tokens of question and answer are counted together: positions beyond the longest training example, for instance, are
+    not learned. A split without examples is left out.
     """
-    longest = int(_lengths(parts, "train").max(initial=0))
-    lengths = {split: _lengths(parts, split) for split in parts.dataset.test_splits}
+    encoded = {split: parts.encoded(split) for split in ("train", *parts.dataset.test_splits)}
+    lengths = {split: rows.lengths(np.arange(len(rows))) for split, rows in encoded.items()}
+    longest = int(lengths.pop("train").max(initial=0))
     return {split: round(float(np.mean(tokens > longest)), 4) for split, tokens in lengths.items() if tokens.size}
-
-
-def _lengths(parts: "RunParts", split: str) -> np.ndarray:
-    encoded = parts.encoded(split)
-    return encoded.lengths(np.arange(len(encoded)))
 
 
 def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
@@ -102,12 +94,11 @@ def build_record(
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         overrides: The overrides of the command line.
         values: The config as ``ntl.config.identity.recorded`` returns it.
-        made_of: The sha256 of the tokenizer and of the weights that the run started from; ``base`` is read here.
+        made_of: The sha256 of what the run started from; ``base`` is read here.
         git: The state of the source tree at the start of the run (``git_state``).
         seen: Number of examples and of tokens trained on, over all ranks, repeats included.
-        seconds: Wall time of the run, recorded as ``wall_time_s``. It covers preparation, training and decoding. For a
-            resumed run it is the time of this process plus the time that all earlier processes took up to the
-            checkpoint that was resumed from; work that was lost after a checkpoint is not counted.
+        seconds: Wall time of preparation, training and decoding, of all processes of the run; work that was lost after
+            a checkpoint is not counted.
     """
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
@@ -116,7 +107,7 @@ def build_record(
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=folder.name,
-        overrides=[override for override in overrides if _is_recorded(override)],
+        overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
         config=values,
         seed=config.seed,
         metrics={**losses, **scores.metrics},

@@ -14,7 +14,7 @@ from ntl.config.identity import plain, recorded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.models import require, source
-from ntl.results import RunRecord, lacking_readings, read_record
+from ntl.results import lacking_readings, read_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
@@ -212,39 +212,30 @@ def _make_folder(folder: Path, parts: "RunParts") -> None:
 
 
 def _already_finished(record_path: Path, config: Config) -> Path:
-    record = read_record(record_path)
-    _check_data(record, record_path, config)
-    _check_kept(record_path, config)
-    remove_leftovers(record_path.parent, config.trainer.keep_checkpoints_after)
+    record, folder = read_record(record_path), record_path.parent
+    # The data may also be prepared nowhere; then nothing is known of it.
+    files = record.data.get("files")
+    if isinstance(files, dict) and (changes := Prepared(build(config.dataset), config.data_dir).changes_since(files)):
+        raise UserError(
+            f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
+            "remove the run's folder to train it on the changed data."
+        )
+    if gone := not_kept(folder, config.keep_steps):
+        raise UserError(
+            f"keep_steps={gone}: {folder} is finished, but has no complete checkpoint at that step; remove "
+            "the folder, and the same command trains it again."
+        )
+    remove_leftovers(folder, config.trainer.keep_checkpoints_after)
     if lacking := lacking_readings(record.config, plain(config.beside)):
         say(f"{record_path}: this run is finished; decoding it also by {', '.join(lacking)}.")
         # Imported here, because it imports torch.
         from ntl.training.decode import add_readings
 
-        with one_line_when_full(record_path.parent):
+        with one_line_when_full(folder):
             add_readings(record_path, {name: config.beside[name] for name in lacking}, say)
         return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded = record.config.get("decoding", {})
     if any(decoded.get(name) != value for name, value in plain(config.decoding).items()):
-        say(f"It was decoded with {decoded}; `python scripts/predict.py {record_path.parent}` decodes it again.")
+        say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path
-
-
-def _check_data(record: RunRecord, record_path: Path, config: Config) -> None:
-    """Raise ``UserError`` if the prepared data is there and is not the data of the record."""
-    prepared = Prepared(build(config.dataset), config.data_dir)
-    files = record.data.get("files")
-    if isinstance(files, dict) and (changes := prepared.changes_since(files)):
-        raise UserError(
-            f"{record_path}: this run is finished, but the data has changed: {changes}; restore the data, or "
-            "remove the run's folder to train it on the changed data."
-        )
-
-
-def _check_kept(record_path: Path, config: Config) -> None:
-    if gone := not_kept(record_path.parent, config.keep_steps):
-        raise UserError(
-            f"keep_steps={gone}: {record_path.parent} is finished, but has no complete checkpoint at that step; remove "
-            "the folder, and the same command trains it again."
-        )

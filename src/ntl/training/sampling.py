@@ -1,11 +1,12 @@
-"""The order of the training examples: a sampler for torch, and the permutation of each epoch."""
+"""The training examples: their order in each epoch, and which of them the recent steps had."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 
@@ -35,7 +36,6 @@ class EpochSampler(Sampler[int]):
         return len(self.dataset)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that the next iteration samples."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -143,3 +143,66 @@ def epoch_order(
             batches = indices[: full * batch_size].reshape(full, batch_size)[turns]
             indices = np.concatenate([batches.ravel(), indices[full * batch_size :]])
         yield indices
+
+
+INDEX = "index"
+
+
+class Numbered:
+    """An encoded data set whose examples also contain their own index."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.lengths = dataset.lengths
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**self.dataset[index], INDEX: index}
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        return [self[index] for index in indices]
+
+
+class CollateNumbered:
+    """A collate function that adds the indices of numbered examples to the batch, as ``INDEX`` of shape (B,)."""
+
+    def __init__(self, collate: Callable[[Sequence[Any]], dict[str, torch.Tensor]]) -> None:
+        self.collate = collate
+
+    def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor]:
+        batch = self.collate(examples)
+        if INDEX in examples[0]:
+            batch[INDEX] = torch.tensor([example[INDEX] for example in examples])
+        return batch
+
+
+class RecentSteps:
+    """The losses and example indices of this rank's optimizer steps since the loss was last known to be finite.
+
+    The error of a diverged training names them. Tensors stay on their device, so that recording them does not wait for
+    the GPU.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[int, list[torch.Tensor], list[torch.Tensor]]] = []
+
+    def begin(self, step: int, indices: list[torch.Tensor]) -> None:
+        """Begin optimizer step ``step``; ``indices`` holds the example indices of each batch, (B,) each."""
+        self._steps.append((step, indices, []))
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Add the loss of a batch to the step that began last."""
+        if self._steps:
+            self._steps[-1][2].append(loss.detach())
+
+    def forget(self) -> None:
+        """Drop all steps but the last: their losses are finite, but its update may still have broken the weights."""
+        del self._steps[:-1]
+
+    def blame(self) -> tuple[int | None, list[int]]:
+        """Return the first step with a loss that is not finite, otherwise the last step, and its example indices."""
+        broken = (step for step in self._steps if not all(bool(torch.isfinite(loss)) for loss in step[2]))
+        step, indices, _ = next(broken, self._steps[-1] if self._steps else (None, [], []))
+        return step, [int(index) for batch in indices for index in batch]

@@ -8,13 +8,14 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 from ntl.config import Config
 from ntl.config.identity import plain
 from ntl.system.errors import needs
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redact, redacted
+from ntl.training.folder import is_first
 
 METRICS = "metrics.jsonl"
 # Maximum number of lines in the queue for W&B, and how long the end of a run waits until they are sent.
@@ -23,30 +24,21 @@ SECONDS_TO_FINISH = 15.0
 
 
 class MetricsFile(TrainerCallback):
-    """Appends every log line to metrics.jsonl: step, epoch, and loss, ce, ntl or eval_loss, eval_ce, eval_ntl.
+    """Appends every log line to metrics.jsonl, and calls ``mirror`` with it.
 
-    ``mirror`` is called with each line.
+    A line has step, epoch, and loss, ce, ntl or eval_loss, eval_ce, eval_ntl.
     """
 
     def __init__(self, path: Path, mirror: Callable[[Mapping[str, float]], None]) -> None:
         self.path = path
         self.mirror = mirror
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Rewrite the file from the checkpoint's history, which drops lines that were logged after the checkpoint."""
         if state.is_world_process_zero:
             write_atomically(self.path, "".join(_line(entry["step"], entry) for entry in state.log_history))
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Append one line of JSON; the summary that the Trainer logs at its end is left out."""
         if not state.is_world_process_zero or logs is None or "train_runtime" in logs:
             return
@@ -73,10 +65,9 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 class WandbMirror:
-    """Mirrors the metrics to a W&B run.
+    """Mirrors the metrics to a W&B run, in a thread, so that training never waits for the network.
 
-    If the client raises, one warning is printed and nothing more is sent. The client is called in a separate thread, so
-    that training never waits for the network.
+    If the client raises, one warning is printed and nothing more is sent.
     """
 
     def __init__(self, config: Config, run_id: str, folder: Path, warn: Callable[[str], None]) -> None:
@@ -154,18 +145,15 @@ class WandbMirror:
 class NoMirror:
     """The mirror of ``tracking=none``, which does nothing."""
 
-    def log(self, line: Mapping[str, float]) -> None:
-        """Do nothing."""
+    def log(self, line: Mapping[str, float]) -> None: ...
 
-    def finish(self, summary: Mapping[str, float | None]) -> None:
-        """Do nothing."""
+    def finish(self, summary: Mapping[str, float | None]) -> None: ...
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 def mirror(config: Config, run_id: str, folder: Path, warn: Callable[[str], None]) -> WandbMirror | NoMirror:
     """Return the mirror that ``config.tracking`` asks for; on all ranks but the first it does nothing."""
-    if config.tracking.name == "wandb" and int(os.environ.get("RANK", "0")) == 0:
+    if config.tracking.name == "wandb" and is_first():
         return WandbMirror(config, run_id, folder, warn)
     return NoMirror()

@@ -16,23 +16,21 @@ from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
 from ntl.losses.sums import FLAT
 from ntl.system.errors import Diverged, UserError
-from ntl.training.blame import INDEX, CollateNumbered, Numbered, RecentSteps
 from ntl.training.checkpoints import (
+    DATA,
     KEEP,
     METERS,
+    RUN,
     Meters,
     newest_whole,
     one_line_when_damaged,
     prune,
     read_meters,
-    write_data,
+    write_json,
     write_manifest,
-    write_meters,
-    write_run,
 )
-from ntl.training.ranks import all_finite, load_sharded, whole_state
-from ntl.training.sampling import EpochOfSampler, EpochSampler
-from ntl.training.weights import load_model, read_weights, save_model
+from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
+from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
 # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
 NUM_METERS = 1 + len(FLAT)
@@ -42,20 +40,14 @@ SHUFFLED_IN_MEMORY = 2**20
 
 
 def means(parts: Sequence[float]) -> dict[str, float]:
-    """Return the means ``ce`` and ``ntl`` of sums and counts.
-
-    A term with a count of 0 is left out: a mean of 0 would read as perfect.
-    """
+    """Return the means ``ce`` and ``ntl``, without a term of count 0: a mean of 0 would read as perfect."""
     ce_sum, ce_count, ntl_sum, ntl_count, _ = parts
     named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
     return {name: total / count for name, (total, count) in named.items() if count}
 
 
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """Return CE and NTL over all examples from their rows of sums and counts (N, 5).
-
-    The result does not depend on the batch size or the number of ranks.
-    """
+    """Return CE and NTL over all examples from their sums and counts (N, 5), whatever the batch size and ranks."""
     return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
 
 
@@ -66,7 +58,6 @@ class SaveAt(TrainerCallback):
         self.steps = frozenset(steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Request a checkpoint at one of the steps."""
         if state.global_step in self.steps:
             control.should_save = True
 
@@ -205,18 +196,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return torch.stack([torch.full_like(tokens, len(inputs["labels"])), tokens])
 
     def examples_and_tokens_seen(self) -> tuple[int, int]:
-        """Return the number of examples and tokens trained on, over all ranks, repeats included.
-
-        Every rank must call this.
-        """
+        """Return the examples and tokens trained on, over all ranks, repeats included. Every rank must call this."""
         examples, tokens = self._sum_over_ranks(self.seen).tolist()
         return examples, tokens
 
     def wall_time(self) -> float:
-        """Return the wall time of the run so far, in seconds.
-
-        It is the time of this process plus that of the earlier ones up to the checkpoint that was resumed from.
-        """
+        """Return the seconds of this process plus those of the earlier ones up to the checkpoint resumed from."""
         return self.seconds_before + time.monotonic() - self.started
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
@@ -299,9 +284,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if self.args.should_save:
             # Under FSDP, transformers also writes the weights as a pickle, which nothing reads.
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
-            write_meters(folder / METERS, Meters(meters, self.metered_since, seen, self.wall_time()))
-            write_data(folder, self.data_files)
-            write_run(folder, self.run)
+            write_json(folder / METERS, Meters(meters, self.metered_since, seen, self.wall_time())._asdict())
+            write_json(folder / DATA, dict(self.data_files))
+            write_json(folder / RUN, dict(self.run))
             if self.state.global_step in self.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
@@ -311,10 +296,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         folder = Path(resume_from_checkpoint)
         with one_line_when_damaged(folder):
             try:
-                if self.is_fsdp_enabled:
-                    load_sharded(self._objective().model, read_weights(self._objective().model, folder))
-                else:
-                    load_model(self._objective().model, folder)
+                load = load_sharded if self.is_fsdp_enabled else load_model
+                load(self._objective().model, folder)
             except RuntimeError as error:
                 raise UserError(f"{folder}: its weights do not fit this run's model.") from error
             meters, self.metered_since, seen, self.seconds_before = read_meters(folder / METERS)

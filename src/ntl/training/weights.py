@@ -1,4 +1,4 @@
-"""The weights of a checkpoint: a model that ``from_pretrained`` reads, and the adapters that a resume needs."""
+"""The weights of a model: in a checkpoint, and sharded over the ranks of a run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from torch import distributed, nn
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ntl.models.lora import LORA, load_trained, merged_state, trained_state
 from ntl.training.checkpoints import WEIGHTS
@@ -14,7 +16,7 @@ from ntl.training.checkpoints import WEIGHTS
 ADAPTERS = "trained.safetensors"
 
 
-def has_adapters(model: Any) -> bool:
+def has_adapters(model: nn.Module) -> bool:
     """Return whether the model has LoRA adapters."""
     return any(LORA in name for name, _ in model.named_parameters())
 
@@ -26,36 +28,19 @@ def save_model(model: Any, folder: Path, state: dict[str, torch.Tensor] | None =
     """
     if has_adapters(model):
         folder.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(_contiguous(trained_state(model)), folder / ADAPTERS)
+        adapters = {name: tensor.contiguous() for name, tensor in trained_state(model).items()}
+        safetensors.torch.save_file(adapters, folder / ADAPTERS)
         state = merged_state(model)
     model.save_pretrained(folder, state_dict=state)
 
 
 def load_model(model: Any, folder: Path) -> None:
-    """Load what ``save_model`` wrote into the model.
-
-    Raises:
-        RuntimeError: The weights are those of another model.
-    """
-    if not has_adapters(model):
-        _load_full(model, folder)
-    elif (folder / ADAPTERS).is_file():
+    """Load what ``save_model`` wrote. RuntimeError if the weights are those of another model."""
+    if has_adapters(model):
+        if not (folder / ADAPTERS).is_file():
+            raise RuntimeError("no adapters")
         load_trained(model, safetensors.torch.load_file(folder / ADAPTERS))
-    else:
-        raise RuntimeError("no adapters")
-
-
-def read_weights(model: Any, folder: Path) -> Mapping[str, torch.Tensor]:
-    """Return the full weights of a checkpoint under the parameter names of ``model``, which may be sharded.
-
-    Raises:
-        RuntimeError: The weights are those of another model.
-    """
-    state = safetensors.torch.load_file(folder / WEIGHTS)
-    return state if {name for name, _ in model.named_parameters()} <= state.keys() else _renamed_state(model, folder)
-
-
-def _load_full(model: Any, folder: Path) -> None:
+        return
     try:
         safetensors.torch.load_model(model, folder / WEIGHTS)
     except RuntimeError:
@@ -73,5 +58,52 @@ def _renamed_state(model: Any, folder: Path) -> dict[str, torch.Tensor]:
     return saved.state_dict()
 
 
-def _contiguous(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.contiguous() for name, tensor in state.items()}
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether the weights are sharded over the ranks."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def load_sharded(model: nn.Module, folder: Path) -> None:
+    """Load the weights of a checkpoint, which every rank reads itself, into a sharded model.
+
+    Raises:
+        RuntimeError: The weights are those of another model.
+    """
+    whole: Mapping[str, torch.Tensor] = safetensors.torch.load_file(folder / WEIGHTS)
+    parameters = dict(model.named_parameters())
+    if not parameters.keys() <= whole.keys():
+        whole = _renamed_state(model, folder)
+    for name, parameter in parameters.items():
+        if name not in whole:
+            raise RuntimeError(f"no weight {name!r}")
+        value = whole[name].to(parameter.device)
+        if isinstance(parameter, DTensor):
+            value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+        with torch.no_grad():
+            parameter.copy_(value)
+
+
+def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the full weights of a sharded model, on the CPU of every rank; tied weights share one tensor.
+
+    Every rank must call this.
+    """
+    whole: dict[tuple[int, torch.Size], torch.Tensor] = {}
+    state = {}
+    for name, value in model.state_dict().items():
+        sharded = isinstance(value, DTensor)
+        key = (value.to_local() if sharded else value).data_ptr(), value.shape
+        if key not in whole:
+            # Moved to the CPU one by one: all full tensors together may not fit on one device.
+            whole[key] = (value.full_tensor() if sharded else value).cpu()
+        state[name] = whole[key]
+    return state
+
+
+def all_finite(model: nn.Module) -> bool:
+    """Return whether every parameter is finite on every rank. Every rank must call this."""
+    parts = [parameter.to_local() if isinstance(parameter, DTensor) else parameter for parameter in model.parameters()]
+    count = torch.stack([(~torch.isfinite(part)).sum() for part in parts]).sum()
+    if distributed.is_initialized():
+        distributed.all_reduce(count)
+    return not count

@@ -9,8 +9,7 @@ import pytest
 from ntl.config.targets import locate
 from ntl.results import RunRecord
 from ntl.results.figures.make_figures import RESULTS
-from ntl.results.figures.runs import Source
-from ntl.results.figures.spec import FigureSpec, load_figure_spec
+from ntl.results.figures.spec import FigureSpec, Source, load_figure_spec
 from ntl.results.figures.style import Drawing
 
 

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 
 from ntl.config import UserError
 from ntl.results.figures.make_figures import RESULTS, draw_all, main, page
-from ntl.results.figures.runs import Source
-from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
+from ntl.results.figures.spec import FigureSpec, Source, figure_names, load_figure_spec
 from ntl.results.figures.style import Drawing, style
 from ntl.results.load import load_records
 

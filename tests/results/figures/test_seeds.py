@@ -7,9 +7,8 @@ from matplotlib.collections import PathCollection
 
 from ntl.config import UserError
 from ntl.results.figures.make_figures import RESULTS
-from ntl.results.figures.runs import Source
 from ntl.results.figures.seeds import HELD, gaps, values_by_seed
-from ntl.results.figures.spec import load_figure_spec
+from ntl.results.figures.spec import Source, load_figure_spec
 from ntl.results.spec import Better, ColumnSpec
 
 SPEC = load_figure_spec("tiny_losses")

@@ -1,11 +1,22 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError
 from ntl.config.targets import locate
-from ntl.results.figures.runs import panel_plans
-from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
+from ntl.results.figures.make_figures import RESULTS
+from ntl.results.figures.spec import (
+    FigureSpec,
+    Source,
+    constants,
+    figure_names,
+    load_figure_spec,
+    models,
+    panel_plans,
+    runs_by_loss,
+)
+from ntl.results.load import read_rows
 
 GOOD = """
 title: A figure
@@ -48,3 +59,97 @@ def test_every_figure_has_its_function_and_its_rows(name: str) -> None:
     spec = load_figure_spec(name)
     assert callable(locate(spec.draw))
     assert all(panel_plans(spec, panel) for panel in spec.panels)
+
+
+SPEC = load_figure_spec("tiny_losses")
+NOISY = SPEC.panels[0]
+
+
+def runs(records, panel=NOISY):
+    return runs_by_loss(SPEC, panel, Source(records, RESULTS))
+
+
+def test_only_the_runs_of_the_rows(tiny_record) -> None:
+    ours = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 6)]
+    others = [
+        tiny_record("ntl_was", 3, weight=2.0),
+        tiny_record("ntl_was", 4, scale="small"),
+        tiny_record("ntl_was", 5, model="t5_tiny"),
+        tiny_record("ntl_was", 6, "multiplication"),
+        tiny_record("ntl_was", 3, tokenizer="default"),
+        tiny_record("ntl_was", 4, overrides=["loss=ntl_was", "trainer.max_steps=7"]),
+        tiny_record("ntl_was", 7),
+        tiny_record("gce", 1),
+    ]
+    found = runs(ours + others)
+    assert list(found) == ["ce", "ntl_was"]
+    assert {loss: list(have) for loss, have in found.items()} == {"ce": [6], "ntl_was": [1, 2]}
+    assert found["ntl_was"][2] is ours[0]
+    assert runs([]) == {}
+    assert list(runs(ours, replace(NOISY, rows=NOISY.rows[2:]))) == ["ntl_was"]
+
+
+def test_two_records_of_one_seed_are_an_error(tiny_record) -> None:
+    with pytest.raises(UserError, match=r"'CE'.*two records"):
+        runs([tiny_record("ce", 1), tiny_record("ce", 1)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"table": "evidense"}, "no table 'evidense': did you mean 'evidence'"),
+        ({"block": 2}, r"tiny_losses\.yaml: table 'evidence' has no block 2 at scale 'tiny'"),
+        ({"scale": "paper"}, r"tiny_losses\.yaml: table 'evidence' has no block 0 at scale 'paper'"),
+        ({"rows": ["CE", "GCE"]}, r"tiny_losses\.yaml: table 'evidence' has no row 'GCE' there that runs"),
+        ({"rows": ["constant: mean"]}, "has no row 'constant: mean' there that runs"),
+        ({"group": "T5"}, "has no row 'CE' there that runs"),
+        ({"rows": ["CE", "CE"]}, "two rows of table 'evidence' have one loss"),
+    ],
+)
+def test_a_panel_that_names_no_rows_is_one_line(changes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        runs([], replace(NOISY, **changes))
+
+
+def test_a_group_s_rows_in_the_panel_s_order() -> None:
+    panel = replace(NOISY, table="table5", group="Granite 3.1 1B (MoE)", rows=["NTL-WAS, λ = 0.3", "CE"])
+    assert [plan.pins["model"] for plan in panel_plans(SPEC, panel)] == ["granite_moe_tiny"] * 2
+    assert [plan.pins["loss"] for plan in panel_plans(SPEC, panel)] == ["ntl_was", "ce"]
+
+
+def test_constant_answers_of_the_table_once_for_the_same_data(tiny_record) -> None:
+    metric = "test/rmse_truth"
+    scored = [{f"{metric}:mean": 16.0, f"{metric}:mode": None}, {f"{metric}:mean": 16.0}, {f"{metric}:mean": 17.0}]
+    found = runs([tiny_record("ce", seed, metrics=metrics) for seed, metrics in enumerate(scored, 1)])
+    assert constants(SPEC, NOISY, found) == {"constant: mean": [16.0, 17.0]}
+    assert constants(SPEC, NOISY, {}) == {}
+
+
+def test_a_stand_in_and_the_model_whose_place_it_takes() -> None:
+    panel = replace(NOISY, table="table5", group="Granite 3.1 1B (MoE)", rows=["CE"])
+    assert models(SPEC, panel) == ("a tiny Granite MoE", "Granite 3.1 1B (MoE)")
+    assert models(SPEC, NOISY) == ("a tiny GPT-2", "a tiny GPT-2")
+
+
+def test_files_are_those_of_the_spec() -> None:
+    spec = load_figure_spec("figure3")
+    assert Source([], Path("here")).file(spec, "paper") == Path("here/paper/figure3.yaml")
+    with pytest.raises(UserError, match=r"figure3\.yaml: files\.curves is missing"):
+        Source([], Path("here")).file(spec, "curves")
+
+
+def test_rows_by_name_without_remarks(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("# versions, with a comma\nloss,ratio\nce,1.0\nntl_was,1.1\n")
+    assert read_rows(tmp_path / "a.csv") == [{"loss": "ce", "ratio": "1.0"}, {"loss": "ntl_was", "ratio": "1.1"}]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing else\n", "a,b\n1\n", "a,b\n1,2,3\n"])
+def test_a_broken_file_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UserError, match=r"a\.csv: not a table"):
+        read_rows(tmp_path / "a.csv")
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a\.csv: cannot be read"):
+        read_rows(tmp_path / "a.csv")

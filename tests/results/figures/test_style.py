@@ -5,8 +5,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from ntl.results.figures.runs import panel_plans
-from ntl.results.figures.spec import FIGURE_FOLDER, figure_names, load_figure_spec
+from ntl.results.figures.spec import FIGURE_FOLDER, figure_names, load_figure_spec, panel_plans
 from ntl.results.figures.style import COLOURS, LINES, LOSSES, MARKERS, Drawing, panels, seeds_text, style, write
 
 

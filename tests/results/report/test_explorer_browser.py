@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntl.losses import digit_cross_entropy, ntl_crps, ntl_huber, ntl_mae, ntl_mse, ntl_was, ntl_was_cdf
 from ntl.numbers import NumberVocabulary
-from ntl.results.report.explorer import DIGITS, EXAMPLES
+from ntl.results.report.make_report import DIGITS, EXAMPLES
 
 # Each opens a browser.
 pytestmark = pytest.mark.slow

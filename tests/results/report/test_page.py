@@ -22,12 +22,21 @@ from pages import chapter
 
 from ntl.config import UserError
 from ntl.results import RunRecord
-from ntl.results.claims import load_claims
+from ntl.results.claims import Claim, Comparison, load_claims
 from ntl.results.figures.make_figures import page
 from ntl.results.figures.style import Drawing
-from ntl.results.judge import Claim, Comparison
-from ntl.results.report.explorer import DIGITS, EXAMPLES, examples
-from ntl.results.report.make_report import RESULTS, SCRIPTS, Picture, _static, environment, main, read_pictures, render
+from ntl.results.report.make_report import (
+    DIGITS,
+    EXAMPLES,
+    RESULTS,
+    SCRIPTS,
+    Picture,
+    _static,
+    environment,
+    main,
+    read_pictures,
+    render,
+)
 
 ROOT = RESULTS.parent
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + struct.pack(">II", 1080, 416) + b"rest"
@@ -260,10 +269,10 @@ def test_every_input_has_a_label() -> None:
 
 
 def test_it_starts_where_the_losses_differ() -> None:
-    first, second = examples()[:2]
-    assert first["label"] == second["label"] == 4
-    assert first["weights"] == [49.0, 0, 0, 0, 2.0, 0, 0, 0, 49.0, 0]
-    assert second["weights"] == [50.0, 0, 0, 0, 0, 0, 0, 0, 50.0, 0]  # the paper's, where CE is infinite
+    first, second = EXAMPLES[:2]
+    assert first.label == second.label == 4
+    assert first.weights == (49.0, 0, 0, 0, 2.0, 0, 0, 0, 49.0, 0)
+    assert second.weights == (50.0, 0, 0, 0, 0, 0, 0, 0, 50.0, 0)  # the paper's, where CE is infinite
     text = chapter("explorer", [])
     assert text.count("data-example=") == len(EXAMPLES)
     # What stands there before the script runs is the same.

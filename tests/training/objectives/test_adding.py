@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ntl.config import run_id
-from ntl.config.stored import read_config
+from ntl.config.composition import read_config
 from ntl.results import read_record
 from ntl.training import objectives, run
 

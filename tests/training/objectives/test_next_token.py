@@ -217,9 +217,7 @@ def trained(
     "loss", ["ntl_was", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ce", "gce_ntl_was"))]
 )
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_twenty_steps_are_those_of_the_reference(
-    family: str, loss: str, dropout: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twenty_steps_are_those_of_the_reference(family: str, loss: str, dropout: float, monkeypatch) -> None:
     expected, reference, at_once = trained(monkeypatch, family, "reference", loss, dropout)
     assert at_once == 0
     for implementation in ("auto", "fused", "linear"):

@@ -58,12 +58,10 @@ class Arithmetic(TextDataset):
         return Material({**rows}, texts.source)
 
     def fault(self, question: str, answer: str) -> str | None:
-        """A wrong sum."""
         found = wrong_line(question, answer)
         return found[1] if found else None
 
     def shortcut(self, question: str) -> str:
-        """Of one who ignores the parentheses."""
         return answer_without_parentheses(question)
 
 

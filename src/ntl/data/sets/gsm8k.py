@@ -67,7 +67,6 @@ class GSM8K(TextDataset):
     config: GSM8KConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """The paper's rows in the paper's order."""
         files = self.origin.files
         train, test = (raw.read(files[name], parse, data_dir, log, download=download) for name in ("train", "test"))
         chosen = json.loads(SPLIT.read_bytes())
@@ -83,11 +82,9 @@ class GSM8K(TextDataset):
         return Material({**rows}, self.origin.source, remarks=self.origin.remarks)
 
     def scored(self, answer: str) -> str:
-        """What follows the mark."""
         return answer.rpartition(MARK)[2].strip()
 
     def fault(self, question: str, answer: str) -> str | None:
-        """An answer without its last line."""
         return None if FINAL.fullmatch(answer.rpartition("\n")[2]) else "the answer does not end in '#### number'"
 
 

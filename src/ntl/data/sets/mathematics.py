@@ -82,7 +82,6 @@ class Mathematics(TextDataset):
         return Material({**splits}, texts.source)
 
     def fault(self, question: str, answer: str) -> str | None:
-        """An answer that is no number: none of these modules has another."""
         found = wrong_line(question, answer)
         return found[1] if found else None
 
@@ -101,7 +100,6 @@ def train_rows(config: MathematicsConfig) -> int:
 
 
 def wrong_line(question: str, answer: str) -> tuple[int, str] | None:
-    """Which line of a pair is wrong, 1 or 2, and why."""
     return None if NUMBER.fullmatch(answer) else (2, f"the answer {answer!r} is not a number")
 
 

@@ -81,7 +81,6 @@ class Multiplication(TextDataset):
         return Material({split: examples(split, pairs) for split, pairs in splits.items()})
 
     def fault(self, question: str, answer: str) -> str | None:
-        """A wrong product."""
         match = QUESTION.fullmatch(question)
         if match is None:
             return f"{question!r} is not a question of multiplication"
@@ -105,7 +104,6 @@ def cells(config: MultiplicationConfig) -> tuple[list[Cell], list[Cell]]:
 
 
 def pairs_in(cell: Cell) -> int:
-    """How many ordered pairs (A, B) a cell holds."""
     return 81 * 10 ** (sum(cell) - 2)
 
 

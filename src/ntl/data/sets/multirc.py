@@ -58,7 +58,6 @@ class MultiRC(TextDataset):
     config: MultiRCConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        """Rows in the order of the files."""
         write = pair_as_paper if self.config.paper_compat else pair
         rows, dropped = {}, {}
         for split, file in self.origin.files.items():
@@ -72,7 +71,6 @@ class MultiRC(TextDataset):
         return Material(rows, self.origin.source, remarks={**self.origin.remarks, "dropped": dropped})
 
     def fault(self, question: str, answer: str) -> str | None:
-        """An empty answer, or no question behind the passage."""
         if "\n\nQuestion: " not in question:
             return "no question behind the passage"
         return None if answer or self.config.paper_compat else "empty answer"
@@ -85,7 +83,6 @@ def pair(item: Item) -> Pair:
 
 
 def pair_as_paper(item: Item) -> Pair:
-    """The same with the options as they are written."""
     return _asked(item), SEPARATOR.join(item.options)
 
 

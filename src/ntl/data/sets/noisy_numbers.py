@@ -77,7 +77,6 @@ class NoisyNumbers(TextDataset):
         return f"{whole}.{tenth}"
 
     def fault(self, question: str, answer: str) -> str | None:
-        """A question or an answer that this data set cannot hold."""
         if QUESTION.fullmatch(question) is None:
             return f"{question!r} is not a question of noisy_numbers"
         return None if re.fullmatch("[0-9]{2}", answer) else f"the answer {answer!r} is not two digits"

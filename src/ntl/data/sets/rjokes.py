@@ -86,7 +86,6 @@ class RJokes(TextDataset):
         return Material({**rows}, self.origin.source, missing, remarks)
 
     def fault(self, question: str, answer: str) -> str | None:
-        """A score that is none."""
         return None if answer in SCORES else f"the score {answer!r} is not one of 0 to 11"
 
 

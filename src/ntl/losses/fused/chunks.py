@@ -14,7 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ntl.losses.fused.plan import NumberPart
 from ntl.losses.rows import weighted
 from ntl.losses.sums import Scales
 
@@ -26,6 +25,34 @@ CPU_CHUNK_BYTES, GPU_CHUNK_BYTES = 512 << 10, 256 << 20
 _LIKELY = 1e-7
 # The largest spread of the logits of a row: exp(-87) is the last power that float32 represents with all digits.
 _SPREAD = 87.0
+
+
+@dataclass(frozen=True)
+class NumberPart:
+    """The contribution of the number rows to the loss and its gradient. A part that no loss needs is None.
+
+    Attributes:
+        losses_M: The number losses that depend on number-token logits alone, without scales and weights.
+        soft_M: Σ_k g_k (z_k − top), the target logit of a soft target less the largest logit. The two are kept apart
+            because float32 has only three decimals at 30,000.
+        is_soft_M: Which rows have a soft target.
+        patch_MK: The gradient of these losses with respect to the number-token logits, with scales and weights.
+        excess_MK: The costs c beyond a text token's cost, 0 for rows without a number.
+        text_M: The cost of a text token, 0 for rows without a number.
+        top_M: The largest number-token logit.
+    """
+
+    losses_M: Tensor
+    soft_M: Tensor | None
+    is_soft_M: Tensor | None
+    patch_MK: Tensor | None
+    excess_MK: Tensor | None
+    text_M: Tensor | None
+    top_M: Tensor | None = None
+
+    def rows(self, selected: slice) -> "NumberPart":
+        """Return the contribution of a slice of the M rows."""
+        return replace(self, **{name: part[selected] for name, part in vars(self).items() if part is not None})
 
 
 @dataclass(frozen=True)
@@ -52,20 +79,20 @@ class RowBatch:
     smoothing: float = 0.0
     weights: Tensor | None = None
 
-    def slice(self, start: int, stop: int) -> "RowBatch":
-        """Return the rows ``start`` ... ``stop`` - 1."""
-        edges = [start, stop]
+    def __getitem__(self, chunk: slice) -> "RowBatch":
+        """Return the rows of a slice with a start and a stop."""
+        edges = [chunk.start, chunk.stop]
         if len(self.numbers) != len(self.labels):
             edges = torch.searchsorted(self.numbers, torch.tensor(edges, device=self.numbers.device)).tolist()
         numbers = slice(*edges)
         return replace(
             self,
-            labels=self.labels[start:stop],
-            counted=None if self.counted is None else self.counted[start:stop],
-            numbers=self.numbers[numbers] - start,
+            labels=self.labels[chunk],
+            counted=None if self.counted is None else self.counted[chunk],
+            numbers=self.numbers[numbers] - chunk.start,
             logits_MK=self.logits_MK[numbers],
             part=self.part.rows(numbers),
-            weights=None if self.weights is None else self.weights[start:stop],
+            weights=None if self.weights is None else self.weights[chunk],
         )
 
     def base_scales(self) -> Tensor:
@@ -326,13 +353,14 @@ def base_losses(lse_2C: Tensor, target_C: Tensor, rows: RowBatch, mean_C: Tensor
     return weighted(losses_C, rows.weights)
 
 
-def excess_losses(rows: RowBatch, lse_2N: Tensor) -> Tensor | None:
-    """Return text cost + Σ_k p_k c_k, (M,); None without such a term."""
+def number_losses(rows: RowBatch, lse_2N: Tensor) -> Tensor:
+    """Return the weighted sum of the number terms of each row, (M,), given the log-sum-exps of all rows."""
     part = rows.part
-    if part.excess_MK is None or part.text_M is None:
-        return None
-    costs_MK = _number_probabilities(rows, lse_2N) * part.excess_MK
-    return part.text_M + costs_MK.masked_fill(part.excess_MK == 0, 0.0).sum(-1)
+    losses_M = part.losses_M
+    if part.excess_MK is not None and part.text_M is not None:  # text cost + Σ_k p_k c_k
+        costs_MK = _number_probabilities(rows, lse_2N) * part.excess_MK
+        losses_M = losses_M + (part.text_M + costs_MK.masked_fill(part.excess_MK == 0, 0.0).sum(-1))
+    return weighted(losses_M, None if rows.weights is None else rows.weights[rows.numbers])
 
 
 def _number_probabilities(rows: RowBatch, lse_2N: Tensor) -> Tensor:

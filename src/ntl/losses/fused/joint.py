@@ -4,23 +4,33 @@ Shape suffixes: V vocabulary, N all positions.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from ntl.config.implementation import checked_implementation
-from ntl.losses.fused.passes import FusedTotal, Pass, chunked_pass, losses_without_gradient
-from ntl.losses.fused.plan import inputs_from_logits
+from ntl.config.loss import checked_implementation
+from ntl.losses.fused.chunks import (
+    RowBatch,
+    compute_losses,
+    compute_losses_and_gradient,
+    gradient_dtype,
+    number_losses,
+)
+from ntl.losses.fused.plan import Counts, Targets, rows_of_logits
 from ntl.losses.fused.terms import Terms
 from ntl.losses.kinds import import_all
-from ntl.losses.rows import Reduction, aligned, check_width, checked_weights, count_labels, weighted
-from ntl.losses.sums import JointLoss, Scales, SumCount, scales_of
+from ntl.losses.rows import Reduction, aligned, check_reduction, check_width, weighted
+from ntl.losses.sums import JointLoss
 from ntl.numbers import NumberVocabulary
 
 # The vocabulary size from which on "fused" is faster on a CPU: the two are even at 1,024, and at 4,096 "fused" takes
 # 0.6 to 0.7 of the time of "reference".
 FASTER_FROM = 2048
+# Takes logits (N, V), rows and inplace; returns the gradient (N, V), the base losses (N,) and the log-sum-exps (2, N).
+Pass = Callable[[Tensor, RowBatch, bool], tuple[Tensor, Tensor, Tensor]]
 
 
 def ce_ntl(
@@ -68,9 +78,8 @@ def ce_ntl(
         ValueError: The kind, an option or the implementation is unknown, the shapes do not fit, or inplace is not
             possible.
     """
-    terms = Terms.of(kind, weight, options)
     return joint_loss(
-        terms,
+        Terms.of(kind, weight, options),
         logits,
         labels,
         number_vocab,
@@ -91,43 +100,49 @@ def joint_loss(
     *,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
-    counts: tuple[Tensor | float | None, Tensor | float | None] = (None, None),
+    counts: Counts = (None, None),
     loss_weights: Tensor | None = None,
     implementation: str = "auto",
     inplace: bool = False,
 ) -> JointLoss:
     """Compute `ce_ntl` for given terms; ``counts`` are base_count and number_count."""
-    logits_, labels_ = aligned(logits, labels)
+    logits_, _ = aligned(logits, labels)
     check_width(logits_, number_vocab)
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+    check_reduction(reduction)
     chosen = _choose(implementation, terms, logits, inplace)
     if inplace:
         _check_inplace(chosen, logits, reduction)
-    weights = checked_weights(loss_weights, logits, labels, ignore_index)
-    denominators = denominators_of(terms, labels_, number_vocab, ignore_index, counts, weights)
-    scales = scales_of(terms.weight, logits_, denominators, reduction)
+    targets = Targets.of(terms, logits_, labels, number_vocab, ignore_index, reduction, counts, loss_weights)
     run = triton_pass_for(logits.device, logits.dtype) if chosen == "triton" else chunked_pass
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
     # A gradient per position would need a pass of its own.
     if chosen == "reference" or (reduction == "none" and with_gradient):
-        return _reference(terms, logits, labels, number_vocab, ignore_index, reduction, scales, denominators, weights)
+        return _reference(targets, logits, labels, reduction)
     logits_NV = logits_.reshape(-1, logits_.shape[-1])
-    inputs = inputs_from_logits(terms, logits_NV.detach(), labels_, number_vocab, ignore_index, weights)
+    rows = rows_of_logits(targets, logits_NV.detach(), gradient=with_gradient)
     if with_gradient:
-        total, base_N, number_M = FusedTotal.apply(logits_NV, inputs, scales, inplace, run)
+        total, base_N, number_M = FusedTotal.apply(logits_NV, rows, inplace, run)
     else:
-        base_N, number_M = losses_without_gradient(inputs, logits_NV.detach())
+        base_N, lse_2N = compute_losses(logits_NV.detach(), rows)
+        number_M = number_losses(rows, lse_2N)
         if reduction == "none":
-            total = base_N.index_add(0, inputs.positions.flat, scales.number * number_M).view(labels.shape)
+            total = base_N.index_add(0, rows.numbers, rows.scales.number * number_M).view(labels.shape)
         else:
-            total = scales.total(base_N.sum(), number_M.sum())
-    return joint_of_sums(total, base_N.sum(), number_M.sum(), denominators)
+            total = rows.scales.total(base_N.sum(), number_M.sum())
+    return targets.joint(total, base_N.sum(), number_M.sum())
 
 
-def joint_of_sums(total: Tensor, base: Tensor, number: Tensor, counts: tuple[Tensor, Tensor]) -> JointLoss:
-    """Return the result for a total with its graph, the detached sums of both terms, and their counts."""
-    return JointLoss(total, SumCount(base, counts[0]), SumCount(number, counts[1]), torch.zeros_like(base))
+def _reference(targets: Targets, logits: Tensor, labels: Tensor, reduction: Reduction) -> JointLoss:
+    terms, weights = targets.terms, targets.weights
+    first: Reduction = "none" if reduction == "none" or weights is not None else "sum"
+    inputs = {"number_vocab": targets.number_vocab, "ignore_index": targets.ignore_index, "reduction": first}
+    base = terms.base(logits, labels, **inputs)
+    number = terms.number(logits, labels, **inputs) if terms.numbers else torch.zeros_like(base)
+    if weights is not None:
+        base, number = weighted(base, weights), weighted(number, weights)
+        if reduction != "none":
+            base, number = base.sum(), number.sum()
+    return targets.joint(targets.scales.total(base, number), base.detach().sum(), number.detach().sum())
 
 
 def is_faster(device: torch.device, width: int) -> bool:
@@ -172,51 +187,53 @@ def _check_inplace(implementation: str, logits: Tensor, reduction: str) -> None:
         raise ValueError("inplace=True: an unscaled gradient underflows in float16; use bfloat16 or float32")
 
 
-def denominators_of(
-    terms: Terms,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    ignore_index: int,
-    counts: tuple[Tensor | float | None, Tensor | float | None],
-    weights: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return the denominators of the two sums, () each.
+class FusedTotal(torch.autograd.Function):
+    """Map logits (N, V) to the total (), base losses (N,) and number losses (M,); only the total is differentiable."""
 
-    These are the given ``counts``. By default they are the counts of this batch's labels, or with weights the sums of
-    these, which are 0 at ignored labels.
-    """
-    base, number = counts
-    if base is None:
-        base = count_labels(labels, ignore_index=ignore_index) if weights is None else weights.sum()
-    if number is None:
-        counted = terms.counted(labels, number_vocab, ignore_index)
-        number = counted.sum() if weights is None else (weights.view_as(labels) * counted).sum()
-    return torch.as_tensor(base), torch.as_tensor(number)
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, rows: RowBatch, inplace: bool, run: Pass) -> tuple[Tensor, ...]:
+        buffer_NV, base_N, lse_2N = run(logits_NV, rows, inplace)
+        number_M = number_losses(rows, lse_2N)
+        ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
+        if inplace:
+            ctx.buffer = buffer_NV
+        else:
+            ctx.save_for_backward(buffer_NV)
+        ctx.mark_non_differentiable(base_N, number_M)
+        return rows.scales.total(base_N.sum(), number_M.sum()), base_N, number_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.inplace:
+            if ctx.used:
+                raise RuntimeError("inplace=True allows no second backward: the gradient is stored over the logits")
+            ctx.used, buffer_NV, ctx.buffer, is_last = True, ctx.buffer, None, True
+        else:
+            (buffer_NV,) = ctx.saved_tensors
+            is_last = not _keeps_graph()
+        return _scaled(buffer_NV, grad, ctx.dtype, is_last), None, None, None
 
 
-def _reference(
-    terms: Terms,
-    logits: Tensor,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    ignore_index: int,
-    reduction: Reduction,
-    scales: Scales,
-    denominators: tuple[Tensor, Tensor],
-    weights: Tensor | None,
-) -> JointLoss:
-    first: Reduction = "none" if reduction == "none" or weights is not None else "sum"
-    base = terms.base(logits, labels, number_vocab, ignore_index=ignore_index, reduction=first)
-    number = torch.zeros_like(base)
-    if terms.numbers:
-        number = terms.number(logits, labels, number_vocab, ignore_index=ignore_index, reduction=first)
-    if weights is not None:
-        base, number = weighted(base, weights), weighted(number, weights)
-        if reduction != "none":
-            base, number = base.sum(), number.sum()
-    total = scales.total(base, number)
-    return joint_of_sums(total, base.detach().sum(), number.detach().sum(), denominators)
+def chunked_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the pass in chunks of rows, on any device."""
+    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=gradient_dtype(logits_NV))
+    return buffer_NV, *compute_losses_and_gradient(logits_NV, buffer_NV, rows)
 
+
+def _scaled(buffer_NV: Tensor, grad: Tensor, dtype: torch.dtype, is_last: bool) -> Tensor:
+    """Return the gradient times ``grad`` in the type of the logits; beyond float16, the largest number there."""
+    if not (grad.device.type == "cpu" and grad == 1):
+        buffer_NV = buffer_NV.mul_(grad) if is_last else buffer_NV * grad.to(buffer_NV.dtype)
+    if dtype == torch.float16 and buffer_NV.dtype != dtype:
+        limit = torch.finfo(dtype).max
+        buffer_NV = buffer_NV.clamp(-limit, limit)
+    return buffer_NV.to(dtype)
+
+
+_engine: Any = getattr(torch._C, "_autograd", None)
+# Whether the backward pass runs with retain_graph=True. If torch lacks this private function, the answer is yes.
+_keeps_graph: Callable[[], bool] = getattr(_engine, "_get_current_graph_task_keep_graph", lambda: True)
 
 # Done on import and not in ``ce_ntl``, because torch.compile cannot trace imports.
 import_all()

@@ -4,23 +4,52 @@ Shape suffixes: V vocabulary, D hidden size, K number tokens, N the rows that co
 number-token logits are read.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ntl.config.implementation import checked_implementation
-from ntl.losses.fused.chunks import RowBatch, compute_losses, compute_losses_and_gradient
-from ntl.losses.fused.joint import denominators_of, is_faster, joint_loss, joint_of_sums
-from ntl.losses.fused.passes import number_losses, row_batch
-from ntl.losses.fused.plan import FusedInputs, NumberPositions, check_labels
+from ntl.config.loss import checked_implementation
+from ntl.losses.fused.chunks import RowBatch, compute_losses, compute_losses_and_gradient, number_losses
+from ntl.losses.fused.joint import is_faster, joint_loss
+from ntl.losses.fused.plan import Counts, NumberPositions, Targets, check_labels
 from ntl.losses.fused.terms import Terms
-from ntl.losses.lm_head import LMHead
-from ntl.losses.rows import Reduction, check_width, checked_weights, is_number, number_index, reduce, rows_of
-from ntl.losses.sums import JointLoss, Scales, scales_of
+from ntl.losses.rows import Reduction, check_reduction, check_width, is_number, number_index, reduce, rows_of, upcast
+from ntl.losses.sums import JointLoss
 from ntl.losses.wasserstein import was_rows
 from ntl.numbers import NumberVocabulary
+
+
+class LMHead(NamedTuple):
+    """The head logits = cap · tanh(z / cap) with z = scale · (hidden · weightᵀ + bias), or z itself without a cap.
+
+    ``ntl.models.lm_head`` returns the head of a transformers model.
+
+    Attributes:
+        weight: (V, D); the embedding matrix itself if the two are tied.
+        bias: (V,) or None.
+        scale: T5's d_model^-0.5, Granite's 1 / logits_scaling or Cohere's logit_scale.
+        cap: Gemma 2's final_logit_softcapping.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+    scale: float = 1.0
+    cap: float | None = None
+
+    def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Return the logits (..., V) of hidden (..., D), or only those of K token ids, (..., K).
+
+        Half-precision logits are converted to float32.
+        """
+        weight, bias = self.weight, self.bias
+        if tokens is not None:
+            weight, bias = weight[tokens], None if bias is None else bias[tokens]
+        logits = upcast(F.linear(hidden, weight, bias))
+        logits = logits if self.scale == 1 else logits * self.scale
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
 def linear_ce_ntl(
@@ -61,11 +90,10 @@ def linear_ce_ntl(
 
     The other arguments, and the errors, are those of `ce_ntl`.
     """
-    head = LMHead(lm_head_weight, bias, logit_scale, softcap)
     return linear_joint_loss(
         Terms.of(kind, weight, options),
         hidden_states,
-        head,
+        LMHead(lm_head_weight, bias, logit_scale, softcap),
         labels,
         number_vocab,
         ignore_index=ignore_index,
@@ -85,7 +113,7 @@ def linear_joint_loss(
     *,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
-    counts: tuple[Tensor | float | None, Tensor | float | None] = (None, None),
+    counts: Counts = (None, None),
     loss_weights: Tensor | None = None,
     implementation: str = "auto",
 ) -> JointLoss:
@@ -106,21 +134,17 @@ def linear_joint_loss(
         kwargs = {"ignore_index": ignore_index, "reduction": reduction, "counts": counts, "loss_weights": loss_weights}
         logits = head.logits(hidden_states)
         return joint_loss(terms, logits, labels, number_vocab, implementation="reference", **kwargs)
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+    check_reduction(reduction)
     check_width(head.weight[:, 0], number_vocab)
     hidden_states, head = _cast_for_autocast(hidden_states, head)
-    weights = checked_weights(loss_weights, hidden_states, labels, ignore_index)
-    labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
-    denominators = denominators_of(terms, labels, number_vocab, ignore_index, counts, weights)
-    scales = scales_of(terms.weight, hidden_states, denominators, reduction)
-    hidden = hidden_states.reshape(-1, hidden_states.shape[-1])
-    hidden_ND, inputs = _inputs_from_hidden(terms, hidden, head, labels, number_vocab, ignore_index, weights)
-    with torch.autocast(hidden_ND.device.type, enabled=False):
+    targets = Targets.of(terms, hidden_states, labels, number_vocab, ignore_index, reduction, counts, loss_weights)
+    gradient = torch.is_grad_enabled()
+    with torch.autocast(hidden_states.device.type, enabled=False):
+        hidden_ND, rows = _rows_of_hidden(targets, hidden_states.reshape(-1, hidden_states.shape[-1]), head, gradient)
         total, base_sum, number_sum = _LinearTotal.apply(
-            hidden_ND, head.weight, head.bias, head.scale, head.cap, inputs, scales, torch.is_grad_enabled()
+            hidden_ND, head.weight, head.bias, head.scale, head.cap, rows, gradient
         )
-    return joint_of_sums(total, base_sum, number_sum, denominators)
+    return targets.joint(total, base_sum, number_sum)
 
 
 def linear_was(
@@ -143,33 +167,25 @@ def _cast_for_autocast(hidden_states: Tensor, head: LMHead) -> tuple[Tensor, LMH
     return hidden_states.to(dtype), head._replace(weight=head.weight.to(dtype), bias=bias)
 
 
-def _inputs_from_hidden(
-    terms: Terms,
-    hidden: Tensor,
-    head: LMHead,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    ignore_index: int,
-    weights: Tensor | None,
-) -> tuple[Tensor, FusedInputs]:
-    """Return the hidden states of the rows that count, (N, D) with their graph, and the inputs of the fused loss."""
-    counted = labels != ignore_index
-    kept_N = counted.flatten().nonzero().squeeze(-1)
+def _rows_of_hidden(targets: Targets, hidden: Tensor, head: LMHead, gradient: bool) -> tuple[Tensor, RowBatch]:
+    """Return the hidden states of the rows that count, (N, D) with their graph, and the inputs of the passes."""
+    labels, vocab, ignore_index = targets.labels, targets.number_vocab, targets.ignore_index
+    kept_N = (labels != ignore_index).flatten().nonzero().squeeze(-1)
     hidden_ND = hidden if len(kept_N) == labels.numel() else hidden.index_select(0, kept_N)
     labels_N = labels.flatten()[kept_N]
     check_labels(labels_N, len(head.weight))
-    numbers_N = is_number(labels, number_vocab, ignore_index).flatten()[kept_N]
+    numbers_N = is_number(labels, vocab, ignore_index).flatten()[kept_N]
     rows_N = torch.arange(len(kept_N), device=labels.device)
     if labels.device.type == "cpu":
         rows_M, counts_M = rows_N[numbers_N], None
     else:  # all rows: counting the number rows would synchronise with the host
         rows_M, counts_M = rows_N, numbers_N
-    index = torch.unravel_index(kept_N[rows_M], labels.shape)
+    positions = NumberPositions(torch.unravel_index(kept_N[rows_M], labels.shape), counts_M, rows_M)
     with torch.no_grad():
-        logits_MK = head.logits(hidden_ND[rows_M], number_vocab.token_ids)
-    positions = NumberPositions(index, counts_M, rows_M)
-    weights_N = None if weights is None else weights.flatten()[kept_N]
-    return hidden_ND, FusedInputs(terms, number_vocab, labels, labels_N, None, positions, logits_MK, weights_N)
+        logits_MK = head.logits(hidden_ND[rows_M], vocab.token_ids)
+    weights_N = None if targets.weights is None else targets.weights.flatten()[kept_N]
+    needed = gradient and any(each is not None and each.requires_grad for each in (hidden, head.weight, head.bias))
+    return hidden_ND, targets.rows(labels_N, None, weights_N, positions, logits_MK, needed)
 
 
 class _LinearTotal(torch.autograd.Function):
@@ -187,21 +203,19 @@ class _LinearTotal(torch.autograd.Function):
         bias_V: Tensor | None,
         scale: float,
         cap: float | None,
-        inputs: FusedInputs,
-        scales: Scales,
+        rows: RowBatch,
         with_gradient: bool,
     ) -> tuple[Tensor, ...]:
         head = LMHead(weight_VD, bias_V, scale, cap)
         needed = [with_gradient and is_needed for is_needed in ctx.needs_input_grad[:3]]
-        rows = row_batch(inputs, scales, gradient=any(needed))
         gradients = _Gradients(hidden_ND, head, needed)
-        base_N, lse_2N = scales.base.new_zeros(len(hidden_ND)), scales.base.new_zeros(2, len(hidden_ND))
+        base_N = rows.scales.base.new_zeros(len(hidden_ND))
+        lse_2N = base_N.new_zeros(2, len(hidden_ND))
         step = max(64, weight_VD.shape[1])  # with D rows, a chunk of logits is as large as the weight
         for start in range(0, len(hidden_ND), step):
-            stop = min(start + step, len(hidden_ND))
-            chunk = slice(start, stop)
+            chunk = slice(start, min(start + step, len(hidden_ND)))
             logits_CV = head.logits(hidden_ND[chunk])
-            base_N[chunk], lse_2N[:, chunk] = _losses(logits_CV, rows.slice(start, stop), head.cap, any(needed))
+            base_N[chunk], lse_2N[:, chunk] = _losses(logits_CV, rows[chunk], head.cap, any(needed))
             if any(needed):
                 gradients.add(logits_CV, chunk)
             del logits_CV  # frees them before the next chunk is computed
@@ -209,7 +223,7 @@ class _LinearTotal(torch.autograd.Function):
         ctx.save_for_backward(*gradients.results())
         base_sum, number_sum = base_N.sum(), number_M.sum()
         ctx.mark_non_differentiable(base_sum, number_sum)
-        return scales.total(base_sum, number_sum), base_sum, number_sum
+        return rows.scales.total(base_sum, number_sum), base_sum, number_sum
 
     @staticmethod
     @once_differentiable
@@ -219,7 +233,7 @@ class _LinearTotal(torch.autograd.Function):
             gradient if gradient is None or is_one else (gradient * grad).to(gradient.dtype)
             for gradient in ctx.saved_tensors
         ]
-        return (*scaled, None, None, None, None, None)
+        return (*scaled, None, None, None, None)
 
 
 def _losses(logits_CV: Tensor, rows: RowBatch, cap: float | None, with_gradient: bool) -> tuple[Tensor, Tensor]:
@@ -234,11 +248,10 @@ def _losses(logits_CV: Tensor, rows: RowBatch, cap: float | None, with_gradient:
     base_C, lse_2C = logits_CV.new_empty(len(logits_CV)), logits_CV.new_empty(2, len(logits_CV))
     length = rows.chunk_length(logits_CV.shape[-1])  # the slopes of all rows at once would double the memory
     for start in range(0, len(logits_CV), length):
-        stop = min(start + length, len(logits_CV))
-        chunk = slice(start, stop)
+        chunk = slice(start, min(start + length, len(logits_CV)))
         logits_BV = logits_CV[chunk]
         slope_BV = 1 - (logits_BV / cap).square()
-        base_C[chunk], lse_2C[:, chunk] = compute_losses_and_gradient(logits_BV, logits_BV, rows.slice(start, stop))
+        base_C[chunk], lse_2C[:, chunk] = compute_losses_and_gradient(logits_BV, logits_BV, rows[chunk])
         logits_BV.mul_(slope_BV)
     return base_C, lse_2C
 
@@ -250,7 +263,7 @@ class _Gradients:
     """
 
     def __init__(self, hidden_ND: Tensor, head: LMHead, needed: list[bool]) -> None:
-        self.inputs, self.head, self.hidden_ND = (hidden_ND, head.weight, head.bias), head, hidden_ND
+        self.head, self.hidden_ND = head, hidden_ND
         dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
         self.hidden_grad = torch.empty_like(hidden_ND) if needed[0] else None
         # The first product fills the weight's gradient; without rows there is none.
@@ -277,9 +290,6 @@ class _Gradients:
             self.weight_grad += gradient_CV.t() @ self.hidden_ND[chunk]
 
     def results(self) -> list[Tensor | None]:
-        """Return the gradients in the types of the inputs, None for those that are not needed."""
+        """Return the gradients in the type of the inputs, None for those that are not needed."""
         gradients = (self.hidden_grad, self.weight_grad, self.bias_grad)
-        return [
-            None if gradient is None or tensor is None else gradient.to(tensor.dtype)
-            for gradient, tensor in zip(gradients, self.inputs, strict=True)
-        ]
+        return [None if gradient is None else gradient.to(self.hidden_ND.dtype) for gradient in gradients]

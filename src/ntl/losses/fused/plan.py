@@ -8,19 +8,22 @@ smoothing subtracts the same amount from every entry.
 Shape suffixes: V vocabulary, K number tokens, N all positions, M those whose number-token logits are read.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from ntl.losses.fused.chunks import NumberPart, RowBatch
 from ntl.losses.fused.terms import Terms
-from ntl.losses.rows import Index, number_index, rows_of, upcast
-from ntl.losses.sums import Scales
+from ntl.losses.rows import Index, checked_weights, count_labels, number_index, rows_of, upcast
+from ntl.losses.sums import JointLoss, Scales, SumCount
 from ntl.numbers import NumberVocabulary
 
+Counts = tuple[Tensor | float | None, Tensor | float | None]
 
-@dataclass(frozen=True)
-class NumberPositions:
+
+class NumberPositions(NamedTuple):
     """The M positions whose number-token logits are read.
 
     Attributes:
@@ -33,74 +36,93 @@ class NumberPositions:
     counts: Tensor | None
     flat: Tensor
 
-    @classmethod
-    def of(cls, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> "NumberPositions":
-        """Find the positions for labels (...), which must have at least one dimension."""
-        index, counts = number_index(labels, number_vocab, ignore_index)
-        grid = torch.arange(labels.numel(), device=labels.device).view_as(labels)
-        return cls(index, counts, grid.flatten() if index is None else grid[index])
-
 
 @dataclass(frozen=True)
-class NumberPart:
-    """The contribution of the number rows to the loss and its gradient. A part that no loss needs is None.
+class Targets:
+    """The labels and the losses to compute for them: all that a joint loss needs except logits.
 
     Attributes:
-        losses_M: The number losses that depend on number-token logits alone, without scales and weights.
-        soft_M: Σ_k g_k (z_k − top), the target logit of a soft target less the largest logit. The two are kept apart
-            because float32 has only three decimals at 30,000.
-        is_soft_M: Which rows have a soft target.
-        patch_MK: The gradient of these losses with respect to the number-token logits, with scales and weights.
-        excess_MK: The costs c beyond a text token's cost, 0 for rows without a number.
-        text_M: The cost of a text token, 0 for rows without a number.
-        top_M: The largest number-token logit.
-    """
-
-    losses_M: Tensor
-    soft_M: Tensor | None
-    is_soft_M: Tensor | None
-    patch_MK: Tensor | None
-    excess_MK: Tensor | None
-    text_M: Tensor | None
-    top_M: Tensor | None = None
-
-    def rows(self, selected: slice) -> "NumberPart":
-        """Return the contribution of a slice of the M rows."""
-        return replace(self, **{name: part[selected] for name, part in vars(self).items() if part is not None})
-
-
-@dataclass(frozen=True)
-class FusedInputs:
-    """Everything about N rows except their logits.
-
-    Attributes:
-        labels: The labels in their own shape, (...), of at least one dimension.
-        labels_N: (N,), a token id for every row that counts, any valid id for the others.
-        counted_N: (N,) bool, which rows count; None if all do.
-        logits_MK: The number-token logits at ``positions``, detached, in the type the losses are computed in.
-        weights_N: (N,), the weight of each row's losses, in the same type; None for a weight of 1.
+        labels: (...), of at least one dimension.
+        weights: (...), the weight of each label's losses, 0 at ignored labels; None for a weight of 1.
+        counts: The denominators of the two sums, () each.
+        scales: The coefficients of the two sums in the total.
     """
 
     terms: Terms
-    number_vocab: NumberVocabulary
     labels: Tensor
-    labels_N: Tensor
-    counted_N: Tensor | None
-    positions: NumberPositions
-    logits_MK: Tensor
-    weights_N: Tensor | None = None
+    number_vocab: NumberVocabulary
+    ignore_index: int
+    weights: Tensor | None
+    counts: tuple[Tensor, Tensor]
+    scales: Scales
 
-    def part(self, scales: Scales, *, gradient: bool) -> NumberPart:
-        """Compute the contribution of the number rows; ``scales`` are () or, one per row, (M,)."""
-        positions, terms = self.positions, self.terms
-        if self.weights_N is not None:
-            weights_M = self.weights_N[positions.flat]
+    @classmethod
+    def of(
+        cls,
+        terms: Terms,
+        inputs: Tensor,
+        labels: Tensor,
+        number_vocab: NumberVocabulary,
+        ignore_index: int,
+        reduction: str,
+        counts: Counts,
+        loss_weights: Tensor | None,
+    ) -> Self:
+        """Check the weights and compute the denominators and scales; ``inputs`` are logits or hidden states.
+
+        Denominators that are not given in ``counts`` are the counts of these labels, or with weights the sums of these.
+        """
+        weights = checked_weights(loss_weights, inputs, labels, ignore_index)
+        labels = labels.long() if labels.dim() else labels.long().unsqueeze(0)
+        base, number = counts
+        if base is None:
+            base = count_labels(labels, ignore_index=ignore_index) if weights is None else weights.sum()
+        if number is None:
+            counted = terms.counted(labels, number_vocab, ignore_index)
+            number = counted.sum() if weights is None else (weights.view_as(labels) * counted).sum()
+        denominators = torch.as_tensor(base), torch.as_tensor(number)
+        dtype = torch.promote_types(inputs.dtype, torch.float32)
+        one = torch.ones((), dtype=dtype, device=inputs.device)
+        scales = Scales(one, one * terms.weight)
+        if reduction == "mean":
+            on_device = (count.to(inputs.device) for count in denominators)
+            # Not clamp(min=1): a sum of weights may be below 1.
+            base, number = (count.where(count > 0, 1).to(dtype) for count in on_device)
+            scales = Scales(one / base, terms.weight / number)
+        return cls(terms, labels, number_vocab, ignore_index, weights, denominators, scales)
+
+    def joint(self, total: Tensor, base: Tensor, number: Tensor) -> JointLoss:
+        """Return the result for a total with its graph and the detached sums of both terms."""
+        return JointLoss(
+            total, SumCount(base, self.counts[0]), SumCount(number, self.counts[1]), torch.zeros_like(base)
+        )
+
+    def rows(
+        self,
+        labels_N: Tensor,
+        counted_N: Tensor | None,
+        weights_N: Tensor | None,
+        positions: NumberPositions,
+        logits_MK: Tensor,
+        gradient: bool,
+    ) -> RowBatch:
+        """Return the inputs of a pass; see `RowBatch` for the arguments."""
+        weights_M = None if weights_N is None else weights_N[positions.flat]
+        part = self._number_part(positions, logits_MK, weights_M, gradient)
+        ids, smoothing = self.number_vocab.token_ids, self.terms.smoothing
+        return RowBatch(labels_N, counted_N, positions.flat, ids, logits_MK, part, self.scales, smoothing, weights_N)
+
+    def _number_part(
+        self, positions: NumberPositions, logits_MK: Tensor, weights_M: Tensor | None, gradient: bool
+    ) -> NumberPart:
+        terms, scales = self.terms, self.scales
+        if weights_M is not None:
             scales = Scales(scales.base * weights_M, scales.number * weights_M)
         with torch.enable_grad():
-            leaf_MK = self.logits_MK.detach().requires_grad_(gradient)
+            leaf_MK = logits_MK.detach().requires_grad_(gradient)
             rows = rows_of(leaf_MK, self.labels, self.number_vocab, positions.index, positions.counts)
             losses_M = leaf_MK.new_zeros(len(leaf_MK))
-            for loss in terms.row_losses:
+            for loss in terms.parts("rows"):
                 losses_M = losses_M + loss(rows)
             if positions.counts is not None:
                 losses_M = losses_M.where(positions.counts, 0.0)
@@ -119,7 +141,7 @@ class FusedInputs:
                 objective = objective - (soft_M.where(is_soft_M, 0.0) * scales.base).sum()
             patch_MK = torch.autograd.grad(objective, leaf_MK)[0] if objective.requires_grad else None
         excess_MK = text_M = None
-        for excess in terms.excesses:
+        for excess in terms.parts("excess"):
             costs_MK, text = excess(rows)
             text_M = text.expand(len(losses_M)) if text_M is None else text_M + text
             excess_MK = costs_MK if excess_MK is None else excess_MK + costs_MK
@@ -129,31 +151,26 @@ class FusedInputs:
         return NumberPart(losses_M.detach(), soft_M, is_soft_M, patch_MK, excess_MK, text_M, top_M)
 
 
-def inputs_from_logits(
-    terms: Terms,
-    logits_NV: Tensor,
-    labels: Tensor,
-    number_vocab: NumberVocabulary,
-    ignore_index: int,
-    weights: Tensor | None = None,
-) -> FusedInputs:
-    """Return the inputs for detached logits, labels (...) and weights (...).
+def rows_of_logits(targets: Targets, logits_NV: Tensor, *, gradient: bool) -> RowBatch:
+    """Return the inputs of a pass over detached logits.
 
     Raises IndexError, on a CPU, for a label that is not a token id.
     """
+    labels, vocab, ignore_index = targets.labels, targets.number_vocab, targets.ignore_index
     counted_N = (labels != ignore_index).flatten()
     all_counted = labels.device.type == "cpu" and bool(counted_N.all())
     labels_N = labels.flatten() if all_counted else labels.flatten().where(counted_N, 0)
     check_labels(labels_N, logits_NV.shape[-1])
-    positions = NumberPositions.of(labels, number_vocab, ignore_index)
-    ids = number_vocab.token_ids
-    if positions.index is None:
-        logits_MK = logits_NV.index_select(-1, ids)
+    index, counts = number_index(labels, vocab, ignore_index)
+    grid = torch.arange(labels.numel(), device=labels.device).view_as(labels)
+    if index is None:
+        flat, logits_MK = grid.flatten(), logits_NV.index_select(-1, vocab.token_ids)
     else:
-        logits_MK = logits_NV[positions.flat.unsqueeze(-1), ids]
-    counted = None if all_counted else counted_N
-    weights_N = None if weights is None else weights.flatten()
-    return FusedInputs(terms, number_vocab, labels, labels_N, counted, positions, upcast(logits_MK), weights_N)
+        flat = grid[index]
+        logits_MK = logits_NV[flat.unsqueeze(-1), vocab.token_ids]
+    weights_N = None if targets.weights is None else targets.weights.flatten()
+    positions, counted = NumberPositions(index, counts, flat), None if all_counted else counted_N
+    return targets.rows(labels_N, counted, weights_N, positions, upcast(logits_MK), gradient)
 
 
 def check_labels(labels_N: Tensor, width: int) -> None:

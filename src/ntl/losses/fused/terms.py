@@ -91,17 +91,13 @@ class Terms:
         kind = self.base.kind
         return None if kind is None or kind.target is None else kind.target(rows, **self.base.options)
 
-    @property
-    def row_losses(self) -> list[Loss]:
-        """The number losses that depend on number-token logits alone, as functions of `NumberRows`."""
-        terms = ((loss.kind, loss.options) for loss in self.numbers)
-        return [Loss(kind.rows, options) for kind, options in terms if kind is not None and kind.rows is not None]
+    def parts(self, name: str) -> list[Loss]:
+        """Return a part of the number losses that have it, as functions of `NumberRows`; see `LossKind`.
 
-    @property
-    def excesses(self) -> list[Loss]:
-        """The costs of the number losses that are linear in the probabilities over the whole vocabulary."""
-        terms = ((loss.kind, loss.options) for loss in self.numbers)
-        return [Loss(kind.excess, options) for kind, options in terms if kind is not None and kind.excess is not None]
+        "rows" are the losses of number-token logits alone, "excess" the costs over the whole vocabulary.
+        """
+        found = ((getattr(loss.kind, name, None), loss.options) for loss in self.numbers)
+        return [Loss(function, options) for function, options in found if function is not None]
 
     @property
     def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:

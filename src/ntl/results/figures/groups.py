@@ -10,8 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from ntl.results.figures.runs import ByLoss, Source, constants, models, runs_by_loss
-from ntl.results.figures.spec import FigureSpec, PanelSpec
+from ntl.results.figures.spec import (
+    ByLoss,
+    FigureSpec,
+    PanelSpec,
+    Source,
+    constants,
+    models,
+    runs_by_loss,
+    scores_by_loss,
+)
 from ntl.results.figures.style import (
     COLOURS,
     LOSSES,
@@ -21,6 +29,7 @@ from ntl.results.figures.style import (
     Drawing,
     finish,
     name_of,
+    name_rows,
     panels,
     seeds_text,
 )
@@ -41,16 +50,12 @@ def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> d
     return found
 
 
-def _modules(runs: ByLoss, split: str, metric: str) -> list[str]:
-    return sorted({group for have in runs.values() for group in group_values(have, split, metric)})
-
-
 def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
     """Figure A1. None where no run has modules."""
     drawn = []
     for panel in spec.panels:
         runs = runs_by_loss(spec, panel, source)
-        if names := _modules(runs, panel.split, panel.metric):
+        if names := sorted({name for have in runs.values() for name in group_values(have, panel.split, panel.metric)}):
             drawn.append((panel, runs, names))
     if not drawn:
         return None
@@ -67,39 +72,32 @@ def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
             each.plot(
                 [v.mean() for v in found], places, MARKERS[loss], color=COLOURS[loss], markersize=3.5, label=label
             )
-        each.set_yticks(range(len(names)), [name.replace("__", ": ").replace("_", " ") for name in names])
-        each.set_ylim(len(names) - 0.5, -0.5)
+        name_rows(each, [name.replace("__", ": ").replace("_", " ") for name in names])
         each.set_title(panel.title, loc="left")
         each.grid(axis="both")
     # Shared by the panels, and it ends their scaling to what is drawn: after the last of them.
     axes[0].set_xlim(left=-1)
     axes[-1].set_xlabel(drawn[-1][0].axis)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    ran, stood = models(spec, spec.panels[0])
     return finish(
         spec,
         figure,
+        legend=3,
         seeds=seeds_text([len(have) for _, runs, _ in drawn for have in runs.values()]),
         findings=" ".join(_overall(spec, panel, runs) for panel, runs, _ in drawn),
-        **_models(spec),
+        model=ran,
+        place=stood,
     )
 
 
 def _overall(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> str:
     """What each loss has over all modules, and the best constant answer."""
     whole = replace(panel, metric=f"{panel.split}/{panel.metric}")
-    scores = {
-        name_of(loss): [score for run in have.values() if (score := run.metrics.get(whole.metric)) is not None]
-        for loss, have in runs.items()
-    }
-    told = [f"{name} {np.mean(found):.1%}" for name, found in scores.items() if found]
+    scores = scores_by_loss(runs, whole.metric)
+    parts = [f"{name_of(loss)} {np.mean(list(found.values())):.1%}" for loss, found in scores.items() if found]
     best = max((np.mean(found) for found in constants(spec, whole, runs).values()), default=None)
-    told += [] if best is None else [f"the best constant answer {best:.1%}"]
-    return f"All of {panel.title}: {', '.join(told)}." if told else ""
-
-
-def _models(spec: FigureSpec) -> dict[str, str]:
-    ran, stood = models(spec, spec.panels[0])
-    return {"model": ran, "place": stood}
+    parts += [] if best is None else [f"the best constant answer {best:.1%}"]
+    return f"All of {panel.title}: {', '.join(parts)}." if parts else ""
 
 
 def pair_grid(records: Mapping[int, RunRecord], metric: str) -> np.ndarray:
@@ -133,8 +131,9 @@ def draw_pairs(spec: FigureSpec, source: Source) -> Drawing | None:
         if inside:
             edge = max(inside)
             each.add_patch(Rectangle((-0.5, -0.5), edge, edge, fill=False, color="#000000", linewidth=1.5))
-        each.set_xticks(range(len(grid)), [str(n + 1) for n in range(len(grid))])
-        each.set_yticks(range(len(grid)), [str(n + 1) for n in range(len(grid))])
+        ticks = [str(n + 1) for n in range(len(grid))]
+        each.set_xticks(range(len(grid)), ticks)
+        each.set_yticks(range(len(grid)), ticks)
         each.set_title(LOSSES[loss])
         each.set_xlabel("digits of the second factor")
         each.spines[:].set_visible(False)
@@ -143,7 +142,8 @@ def draw_pairs(spec: FigureSpec, source: Source) -> Drawing | None:
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both", label=panel.axis)  # pyright: ignore[reportArgumentType]
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
     bar.minorticks_off()
-    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]), **_models(spec))
+    ran, stood = models(spec, panel)
+    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]), model=ran, place=stood)
 
 
 def _inside(records: Mapping[int, RunRecord]) -> list[str]:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.targets import locate
-from ntl.results.figures.runs import Source
-from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
+from ntl.results.figures.spec import FigureSpec, Source, figure_names, load_figure_spec
 from ntl.results.figures.style import Drawing, style, write
 from ntl.results.load import check_folders, load_records
 from ntl.system.errors import one_line_errors

@@ -6,8 +6,7 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 
-from ntl.results.figures.runs import Source, models, panel_column, runs_by_loss
-from ntl.results.figures.spec import FigureSpec, PanelSpec
+from ntl.results.figures.spec import FigureSpec, PanelSpec, Source, models, panel_column, runs_by_loss, scores_by_loss
 from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels, seeds_text
 from ntl.results.render.text import interval_text
 from ntl.results.spec import ColumnSpec
@@ -19,11 +18,7 @@ HELD = "#767676"  # of an interval that includes 0: the palest legible text on w
 
 def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, dict[int, float]]:
     """loss -> seed -> value, for the panel's runs that have one."""
-    runs = runs_by_loss(spec, panel, source)
-    values = {
-        loss: {seed: value for seed, run in have.items() if (value := run.metrics.get(panel.metric)) is not None}
-        for loss, have in runs.items()
-    }
+    values = scores_by_loss(runs_by_loss(spec, panel, source), panel.metric)
     return {loss: by_seed for loss, by_seed in values.items() if by_seed}
 
 
@@ -53,8 +48,8 @@ class Gaps:
         parts = []
         for sign, lead in words.items():
             if losses := self.separated(sign):
-                told = "; ".join(f"{name_of(loss)} {self.text(loss)}{self._p(loss) if sign else ''}" for loss in losses)
-                parts.append(f"{lead.format(name_of(self.base))}: {told}")
+                texts = [f"{name_of(loss)} {self.text(loss)}{self._p(loss) if sign else ''}" for loss in losses]
+                parts.append(f"{lead.format(name_of(self.base))}: {'; '.join(texts)}")
         return f"{'. '.join(part[0].upper() + part[1:] for part in parts)}." if parts else ""
 
     def _p(self, loss: str) -> str:

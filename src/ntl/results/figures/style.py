@@ -90,8 +90,19 @@ def panels(width: float, height: float, columns: int, rows: int = 1, **options: 
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def finish(spec: FigureSpec, figure: Figure, **values: str) -> Drawing:
-    """The drawing of a spec, its caption filled in with ``values``."""
+def name_rows(axes: Axes, names: list[str], top: float = -0.5) -> None:
+    """A line of the panel for each name, the first at the top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, top)
+
+
+def finish(spec: FigureSpec, figure: Figure, legend: int = 0, **values: str) -> Drawing:
+    """The drawing of a spec, its caption filled in with ``values``.
+
+    ``legend``: the columns of a legend of the first panel, below all of them.
+    """
+    if legend:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=legend)
     return Drawing(spec.name, spec.title, figure, spec.caption.format(**values), tuple(spec.formats))
 
 

@@ -3,13 +3,13 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ntl.results.figures.runs import ByLoss, Source, models, runs_by_loss
 from ntl.results.figures.seeds import CONTROL, gaps
-from ntl.results.figures.spec import FigureSpec, PanelSpec
+from ntl.results.figures.spec import ByLoss, FigureSpec, PanelSpec, Source, models, runs_by_loss
 from ntl.results.figures.style import (
     COLOURS,
     LINES,
@@ -19,6 +19,7 @@ from ntl.results.figures.style import (
     Drawing,
     finish,
     name_of,
+    name_rows,
     panels,
     seeds_text,
 )
@@ -52,11 +53,9 @@ def draw_curves(spec: FigureSpec, source: Source) -> Drawing | None:
             if not steps.size:
                 continue
             counts.append(len(values))
-            name = name_of(loss)
-            each.fill_between(
-                steps, values.min(axis=0), values.max(axis=0), color=COLOURS[loss], alpha=0.2, linewidth=0
-            )
-            each.plot(steps, values.mean(axis=0), LINES[loss], color=COLOURS[loss], linewidth=1.1, label=name)
+            low, high, colour = values.min(axis=0), values.max(axis=0), COLOURS[loss]
+            each.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+            each.plot(steps, values.mean(axis=0), LINES[loss], color=colour, linewidth=1.1, label=name_of(loss))
         each.set_yscale("log")
         each.yaxis.set_major_locator(FixedLocator(TICKS))
         each.yaxis.set_major_formatter("{x:g}")
@@ -67,8 +66,7 @@ def draw_curves(spec: FigureSpec, source: Source) -> Drawing | None:
         each.grid(axis="y")
     if not counts:
         return None
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return finish(spec, figure, seeds=seeds_text(counts))
+    return finish(spec, figure, legend=4, seeds=seeds_text(counts))
 
 
 def epochs_until(record: RunRecord, group: str, threshold: float) -> float | None:
@@ -114,28 +112,19 @@ def draw_epochs(spec: FigureSpec, source: Source) -> Drawing | None:
             each.plot([], [], MARKERS[loss], color=COLOURS[loss], markersize=4, label=name_of(loss))
         if not any(reached.values()):
             words = "none of the lengths\nwithin the training,\nwhatever the loss"
-            each.text(
-                end / 2,
-                (len(groups) - 1) / 2,
-                words,
-                ha="center",
-                va="center",
-                color="#555555",
-                backgroundcolor="white",
-            )
+            look: dict[str, Any] = {"ha": "center", "va": "center", "color": "#555555", "backgroundcolor": "white"}
+            each.text(end / 2, (len(groups) - 1) / 2, words, **look)
         if min(reached.values(), default=0) < len(groups):
             each.text(end, -0.62, "not reached", ha="right", va="center", color="#555555")
-        each.set_yticks(range(len(groups)), [group.replace("x", " × ") for group in groups])
-        each.set_ylim(len(groups) - 0.5, -0.95)
+        name_rows(each, [group.replace("x", " × ") for group in groups], -0.95)
         each.set_xlim(0, end)
         each.set_title(panel.title)
         each.set_xlabel(panel.axis)
         each.grid(axis="x")
         findings.append(_finding(panel, runs, groups, reached))
     axes[0].set_ylabel("digits of the two factors")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     ran, stood = models(spec, spec.panels[0])
-    return finish(spec, figure, seeds=seeds_text(counts), findings=" ".join(findings), model=ran, place=stood)
+    return finish(spec, figure, legend=3, seeds=seeds_text(counts), findings=" ".join(findings), model=ran, place=stood)
 
 
 def _middles(records: Sequence[RunRecord], groups: Sequence[str], threshold: float) -> dict[str, float]:
@@ -146,15 +135,14 @@ def _middles(records: Sequence[RunRecord], groups: Sequence[str], threshold: flo
 
 
 def _finding(panel: PanelSpec, runs: ByLoss, groups: Sequence[str], reached: Mapping[str, int]) -> str:
-    count = len(groups)
-    told = ", ".join(f"{name_of(loss)} at {of} of {count} pairs" for loss, of in reached.items())
+    counts = ", ".join(f"{name_of(loss)} at {of} of {len(groups)} pairs" for loss, of in reached.items())
     if not any(reached.values()):
-        return f"{panel.title}: {told}, so nothing is shown there."
+        return f"{panel.title}: {counts}, so nothing is shown there."
     column = ColumnSpec(metric="epochs", header="epochs", better=Better.lower, format=".3f")
     means = {loss: _means(have, groups, panel.threshold) for loss, have in runs.items()}
     compared = [gaps(means, base, column).sentence() for base in (next(iter(means)), CONTROL)]
     lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
-    return f"{panel.title}: {told}. {' '.join([lead, *filter(None, compared)])}"
+    return f"{panel.title}: {counts}. {' '.join([lead, *filter(None, compared)])}"
 
 
 def _means(records: Mapping[int, RunRecord], groups: Sequence[str], threshold: float) -> dict[int, float]:

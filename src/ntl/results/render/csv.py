@@ -9,35 +9,10 @@ from ntl.results.statistics import Summary
 from ntl.results.table import Block, Difference, Table
 
 FIELDS = (
-    "table",
-    "scale",
-    "block",
-    "kind",
-    "group",
-    "row",
-    "against",
-    "metric",
-    "n",
-    "undefined",
-    "mean",
-    "sd",
-    "low",
-    "high",
-    "best",
-    "learnt",
-    "paper_mean",
-    "paper_sd",
-    "minus_paper",
-    "agree",
-    "p",
-    "p_holm",
-    "primary",
-    "seeds",
-    "values",
-    "records",
-    "command",
-    "text",
-)
+    "table", "scale", "block", "kind", "group", "row", "against", "metric",
+    "n", "undefined", "mean", "sd", "low", "high", "best", "learnt", "paper_mean", "paper_sd", "minus_paper",
+    "agree", "p", "p_holm", "primary", "seeds", "values", "records", "command", "text",
+)  # fmt: skip
 
 
 def _numbers(summary: Summary | None) -> dict[str, Any]:

@@ -48,18 +48,17 @@ def _number(text: str) -> str:
 
 
 def _row(row: TableRow) -> list[str]:
-    shown = [cell for cell in row.cells if not cell.column.details]
-    parts = [value_parts(cell, row) for cell in shown]
-    values = [
-        rf"\textbf{_number(text)}" if cell.best else _number(text) for cell, (text, _) in zip(shown, parts, strict=True)
-    ]
+    values, intervals = [], []
+    for cell in row.shown:
+        text, interval = value_parts(cell, row)
+        values.append(rf"\textbf{_number(text)}" if cell.best else _number(text))
+        intervals.append(rf"\footnotesize{_number(interval)}" if interval else "")
     count = "" if row.spec.constant else str(len(row.records))
     mark = " (not learnt)" if row.learnt is False else ""
     lines = [rf"{escape(row.spec.label + mark)} & {count} & {' & '.join(values)} \\"]
-    intervals = [rf"\footnotesize{_number(interval)}" if interval else "" for _, interval in parts]
     if any(intervals):
         lines.append(rf" & & {' & '.join(intervals)} \\")
-    papers = [escape(paper_line(cell)) for cell in shown]
+    papers = [escape(paper_line(cell)) for cell in row.shown]
     if any(papers):
         lines.append(rf"\quad \textit{{paper}} & & {' & '.join(papers)} \\")
     return lines
@@ -73,12 +72,9 @@ def _header(column: ColumnSpec) -> str:
 
 
 def _panel(block: Block, caption: str, label: str, remarks: Sequence[str]) -> list[str]:
-    columns = [column for column in block.columns if not column.details]
-    body = []
-    group = ""
-    for row in block.rows:
-        if row.spec.group != group:
-            group = row.spec.group
+    columns, body = block.shown, list[str]()
+    for group, row in block.grouped_rows():
+        if group is not None:
             body += [r"\addlinespace"] if body else []
             body.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{escape(group)}}}}} \\")
         body += _row(row)

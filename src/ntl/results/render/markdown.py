@@ -13,6 +13,7 @@ from ntl.results.render.text import (
     seeds_text,
     short_legend,
     short_text,
+    unbroken_header,
     value_text,
 )
 from ntl.results.spec import ColumnSpec
@@ -40,8 +41,7 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def _header(column: ColumnSpec) -> str:
-    # The arrow stays with the last word.
-    return _wrapped(header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓"), HEADER_WIDTH)
+    return _wrapped(unbroken_header(column), HEADER_WIDTH)
 
 
 def _row(row: TableRow, block: Block) -> str:
@@ -51,24 +51,21 @@ def _row(row: TableRow, block: Block) -> str:
     if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
         label.append(f"n = {len(row.records)}")
     cells = []
-    for cell in row.cells:
-        if not cell.column.details:
-            first, *rest = short_text(cell, row).split("\n")
-            lines = [f"**{first}**" if cell.best else first, *rest]
-            if cell.paper and not row.stand_in:
-                lines.append(f"paper {paper_text(cell)}")
-            cells.append(BREAK.join(lines))
+    for cell in row.shown:
+        first, *rest = short_text(cell, row).split("\n")
+        lines = [f"**{first}**" if cell.best else first, *rest]
+        if cell.paper and not row.stand_in:
+            lines.append(f"paper {paper_text(cell)}")
+        cells.append(BREAK.join(lines))
     return line([BREAK.join(label), *cells])
 
 
 def _block(block: Block) -> list[str]:
-    headers = [_header(column) for column in block.columns if not column.details]
+    headers = [_header(column) for column in block.shown]
     lines = [f"## {escape(block.title)}, {seeds_text(block.seeds_per_row)}", ""]
     lines += [line(["", *headers]), line(["---"] + ["---:"] * len(headers))]
-    group = ""
-    for row in block.rows:
-        if row.spec.group != group:
-            group = row.spec.group
+    for group, row in block.grouped_rows():
+        if group is not None:
             title = BREAK.join(f"*{part}*" for part in _wrapped(group, LABEL_WIDTH).split(BREAK))
             lines.append(line([title, *[""] * len(headers)]))
         lines.append(_row(row, block))
@@ -113,25 +110,19 @@ def _details_row(row: TableRow) -> str:
 
 def _details_block(block: Block) -> list[str]:
     headers = [escape(header(column)) for column in block.columns]
-    lines = [
-        f"## {escape(block.title)}",
-        "",
-        line(["", "n", *headers]),
-        line(["---"] + ["---:"] * (len(headers) + 1)),
-    ]
-    group = ""
-    for row in block.rows:
-        if row.spec.group != group:
-            group = row.spec.group
+    ruler = line(["---"] + ["---:"] * (len(headers) + 1))
+    lines = [f"## {escape(block.title)}", "", line(["", "n", *headers]), ruler]
+    for group, row in block.grouped_rows():
+        if group is not None:
             lines.append(line([f"*{escape(group)}*" if group else "", *[""] * (len(headers) + 1)]))
         lines.append(_details_row(row))
     lines += ["", legend(block), "", *[f"- {escape(note)}" for note in (*block.warnings, *block.notes)]]
     if block.differences:
         lines += ["", f"Differences. {DIFFERENCE_LEGEND}", "", line(["", *headers])]
         lines.append(line(["---"] + ["---:"] * len(headers)))
-        for difference in block.differences:
-            cells = [(difference_text(cell), cell.bold) for cell in difference.cells]
-            lines.append(line([escape(difference.name), *[f"**{text}**" if bold else text for text, bold in cells]]))
+        for each in block.differences:
+            cells = [f"**{difference_text(cell)}**" if cell.bold else difference_text(cell) for cell in each.cells]
+            lines.append(line([escape(each.name), *cells]))
     if lost := not_in_records(block):
         lines += ["", "Not in the records (`python scripts/evaluate.py RUN` recomputes a run's metrics):", ""]
         lines += [f"- {escape(each)}" for each in lost]

@@ -12,32 +12,28 @@ def _block(block: Block) -> list[RenderableType]:
     # Text, not str: rich would read "[0.41, 0.45]" as markup.
     grid = RichTable(title=Text(f"{block.title}, {seeds_text(block.seeds_per_row)}"), title_justify="left")
     grid.add_column("")
-    for column in block.columns:
-        if not column.details:
-            grid.add_column(Text(header(column)), justify="right")
-    group = ""
-    for row in block.rows:
-        if row.spec.group != group:
-            group = row.spec.group
+    for column in block.shown:
+        grid.add_column(Text(header(column)), justify="right")
+    for group, row in block.grouped_rows():
+        if group is not None:
             grid.add_row(Text(group, style="italic"))
         cells = []
-        for cell in row.cells:
-            if not cell.column.details:
-                text = Text(short_text(cell, row), style="bold" if cell.best else "")
-                if cell.paper and not row.stand_in:
-                    text.append(f"\npaper {paper_text(cell)}", style="not bold dim")
-                cells.append(text)
+        for cell in row.shown:
+            text = Text(short_text(cell, row), style="bold" if cell.best else "")
+            if cell.paper and not row.stand_in:
+                text.append(f"\npaper {paper_text(cell)}", style="not bold dim")
+            cells.append(text)
         label = Text(row.spec.label)
         if row.learnt is False:
             label.append(" (not learnt)", style="italic")
         if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
             label.append(f" (n = {len(row.records)})", style="dim")
         grid.add_row(label, *cells)
-    told = [short_legend(block), *block.warnings, *not_in_records(block)]
+    remarks = [short_legend(block), *block.warnings, *not_in_records(block)]
     missing = sum(len(row.missing) for row in block.rows)
     if missing:
-        told.append(f"{missing} runs are missing; the file of details lists their commands.")
-    return [grid, *(Text(each, style="dim") for each in told)]
+        remarks.append(f"{missing} runs are missing; the file of details lists their commands.")
+    return [grid, *(Text(each, style="dim") for each in remarks)]
 
 
 def render(table: Table, console: Console | None = None) -> str:

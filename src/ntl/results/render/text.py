@@ -40,8 +40,8 @@ def not_learnt_legend(block: Block) -> str:
 
 def short_legend(block: Block) -> str:
     """The legend of a block on the main page."""
-    shown = [(cell, row) for row in block.rows for cell in row.cells if not cell.column.details]
-    bold = f" {BOLD_LEGEND}" if any(cell.best for cell, _ in shown) else " No row is clearly the best in any column."
+    best = any(cell.best for row in block.rows for cell in row.shown)
+    bold = f" {BOLD_LEGEND}" if best else " No row is clearly the best in any column."
     return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{not_learnt_legend(block)}"
 
 
@@ -53,6 +53,11 @@ def seeds_text(counts: Sequence[int]) -> str:
 
 def header(column: ColumnSpec) -> str:
     return column.header + ARROWS[column.better]
+
+
+def unbroken_header(column: ColumnSpec) -> str:
+    """The header, whose arrow stays with the last word."""
+    return header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓")
 
 
 def number(value: float, spec: str, sign: str = "") -> str:
@@ -154,11 +159,7 @@ def difference_text(cell: DifferenceCell) -> str:
     if cell.paired is None:
         return "-"
     summary = cell.paired.differences
-    if cell.examples is not None:
-        mean, low, high = (number(value, spec, "+") for value in cell.examples)
-        text = f"{mean} [{low}, {high}]"
-    else:
-        text = interval_text(summary, cell.column) or "undefined"
+    text = _signed(cell.examples, spec) if cell.examples else interval_text(summary, cell.column) or "undefined"
     agree = f" {cell.paired.agree}/{summary.n}" if summary.n > 1 else ""
     p = cell.p if cell.primary else cell.holm
     tested = "" if p is None else f", p = {p:.2g}"
@@ -172,18 +173,20 @@ def interval_text(summary: Summary, column: ColumnSpec) -> str:
         return ""
     if summary.low is None or summary.high is None:
         return ", ".join(number(value, spec, "+") for value in summary.values)
-    low, high = (number(value, spec, "+") for value in (summary.low, summary.high))
-    return f"{number(summary.mean, spec, '+')} [{low}, {high}]"
+    return _signed((summary.mean, summary.low, summary.high), spec)
+
+
+def _signed(interval: tuple[float, float, float], spec: str) -> str:
+    mean, low, high = (number(value, spec, "+") for value in interval)
+    return f"{mean} [{low}, {high}]"
 
 
 def not_in_records(block: Block) -> list[str]:
     """A line for each row whose runs are there but whose records lack metrics of the table."""
     lines = []
     for row in block.rows:
-        lost = [
-            cell.column.metric for cell in row.cells if row.records and not row.spec.constant and cell.summary is None
-        ]
-        if lost:
+        lost = [cell.column.metric for cell in row.cells if cell.summary is None]
+        if lost and row.records and not row.spec.constant:
             runs = ", ".join(record.id for record in row.records.values())
             lines.append(f"{row.spec.label}: {', '.join(lost)} not in the records of {runs}")
     return lines

@@ -1,6 +1,7 @@
 """``make report``: one HTML page of all published results, which opens from disk without a network."""
 
 import argparse
+import math
 import re
 import struct
 from base64 import b64encode
@@ -12,21 +13,19 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ntl.results.claims import load_claims
-from ntl.results.judge import judge_claims
+from ntl.results.claims import judge_claims, load_claims
 from ntl.results.load import check_folders, load_records
 from ntl.results.record import RunRecord
 from ntl.results.render.text import (
     DIFFERENCE_LEGEND,
     LEGEND,
     difference_text,
-    header,
     not_in_records,
     not_learnt_legend,
     seeds_text,
+    unbroken_header,
 )
-from ntl.results.report import explorer, runs, tables
-from ntl.results.spec import ColumnSpec
+from ntl.results.report import runs, tables
 from ntl.system.errors import UserError
 from ntl.system.files import write_text
 
@@ -34,10 +33,40 @@ RESULTS = Path(__file__).resolve().parents[4] / "results"
 # One module: each script sees what those before it define.
 SCRIPTS = ("losses.js", "charts.js", "explorer.js", "tables.js", "runs.js")
 TITLE = "Number Token Loss: results"
+DIGITS = 10
 HEADLINE = "tiny_losses"  # the figure that stands first and open
 # As ntl.results.figures.make_figures.page writes them; the links to the files end the caption.
 _FIGURE = re.compile(
     r"^!\[(?P<title>[^\]]*)\]\((?P<name>[\w-]+)\.png\)\n\n(?P<caption>.*?)(?: \[\w+\]\([^)]*\))+$", re.M
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """Of the loss explorer: ``weights`` of the ten digits in any unit, which the page divides by their sum."""
+
+    name: str
+    label: int
+    weights: tuple[float, ...]
+
+
+def _masses(weights: dict[int, float]) -> tuple[float, ...]:
+    return tuple(weights.get(digit, 0.0) for digit in range(DIGITS))
+
+
+# Figure 1b has one logit of 5 and nine of 0.01; its weights are scaled so that the largest is 100.
+_FIGURE_1B = tuple(100.0 if digit == 8 else 100.0 * math.exp(0.01 - 5.0) for digit in range(DIGITS))
+
+EXAMPLES = (
+    # The page begins with it: every loss is finite there, and their gradients at the label differ.
+    Example("2 % on 4, the rest half on 0, half on 8", 4, _masses({0: 49, 4: 2, 8: 49})),
+    Example("The paper's: half on 0, half on 8", 4, _masses({0: 50, 8: 50})),
+    Example("Half on 3, half on 5", 4, _masses({3: 50, 5: 50})),
+    Example("All on the neighbour 5", 4, _masses({5: 100})),
+    Example("All on 9", 4, _masses({9: 100})),
+    Example("Figure 1b: logit 5 on 8", 4, _FIGURE_1B),
+    Example("Right: all on 4", 4, _masses({4: 100})),
+    Example("Uniform", 4, (50.0,) * DIGITS),
 )
 
 
@@ -83,11 +112,6 @@ def _policy(style: str, script: str) -> str:
     return f"default-src 'none'; img-src data:; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'"
 
 
-def _header(column: ColumnSpec) -> str:
-    # The arrow stays with the last word.
-    return header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓")
-
-
 def environment() -> Environment:
     """Every value is escaped, and a name that a template lacks is an error."""
     made = Environment(
@@ -102,7 +126,7 @@ def environment() -> Environment:
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     for each in (difference_text, not_in_records, not_learnt_legend, seeds_text, repr, zip):
         made.filters[each.__name__] = each
-    made.filters["header"] = _header
+    made.filters["header"] = unbroken_header
     return made
 
 
@@ -127,7 +151,7 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
             policy=_policy(style, script),
             style=style,
             script=script,
-            data={"examples": explorer.examples(), **runs.page_data(records)},
+            data={"examples": [vars(example) for example in EXAMPLES], **runs.page_data(records)},
             records=records,
             claims=[] if names else judge_claims(load_claims(known=[table.spec for table in every]), every),
             tables=shown,
@@ -146,8 +170,8 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
             difference_legend=DIFFERENCE_LEGEND,
             pictures=sorted(pictures, key=lambda picture: picture.name != HEADLINE),
             headline=HEADLINE,
-            examples=explorer.EXAMPLES,
-            labels=[(digit, digit) for digit in range(explorer.DIGITS)],
+            examples=EXAMPLES,
+            labels=[(digit, digit) for digit in range(DIGITS)],
             run_columns=runs.COLUMNS,
             runs=[runs.listed(each, settings[each.id]) for each in records],
         )

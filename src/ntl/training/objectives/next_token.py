@@ -22,7 +22,7 @@ from ntl.models import embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, lm_head
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
-from ntl.training.ranks import is_sharded
+from ntl.training.weights import is_sharded
 
 
 class NextToken(nn.Module):

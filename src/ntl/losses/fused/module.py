@@ -1,0 +1,330 @@
+"""Cross-entropy and number loss as a module, for a custom training loop, transformers' Trainer or TRL.
+
+Shapes: V vocabulary, D hidden size.
+"""
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ntl.losses.fused.joint import ce_ntl
+from ntl.losses.fused.linear import linear_ce_ntl
+from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import kinds
+from ntl.losses.rows import check_vocabulary, checked_weights, count_labels
+from ntl.losses.sums import JointLoss
+from ntl.losses.wasserstein import squashed_cost
+from ntl.numbers import NumberVocabulary
+
+# A warning says that number losses will be large next to cross-entropy if the number values span more than this. Our
+# choice; digits span 9.
+_WIDE_SPAN = 100.0
+# How many stack frames to search for the calling trainer; a few more than lie between it and the loss.
+_MAX_FRAMES = 10
+
+
+class NumberTokenLoss(nn.Module):
+    """CE + weight × NTL: `ce_ntl` with stored arguments, and with the number vocabulary on the module's device.
+
+    The module has no parameters and an empty state dict. A conversion to another type, such as ``bfloat16()``, leaves
+    the number values in float32. Invalid arguments raise an error when the module is created, not in the first step.
+
+    Args:
+        number_vocab: The number tokens; `from_tokenizer` finds them in a tokenizer.
+        shift: Whether to shift the labels by one, so that logits[..., t, :] predict labels[..., t + 1]. Use True for
+            causal models with labels as their own forward takes them, and False for encoder-decoder models and for
+            labels that are already shifted. There is no default, because the wrong choice trains without an error.
+        options: The options of the kind, and label_smoothing of cross-entropy (see `cross_entropy`).
+
+    The other arguments, and the errors, are those of `ce_ntl`; the mean is over the labels left after the shift.
+
+    Raises:
+        TypeError: number_vocab is not a NumberVocabulary, or weight is not a number.
+        ValueError: weight is negative or not finite, or `ce_ntl` raises it.
+    """
+
+    values: Tensor
+    token_ids: Tensor
+    token_values: Tensor
+    cost: Tensor | None
+    implementation: str
+
+    def __init__(
+        self,
+        number_vocab: NumberVocabulary,
+        *,
+        shift: bool,
+        kind: str = "was",
+        weight: float = 0.3,
+        ignore_index: int = -100,
+        implementation: str = "auto",
+        inplace: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if "target" in options:
+            raise ValueError("target belongs to a single batch: pass it to ce_ntl, or pass sigma to NumberTokenLoss")
+        check_vocabulary(number_vocab)
+        if isinstance(weight, bool) or not isinstance(weight, Real):
+            raise TypeError(f"weight must be a number, not a {type(weight).__name__}")
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"weight must be finite and not negative, not {weight}")
+        terms = Terms.of(kind, weight, options)
+        self._counted, self._smoothing = terms.counted, terms.smoothing
+        for name in ("values", "token_ids", "token_values"):
+            self.register_buffer(name, getattr(number_vocab, name), persistent=False)
+        self.register_buffer("cost", options.pop("cost", None), persistent=False)
+        self.min_logits, self.vocab_size = number_vocab.min_logits, number_vocab.vocab_size
+        self.kind, self.weight, self.shift, self.ignore_index = kind, weight, shift, ignore_index
+        self.implementation, self.inplace, self.options = implementation, inplace, options
+        self._warned = False
+        self._validate()
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer: Any,
+        *,
+        vocab_size: int | None = None,
+        digits_only: bool = True,
+        squash: float | None = None,
+        **arguments: Any,
+    ) -> Self:
+        """Create the loss for the number tokens of a tokenizer; see `NumberVocabulary.from_tokenizer`.
+
+        Args:
+            vocab_size: The width of the logits. Logits of another width raise an error.
+            squash: The cost of the farthest number token, if the nearest costs 1 (see `squashed_cost`); only for kinds
+                that take a cost. By default distances are not squashed, and a warning names the largest value if the
+                values span more than 100, as in tokenizers with tokens of several digits.
+            arguments: The other arguments of NumberTokenLoss.
+        """
+        vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)
+        kind, cost = arguments.get("kind", "was"), arguments.get("cost")
+        known = kinds()
+        # An unknown kind raises an error below.
+        with_distance = {name for name in kind.split("+") if name not in known or known[name].distance}
+        with_cost = {name for name, each in known.items() if each.takes_cost}
+        if squash is not None:
+            if cost is not None:
+                raise ValueError("give a squash or a cost, not both")
+            if not with_distance or with_distance - with_cost:
+                names = " and ".join(sorted(with_cost))
+                raise ValueError(f"squash needs kinds that take a cost ({names}), not kind {kind!r}")
+            arguments["cost"] = squashed_cost(vocab.token_values, squash)
+        elif with_distance if cost is None else with_distance - with_cost:
+            _warn_of_wide_values(vocab, tokenizer)
+        return cls(vocab, **arguments)
+
+    @property
+    def number_vocab(self) -> NumberVocabulary:
+        """The number vocabulary on the module's device."""
+        return NumberVocabulary(self.values, self.token_ids, self.token_values, self.min_logits, self.vocab_size)
+
+    def forward(
+        self,
+        logits: Any,
+        labels: Tensor,
+        *,
+        loss_weights: Tensor | None = None,
+        num_items_in_batch: Tensor | float | None = None,
+    ) -> Tensor:
+        """Return the loss to minimise, ().
+
+        Args:
+            logits: (..., T, V), or the outputs of a transformers model; see `compute_loss_func`.
+            labels: (..., T).
+            loss_weights: (..., T), one for each label, shifted together with it; see `ce_ntl`. CE is Σ w·CE / Σ w over
+                the labels, the number loss Σ w·NTL / Σ w over the number labels.
+            num_items_in_batch: The number of labels in the whole optimizer step, after the shift; by default the number
+                in this batch. CE is divided by it. The number loss is divided by num_items_in_batch × the share of
+                number labels among this batch's labels. This makes it the batch's mean over number labels times the
+                batch's share of the step's labels, so that the weights of these means add up to 1 over the step. If
+                every batch has the same share of number labels, it is the mean over all number labels of the step. With
+                loss_weights the shares are those of the weights, while num_items_in_batch is used as it is: for a
+                weighted mean over the step, pass the sum of the step's weights.
+
+        Raises:
+            ValueError: The labels are flattened, (N,), and shift=True: row boundaries are unknown.
+        """
+        if not isinstance(logits, Tensor):
+            return self.compute_loss_func(logits, labels, num_items_in_batch, loss_weights=loss_weights)
+        return self.parts(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch).total
+
+    def parts(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        loss_weights: Tensor | None = None,
+        num_items_in_batch: Tensor | float | None = None,
+    ) -> JointLoss:
+        """Return the total of `forward` together with the sums and counts of both terms, for logging."""
+        inplace = self.inplace and not torch.compiler.is_compiling()
+        return ce_ntl(logits, inplace=inplace, **self._arguments(labels, loss_weights, num_items_in_batch))
+
+    def linear(
+        self,
+        hidden_states: Tensor,
+        lm_head_weight: Tensor,
+        labels: Tensor,
+        *,
+        bias: Tensor | None = None,
+        logit_scale: float = 1.0,
+        softcap: float | None = None,
+        loss_weights: Tensor | None = None,
+        num_items_in_batch: Tensor | float | None = None,
+    ) -> Tensor:
+        """Return the loss of `forward`, computed from hidden_states (..., T, D) in chunks of rows; see `linear_ce_ntl`.
+
+        ``ntl.models.hidden_states`` and ``ntl.models.lm_head`` extract the inputs from a transformers model.
+        """
+        head = {"bias": bias, "logit_scale": logit_scale, "softcap": softcap}
+        arguments = self._arguments(labels, loss_weights, num_items_in_batch)
+        return linear_ce_ntl(hidden_states, lm_head_weight, **head, **arguments).total
+
+    def compute_loss_func(
+        self,
+        outputs: Any,
+        labels: Tensor,
+        num_items_in_batch: Tensor | float | None = None,
+        *,
+        loss_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the loss for ``Trainer(..., compute_loss_func=loss.compute_loss_func)``; ``loss`` itself works too.
+
+        The trainer counts the labels of all accumulation steps, and with average_tokens_across_devices those of all
+        devices. For a causal model it does not count the first label of a row, in agreement with the shift.
+
+        A trainer with a compute_loss_func ignores its own label_smoothing_factor. A single warning says so if the
+        factor differs from the label_smoothing of this loss.
+
+        Raises:
+            TypeError: The outputs have no logits, or there are no labels.
+        """
+        if not (self._warned or torch.compiler.is_compiling()):
+            self._warn_of_dropped_smoothing()
+        logits = _get_logits(outputs)
+        if labels is None:
+            raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
+        labels = labels.to(logits.device)
+        return self(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
+
+    def extra_repr(self) -> str:
+        return f"kind={self.kind!r}, weight={self.weight}, shift={self.shift}"
+
+    def _shifted(self, values: Tensor, fill: float) -> Tensor:
+        """Shift a tensor of the labels' shape to the left if the loss shifts, with ``fill`` in the last place."""
+        if not self.shift:
+            return values
+        # Not the logits: a slice of them would be copied when it is flattened.
+        return torch.cat([values[..., 1:], torch.full_like(values[..., :1], fill)], dim=-1)
+
+    def _arguments(
+        self, labels: Tensor, weights: Tensor | None = None, num_items: Tensor | float | None = None
+    ) -> dict[str, Any]:
+        """Return the arguments of `ce_ntl` except logits and inplace, for labels that are not yet shifted."""
+        vocab, ignore = self.number_vocab, self.ignore_index
+        if self.shift and labels.dim() < 2:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)} with shift=True: flattened labels have no row boundaries; give "
+                "logits (B, T, V) and labels (B, T), with B = 1 for a single row, or shift the labels of each row "
+                "before flattening them and use shift=False"
+            )
+        if weights is not None and weights.shape == labels.shape:
+            weights = self._shifted(weights, 0)
+        labels = self._shifted(labels, ignore)
+        arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, **self.options}
+        arguments |= {"kind": self.kind, "weight": self.weight, "implementation": self.implementation}
+        arguments |= {"number_vocab": vocab, "ignore_index": ignore}
+        if self.cost is not None:
+            arguments["cost"] = self.cost
+        if num_items is not None:
+            # Created on the device, as a copy to it would synchronise with the host.
+            base = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)
+            numbers = self._counted(labels, vocab, ignore)
+            checked = checked_weights(weights, vocab.token_values, labels, ignore)
+            if checked is None:
+                share = numbers.sum() / count_labels(labels, ignore_index=ignore).clamp(1)
+            else:
+                weight_sum = checked.sum()
+                share = (checked * numbers).sum() / weight_sum.where(weight_sum > 0, 1.0)
+            arguments |= {"base_count": base, "number_count": base.to(labels.device) * share}
+        return arguments
+
+    def _validate(self) -> None:
+        """Compute the loss of one number label, which raises what invalid arguments raise."""
+        if self.values.is_meta:
+            return
+        labels = self.token_ids[:1].repeat(1, 2)
+        logits = self.token_values.new_zeros(*labels.shape, self.vocab_size or self.min_logits)
+        arguments = self._arguments(labels)
+        if self.implementation == "triton":  # needs a GPU, on which the module may not be yet
+            arguments["implementation"] = "reference"
+        ce_ntl(logits, inplace=self.inplace, **arguments)
+
+    def _warn_of_dropped_smoothing(self) -> None:
+        dropped = _find_trainer_smoothing()
+        if dropped in (None, 0, self._smoothing):
+            return
+        self._warned = True
+        warnings.warn(
+            f"transformers ignores label_smoothing_factor={dropped} if there is a compute_loss_func; this loss has "
+            f"label_smoothing={self._smoothing}: create it with label_smoothing={dropped}, or leave the factor out",
+            stacklevel=3,
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        super()._apply(fn, recurse)
+        for name, buffer in exact.items():  # move the buffers, but do not round them as a model's bfloat16() would
+            self._buffers[name] = buffer.to(self._buffers[name].device)  # type: ignore[union-attr]
+        return self
+
+
+def _get_logits(outputs: Any) -> Tensor:
+    """Return the logits of a transformers model's outputs, a mapping or a tuple."""
+    found = getattr(outputs, "logits", None)
+    if isinstance(outputs, Mapping):
+        found = outputs.get("logits")
+    elif isinstance(outputs, tuple) and outputs and found is None:
+        found = outputs[0]
+    if not isinstance(found, Tensor):
+        raise TypeError(f"a {type(outputs).__name__} without logits: give logits, or outputs that have them")
+    return found
+
+
+def _find_trainer_smoothing() -> float | None:
+    """Return the label_smoothing_factor of the calling trainer, or None without one.
+
+    A trainer does not pass itself to its loss function, so it is searched for in the call stack.
+    """
+    frame = sys._getframe(1)
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            return None
+        caller = frame.f_locals.get("self")
+        if hasattr(caller, "compute_loss_func") and hasattr(caller, "args"):
+            return getattr(getattr(caller, "args", None), "label_smoothing_factor", None)
+        frame = frame.f_back
+    return None
+
+
+def _warn_of_wide_values(vocab: NumberVocabulary, tokenizer: Any) -> None:
+    smallest, largest = (value.item() for value in vocab.token_values.aminmax())
+    if largest - smallest <= _WIDE_SPAN:
+        return
+    largest_id = int(vocab.token_ids[vocab.token_values.argmax()])
+    token = next(token for token, token_id in tokenizer.get_vocab().items() if token_id == largest_id)
+    warnings.warn(
+        f"the values of the number tokens span {smallest:.10g} to {largest:.10g} ({token!r}), so that the number loss "
+        "may far exceed the cross-entropy, which is about 10: use squash=3.0, which squashes their distances into "
+        "[1, 3], or a digit-level tokenizer (ntl.tokenizers.load_tokenizer)",
+        stacklevel=3,
+    )

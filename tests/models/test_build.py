@@ -1,0 +1,195 @@
+"""Models from a config and from a folder: their sizes, their weights, and one line for a folder that does not fit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    T5ForSequenceClassification,
+)
+from transformers import GPT2Config as HFGPT2Config
+
+from ntl.config import UserError
+from ntl.config.model import GPT2Config
+from ntl.models import checked_lm_head, embedding_rows, fit_vocabulary, load_pretrained
+
+# Name -> (its language model, its class, the weights that it adds).
+HEADS = {
+    "t5_tiny_regression": ("t5_tiny", T5ForSequenceClassification, "classification_head."),
+    "gpt2_tiny_regression": ("gpt2_tiny", GPT2ForSequenceClassification, "score."),
+}
+DECODERS = ["granite_tiny", "granite_moe_tiny", "llama_tiny", "qwen2_tiny"]
+STORED = {
+    **dict.fromkeys(DECODERS[:2], AutoModelForCausalLM),
+    "t5_tiny": AutoModelForSeq2SeqLM,
+    **dict.fromkeys(HEADS, AutoModelForSequenceClassification),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("t5_small", 60_506_624),
+        ("t5_base", 222_903_552),
+        ("rt", 222_903_552 + (32_420 - 32_128) * 768),
+        ("gpt2_small", 124_439_808),
+        ("gpt2_medium", 354_823_168),
+        ("gpt2_large", 774_030_080),
+        ("gpt2_xl", 1_557_611_200),
+        ("granite_3_2_2b", 2_533_531_648),
+        ("granite_3_1_moe_1b", 1_334_628_352),
+    ],
+)
+def test_published_shapes_without_memory(name: str, parameters: int, made) -> None:
+    with torch.device("meta"):
+        model = made(name, "model.pretrained=false")
+    assert model.num_parameters() == parameters
+    assert {tensor.device.type for tensor in model.parameters()} == {"meta"}
+    if name == "rt":
+        assert {tensor.device.type for tensor in model.buffers()} == {"meta"}
+
+
+@pytest.mark.parametrize("name", ["gpt2_tiny", *DECODERS, "t5_tiny", "rt_tiny"])
+@pytest.mark.parametrize(("configured", "rows"), [(0, 16), (400, 400)])
+def test_rows_and_special_tokens_of_a_new_model(name: str, configured: int, rows: int, made) -> None:
+    model = made(name, f"model.vocab_size={configured}")
+    own = 320 if name == "rt_tiny" and not configured else 0  # the tokens _d_e_, behind those of the tokenizer
+    assert embedding_rows(model) == rows + own
+    assert (model.config.pad_token_id, model.config.eos_token_id) == (0, 1)
+    checked_lm_head(model)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", STORED)
+def test_saved_and_loaded_it_is_the_same_model(name: str, made, logits, tmp_path: Path) -> None:
+    """By its config, and by transformers alone."""
+    model = made(name)
+    model.save_pretrained(tmp_path)
+    for again in (made(name, folder=tmp_path), STORED[name].from_pretrained(tmp_path).eval()):
+        torch.testing.assert_close(dict(again.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
+        torch.testing.assert_close(logits(again), logits(model), rtol=1e-5 if name in HEADS else 0, atol=0)
+        for setting in ("logits_scaling", "decoder_start_token_id"):
+            assert getattr(again.config, setting, None) == getattr(model.config, setting, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("gpt2_tiny", "t5_tiny"), ("t5_tiny", "gpt2_tiny"), ("rt_tiny", "gpt2_tiny"), ("t5_tiny_regression", "gpt2_tiny")],
+)
+def test_another_architecture_in_the_folder_is_refused(name: str, other: str, made, tmp_path: Path) -> None:
+    made(other).save_pretrained(tmp_path)
+    with pytest.raises(UserError) as caught:
+        made(name, folder=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", HEADS)
+def test_one_output_that_padding_does_not_change(name: str, made, logits) -> None:
+    model = made(name)
+    assert isinstance(model, HEADS[name][1])
+    together = logits(model)
+    assert together.shape == (2, 1)
+    torch.testing.assert_close(together[1:], logits(model, slice(1, 2), width=2), rtol=1e-5, atol=1e-6)
+    assert not model.can_generate()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_regression_head_on_the_body_of_a_language_model(name: str, made, tmp_path: Path) -> None:
+    body, _, head = HEADS[name]
+    language_model = made(body)
+    language_model.save_pretrained(tmp_path)
+    state = made(name, folder=tmp_path).state_dict()
+    shared = {key: tensor for key, tensor in language_model.base_model.state_dict().items() if "lm_head" not in key}
+    assert len(shared) > 10
+    for weight, tensor in shared.items():
+        torch.testing.assert_close(state[f"transformer.{weight}"], tensor, rtol=0, atol=0)
+    assert any(weight.startswith(head) for weight in state)
+
+
+def stock_gpt2(rows: int = 16, activation: str = "gelu_pytorch_tanh") -> Any:
+    torch.manual_seed(0)
+    shape = {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16}
+    return GPT2LMHeadModel(HFGPT2Config(vocab_size=rows, activation_function=activation, **shape)).eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("stored", "used"), [("gelu_new", "gelu_pytorch_tanh"), ("relu", "relu"), ("gelu_pytorch_tanh",) * 2]
+)
+def test_a_gpt2_gets_the_faster_activation_for_the_same_function(stored: str, used: str, made, tmp_path: Path) -> None:
+    assert HFGPT2Config().activation_function == "gelu_new"
+    assert made("gpt2_tiny").config.activation_function == "gelu_pytorch_tanh"
+    stock = stock_gpt2(activation=stored)
+    stock.save_pretrained(tmp_path)
+    model = made("gpt2_tiny", folder=tmp_path)
+    assert model.config.activation_function == used
+    assert {type(block.mlp.act).__name__ for block in model.transformer.h} == {"ReLU" if used == "relu" else "GELUTanh"}
+    ids = torch.arange(10)[None]
+    torch.testing.assert_close(model.double()(ids).logits, stock.double()(ids).logits, rtol=0, atol=1e-12)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    stock_gpt2(rows=11).save_pretrained(tmp_path / "small")
+    return tmp_path / "small"
+
+
+def load(path: Path) -> Any:
+    return load_pretrained(GPT2Config(name="gpt2_small", path=str(path)), AutoModelForCausalLM)
+
+
+@torch.no_grad()
+def test_growing_keeps_every_row(checkpoint: Path, made, tokenizer: PreTrainedTokenizerFast) -> None:
+    stock, grown = GPT2LMHeadModel.from_pretrained(checkpoint).eval(), made("gpt2_tiny", folder=checkpoint)
+    rows = grown.get_input_embeddings().weight
+    assert rows.shape[0] == len(tokenizer) == 16
+    torch.testing.assert_close(rows[:11], stock.get_input_embeddings().weight, rtol=0, atol=0)
+    assert grown.get_output_embeddings().weight.data_ptr() == rows.data_ptr()
+    assert (grown.config.pad_token_id, grown.config.eos_token_id) == (0, 1)
+    ids = torch.arange(10)[None]
+    torch.testing.assert_close(grown.transformer(ids)[0], stock.transformer(ids)[0], rtol=0, atol=0)
+
+
+def test_a_wider_embedding_is_not_cut(tokenizer: PreTrainedTokenizerFast) -> None:
+    assert embedding_rows(fit_vocabulary(stock_gpt2(rows=40), tokenizer)) == 40
+
+
+def _break(weights: Path) -> None:
+    weights.write_bytes(b"nonsense")
+
+
+def _pickle(weights: Path) -> None:
+    """Unpickling can run code; safetensors cannot."""
+    torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+    weights.unlink()
+
+
+def _take_one_away(weights: Path) -> None:
+    tensors = load_file(weights)
+    tensors.pop("transformer.h.0.mlp.c_fc.weight")
+    save_file(tensors, weights, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (_break, "Give another folder"),
+        (_pickle, "safetensors"),
+        (_take_one_away, r"lacks 1 weights.*mlp\.c_fc\.weight"),
+    ],
+)
+def test_broken_pickled_or_missing_weights_are_one_line(checkpoint: Path, harm: Any, message: str) -> None:
+    harm(checkpoint / "model.safetensors")
+    with pytest.raises(UserError, match=message) as caught:
+        load(checkpoint)
+    assert "\n" not in str(caught.value)
+    assert str(checkpoint) in str(caught.value)

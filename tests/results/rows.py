@@ -1,0 +1,43 @@
+"""Rows of a table by hand, for the tests of what is computed from them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ntl.results import RunRecord
+from ntl.results.match import RowPlan
+from ntl.results.spec import Better, ColumnSpec, Role, RowSpec
+from ntl.results.table import Row
+
+MAE = ColumnSpec(metric="test/mae", header="MAE", better=Better.lower, format=".2f")
+ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", better=Better.higher, format=".2f")
+Seeds = dict[int, float | None]
+
+
+def values(*row: float | None) -> Seeds:
+    """The values of the seeds 1, 2, ..."""
+    return dict(enumerate(row, start=1))
+
+
+def record(seed: int = 1, **changes: Any) -> RunRecord:
+    given: dict[str, Any] = {"id": f"r{seed}", "overrides": [], "config": {}, "seed": seed, "metrics": {}, **changes}
+    return RunRecord(**given)
+
+
+def make_row(
+    label: str,
+    scores: Mapping[str, Seeds] | None = None,
+    role: Role = Role.ntl,
+    group: str = "",
+    pins: Mapping[str, Any] | None = None,
+    records: dict[int, RunRecord] | None = None,
+    learnt: bool | None = None,
+) -> Row:
+    """A row with these scores by metric; without ``records`` one for each of its seeds."""
+    plan = RowPlan(
+        RowSpec(label=label, role=role, group=group),
+        () if role is Role.constant else (f"loss={label}",),
+        pins or {},
+        (1, 2, 3),
+    )
+    found = {seed: record(seed) for each in (scores or {}).values() for seed in each} if records is None else records
+    return Row(plan, found, dict(scores or {}), learnt)
