@@ -127,7 +127,7 @@ def test_an_upload_holds_what_a_stock_process_needs_to_answer_as_the_run_did(fin
     for name, content in hub.files.items():
         (copy / name).write_bytes(content)
     rows = [json.loads(line) for line in (finished / "predictions.jsonl").read_text().splitlines()[1:]]
-    from ntl.config.stored import read_config
+    from ntl.config.composition import read_config
     from ntl.config.targets import build
     from ntl.data.prepared import Prepared
 

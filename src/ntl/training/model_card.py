@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ntl.config import build
-from ntl.config.stored import from_values
+from ntl.config.composition import from_values
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.evaluation.predictions import read_predictions
 from ntl.evaluation.rules import RULES
@@ -127,13 +127,10 @@ def model_card(record: RunRecord, folder: Path, repo: str) -> str:
         for suffix, value in zip(SUFFIXES, values, strict=True)
         if value is not None
     ]
-    licence = (
-        {"license": "mit"}
-        if is_open and not config.model.pretrained
-        else {"license": "other", "license_name": "see-model-card"}
-    )
+    is_mit = is_open and not config.model.pretrained
     data = ModelCardData(
-        **licence,
+        license="mit" if is_mit else "other",
+        license_name=None if is_mit else "see-model-card",
         base_model=base or None,
         datasets=[dataset.name],
         library_name="transformers",
