@@ -89,6 +89,11 @@ class RunRecord:
                 curves = {key: kept if key == series else points for key, points in self.curves.items()}
                 self.curves = {key: points for key, points in curves.items() if key != series or kept}
 
+    @property
+    def scored_step(self) -> int:
+        """The optimizer step whose weights gave the metrics of the test sets."""
+        return self.model.get("best", {}).get("step") or self.steps
+
     def has(self, metric: str) -> bool:
         """Whether ``value`` knows it."""
         return metric in self.metrics or bool(STEPS_UNTIL.fullmatch(metric) and self.curves.get("eval_ce"))

@@ -40,9 +40,10 @@ def remove_leftovers(folder: Path, keep: int) -> None:
 
 
 def best_step(folder: Path) -> int | None:
-    """Return the step whose checkpoint was scored because it was the best; None before that, and for the last step."""
-    record = folder / RECORD
-    return read_record(record).model.get("best", {}).get("step") if record.is_file() else None
+    """Return the step that a finished run was scored at, if ``trainer.best`` chose it, else None."""
+    path = folder / RECORD
+    record = read_record(path) if path.is_file() else None
+    return record.scored_step if record and "best" in record.model else None
 
 
 @contextmanager

@@ -50,7 +50,7 @@ PUBLISHED_AT_TINY = (
     "{name} is a published size, meant for scale=paper or scale=finetune; scale=tiny is meant for the *_tiny models."
 )
 CHOSEN_ON_SCORED = (
-    "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so that the checkpoint is "
+    "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
     "chosen on the examples that its scores are of."
 )
 FROM_RANDOM = "scale=finetune model={name}: begins with random weights; model.path=FOLDER or base= gives it others."
