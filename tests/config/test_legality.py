@@ -116,7 +116,7 @@ def test_a_setting_that_acts_is_not(overrides: list[str]) -> None:
 
 
 def test_every_limit_is_one_that_is_checked(composed) -> None:
-    known = {"min", "max", "above"}
+    known = {"meaning", "unit", "origin", "min", "max", "above", "choices"}
     config = composed()
     for group in fields(config):
         value = getattr(config, group.name)

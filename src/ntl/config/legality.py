@@ -36,7 +36,6 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
-DEVICES = ("auto", "cpu", "cuda")
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -69,7 +68,10 @@ def _check_ranges(config: Any, path: str = "") -> None:
         name, value, limits = f"{path}{field.name}", getattr(config, field.name), field.metadata
         if is_dataclass(value):
             _check_ranges(value, f"{name}.")
-        if limits and value != value:
+        choices = limits.get("choices", (value,))
+        if value not in choices:
+            raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(value, choices)}")
+        if value != value:
             raise UserError(f"{name}=nan: must be a number.")
         if "min" in limits and value < limits["min"]:
             raise UserError(f"{name}={value}: must be at least {limits['min']}.")
@@ -149,8 +151,6 @@ def validate(config: Any) -> None:
     for name, path in sources.items():
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
-    if config.device not in DEVICES:
-        raise UserError(f"device={config.device}: choose one of {', '.join(DEVICES)}.{nearest(config.device, DEVICES)}")
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
     if config.base and not BASE.fullmatch(config.base):
