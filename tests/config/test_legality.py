@@ -1,7 +1,6 @@
 """Ranges and combinations that types cannot hold."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -113,15 +112,6 @@ def test_one_line_for_what_does_not_fit(overrides: str) -> None:
 )
 def test_a_setting_that_acts_is_not(overrides: list[str]) -> None:
     compose(overrides)
-
-
-def test_every_limit_is_one_that_is_checked(composed) -> None:
-    known = {"meaning", "unit", "origin", "min", "max", "above", "choices"}
-    config = composed()
-    for group in fields(config):
-        value = getattr(config, group.name)
-        if hasattr(value, "__dataclass_fields__"):
-            assert all(set(field.metadata) <= known for field in fields(value))
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"

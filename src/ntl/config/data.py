@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from omegaconf import MISSING
 
-from ntl.config.setting import setting
+from ntl.config.settings import setting
 
 _SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 

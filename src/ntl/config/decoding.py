@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from omegaconf import MISSING
 
-from ntl.config.setting import setting
+from ntl.config.settings import setting
 
 
 @dataclass

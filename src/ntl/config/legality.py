@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from ntl.config.settings import about
 from ntl.config.targets import check_plain, check_trust
 from ntl.system.errors import UserError
 
@@ -64,8 +65,8 @@ def shorten(text: str) -> str:
 
 
 def _check_ranges(config: Any, path: str = "") -> None:
-    for field in fields(config):
-        name, value, limits = f"{path}{field.name}", getattr(config, field.name), field.metadata
+    for key, limits in about(type(config)).items():
+        name, value = f"{path}{key}", getattr(config, key)
         if is_dataclass(value):
             _check_ranges(value, f"{name}.")
         choices = limits.get("choices", (value,))

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from ntl.config.setting import setting
+from ntl.config.settings import setting
 
 
 def _size(default: int, meaning: str, **about: Any) -> Any:
@@ -40,11 +40,9 @@ class ModelConfig:
     tokenizer_hub_id: str = setting("", "The published tokenizer of a model without published weights.")
     path: str = setting("", "Weights and tokenizer from a local folder or another `owner/name`, in place of both.")
     requires: str = setting("", "What the model needs, in words; not to be set.")
-    pretrained: bool = setting(
-        True, "Start from the published weights or those in `path`; false: from random weights of the shape below."
-    )
+    pretrained: bool = setting(True, "Start from the published weights or those in `path`; false: from random ones.")
     dropout: float = setting(0.1, "Dropout of a model with random weights.", origin="published", min=0, max=0.9)
-    lora: LoraConfig = setting(LoraConfig, "Train low-rank adapters, see below.")
+    lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
 
 @dataclass

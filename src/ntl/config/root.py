@@ -8,7 +8,7 @@ from ntl.config.data import DatasetConfig
 from ntl.config.decoding import DecodingConfig
 from ntl.config.loss import LossConfig, ObjectiveConfig
 from ntl.config.model import ModelConfig, TokenizerConfig
-from ntl.config.setting import setting
+from ntl.config.settings import setting
 from ntl.config.trainer import TrainerConfig
 
 
@@ -68,7 +68,7 @@ class Config:
     keep_steps: list[int] = setting(
         list, "Checkpoints to write and never to delete, so that other runs can start there.", unit="optimizer steps"
     )
-    tracking: TrackingConfig = setting(TrackingConfig, "See the group.")
+    tracking: TrackingConfig = setting(TrackingConfig, "Where metrics are mirrored.")
     resume: str = setting(
         "auto", "Continue from the run's newest checkpoint; `never`: start again; a folder: from that checkpoint."
     )

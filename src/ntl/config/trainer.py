@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from ntl.config.setting import setting
+from ntl.config.settings import setting
 
 
 class Schedule(Enum):
@@ -37,7 +37,7 @@ _STEPS = "optimizer steps"
 class TrainerConfig:
     """Optimization, evaluation and checkpoints. Most values come from ``scale=``."""
 
-    name: str = setting("default", "The file of the group.")
+    name: str = setting("default", "The choice of the group.")
     max_steps: int = setting(1000, "How long to train.", unit=_STEPS, min=1)
     batch_size: int = setting(
         32, "Examples of one forward pass, on each device.", unit="examples", origin="paper", min=1
@@ -89,7 +89,11 @@ class TrainerConfig:
         False, "Make batches of examples of similar length: less padding, but less random batches."
     )
     max_input_length: int = setting(
-        512, "A longer question is cut off, with a warning.", unit="tokens", origin="original code (T5's limit)", min=8
+        512,
+        "Of a longer question the beginning is cut off, with a warning.",
+        unit="tokens",
+        origin="original code (T5's limit)",
+        min=8,
     )
     num_workers: int = setting(0, "Further processes that load data, for each device.", unit="processes", min=0)
     parallel: Parallel = setting(
