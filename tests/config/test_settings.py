@@ -117,7 +117,7 @@ def test_a_limit_is_checked_where_a_subclass_replaces_the_default(composed) -> N
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("device=gpu", "device=gpu: choose one of auto, cpu, cuda."),
+        ("device=tpu", "device=tpu: choose one of auto, cpu, cuda."),
         ("objective.watch=loss", "objective.watch=loss: choose one of ce, ntl."),
         ("dataset.answers=numbers", "choose one of number, reasoning, text. Did you mean 'number'?"),
     ],

@@ -38,6 +38,8 @@ FAMILIES = {
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
+PUNCTUATION = re.compile(r"[-_.]")
+SIZES = ("small", "base", "medium", "large", "xl")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -47,11 +49,34 @@ def did_you_mean(options: Iterable[str]) -> str:
     return f" Did you mean {'one of ' if len(quoted) > 1 else ''}{', '.join(quoted)}?" if quoted else ""
 
 
+def closest(word: str, options: Iterable[str]) -> list[str]:
+    """The options that a mistyped word may mean: all that begin with it, else one that contains it, else a similar one.
+
+    Case, ``-``, ``_`` and ``.`` do not count. Of a family of models the small published one comes first.
+    """
+    plain = {option: PUNCTUATION.sub("", option).lower() for option in options}
+    asked = PUNCTUATION.sub("", word).lower()
+    if family := [option for option, text in plain.items() if asked and text.startswith(asked)]:
+        return sorted(family, key=lambda option: [*SIZES, option.rpartition("_")[2]].index(option.rpartition("_")[2]))[
+            :8
+        ]
+    containing = [option for option, text in plain.items() if len(asked) > 1 and asked in text]
+    if containing:
+        return difflib.get_close_matches(word, containing, n=1, cutoff=0)
+    similar = difflib.get_close_matches(word, plain, n=3, cutoff=0.5)
+    return sorted(similar, key=lambda option: -_shared(word, option))[:1]
+
+
+def _shared(first: str, second: str) -> int:
+    """How many characters two texts begin with alike."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
-    """``did_you_mean`` with the options that begin with the word, if they are few, else with the most similar one."""
-    options = list(options)
-    family = [option for option in options if word and option.startswith(word)]
-    return did_you_mean(family if 0 < len(family) <= 8 else difflib.get_close_matches(word, options, n=1, cutoff=0.5))
+    """``did_you_mean`` of the ``closest`` options."""
+    return did_you_mean(closest(word, options))
 
 
 def setting_names(schema: type) -> list[str]:
