@@ -83,7 +83,7 @@ def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Cove
             else:
                 touching = [i for i, first, last in placed if _DIGIT.search(text[max(first, start) : min(last, end)])]
                 # T5's "▁" before a number is placed on its first digit.
-                ids = [i for i in touching if i == unknown or _has_digit(names.get(i, ""))]
+                ids = [i for i in touching if i == unknown or _has_digit(names.get(i, ""))] or touching
             outside = [token_id for token_id in ids if token_id not in number_ids]
             if ids and not outside:
                 seen += 1
@@ -116,10 +116,10 @@ def _has_digit(token: str) -> bool:
 
 
 def _reason(outside: list[int], names: dict[int, str], unknown: int | None) -> str:
-    if not outside:
-        return "no token has its digits"
     if unknown in outside:
         return "an unknown token, which stands for any text"
+    if not any(_has_digit(names.get(token_id, "")) for token_id in outside):
+        return "no token has its digits"
     mixed = [name for token_id in outside if not _NUMERAL.fullmatch(name := names.get(token_id, ""))]
     if mixed:
         return f"{mixed[0]!r} is part number, part other text"
