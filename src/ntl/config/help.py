@@ -1,7 +1,7 @@
 """``train.py --help GROUP``, and the reference of all settings in docs/configuration.md."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any
 
@@ -11,6 +11,7 @@ from ntl.config.settings import Described, describe, lines, table
 from ntl.system.errors import UserError
 
 RUN = "run"  # stands for the settings without a group
+FIELDS = "__dataclass_fields__"
 FLAGS = ("-h", "--help")
 DEFAULTS = (
     "A default holds where no file of config/ sets the value: `--help {group} scale=paper dataset=gsm8k` prints what "
@@ -38,7 +39,8 @@ def sections(group: str) -> Iterator[Section]:
     paths = {schema: path.partition("/")[2] for path, schema in found}
     # What a schema extends comes before it.
     for path, schema in sorted(found, key=lambda each: len(each[1].__mro__)):
-        for part in reversed([base for base in schema.__mro__ if is_dataclass(base) and base not in seen]):
+        new: list[type] = [base for base in schema.__mro__ if hasattr(base, FIELDS) and base not in seen]
+        for part in reversed(new):
             seen[part] = list(describe(part, f"{group}."))
             inherited = [row for base in part.__mro__[1:] for row in seen.get(base, [])]
             rows = [

@@ -96,7 +96,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
             _check_ranges(value, f"{name}.")
         choices = limits.get("choices", (value,))
         if value not in choices:
-            raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(value, choices)}")
+            raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
         if value != value:
             raise UserError(f"{name}=nan: must be a number.")
         if "min" in limits and value < limits["min"]:

@@ -95,6 +95,7 @@ def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Cove
 
 def _placed(tokenizer: Any, text: str) -> list[tuple[int, int, int]] | None:
     """The id of each token, and where it begins and ends in the text; None if the tokenizer does not say where."""
+    found: Any
     if not callable(tokenizer):  # of tokenizers
         found = tokenizer.encode(text)
         offsets = getattr(found, "offsets", None)
