@@ -193,7 +193,7 @@ def test_help_of_single_settings() -> None:
         ("--help traner", "--help traner: no such group or setting; choose one of model, tokenizer, loss, "),
         ("--help traner", "Did you mean 'trainer'?"),
         ("--help lr", "Did you mean 'trainer.lr'?"),
-        ("--help trainer.lrr", "no such group or setting"),
+        ("--help trainer.lrr", "Did you mean 'trainer.lr'?"),
         ("--help dataset=gsm9k", "gsm8k"),
     ],
 )

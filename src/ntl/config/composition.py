@@ -82,6 +82,7 @@ Choices (group=name):
 {choices}
 
 Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
+`python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
 `python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
 
 Examples:

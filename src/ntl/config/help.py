@@ -6,6 +6,7 @@ from inspect import getdoc
 from typing import Any
 
 from ntl.config.composition import CONFIG_DIR, GROUPS, choices, compose, help_text, hint, schemas
+from ntl.config.legality import nearest
 from ntl.config.root import Config
 from ntl.config.settings import Described, describe, lines, table
 from ntl.system.errors import UserError
@@ -79,9 +80,8 @@ def _setting(name: str, known: Sequence[str]) -> Iterator[str]:
     rows = [row for group in known for part in sections(group) for row in part.settings]
     found = [row for row in dict.fromkeys(rows) if f"{row.name}.".startswith(f"{name}.")]
     if not found:
-        raise UserError(
-            f"--help {name}: no such group or setting; choose one of {', '.join(known)}.{hint(name, known)}"
-        )
+        meant = hint(name, known) or nearest(name, [row.name for row in rows])
+        raise UserError(f"--help {name}: no such group or setting; choose one of {', '.join(known)}.{meant}")
     yield from lines(found)
 
 
