@@ -80,7 +80,7 @@ def _setting(name: str, known: Sequence[str]) -> Iterator[str]:
     rows = [row for group in known for part in sections(group) for row in part.settings]
     found = [row for row in dict.fromkeys(rows) if f"{row.name}.".startswith(f"{name}.")]
     if not found:
-        meant = hint(name, known) or nearest(name, [row.name for row in rows])
+        meant = nearest(name, [row.name for row in rows]) if "." in name else hint(name, known)
         raise UserError(f"--help {name}: no such group or setting; choose one of {', '.join(known)}.{meant}")
     yield from lines(found)
 
