@@ -1,10 +1,12 @@
 """Schema of training: optimization, evaluation, checkpoints, parallelism."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from typing import Any
+
+from ntl.config.settings import setting
 
 # A setting in epochs, or in a share of all steps -> the setting in steps that follows from it (``in_steps``).
 DERIVED = {"epochs": "max_steps", "eval_epochs": "eval_steps", "warmup_ratio": "warmup_steps"}
@@ -57,58 +59,97 @@ class Parallel(Enum):
     fsdp = "fsdp"
 
 
-def _count(default: int) -> int:
-    return field(default=default, metadata={"min": 1})
+_STEPS = "optimizer steps"
 
 
 @dataclass
 class TrainerConfig:
-    """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
+    """Optimization, evaluation and checkpoints. Most values come from ``scale=``."""
 
-    Where they are not 0, ``epochs`` replaces ``max_steps``, ``eval_epochs`` replaces ``eval_steps``, and
-    ``warmup_ratio``, a share of all steps, ``warmup_steps``. ``max_steps`` 0 scores the model as it is.
-    ``optim`` is one of ``OPTIMIZERS``; ``adamw`` is the default of transformers. ``bf16`` computes in bfloat16 with
-    float32 weights, ``auto`` does so where the device has it (``ntl.system.machine.uses_bf16``).
-    ``eval_decoded``: every evaluation also decodes its ``eval_rows`` examples (0: all) as the test sets are decoded.
-    ``best`` names the validation metric whose best checkpoint is kept and scored, ``loss`` or a decoded one; without it
-    the last one is scored. ``early_stopping`` ends the training after so many evaluations without a better one.
-    ``gradient_checkpointing`` recomputes activations instead of storing them. ``length_bucketing`` makes batches of
-    similar length: less padding, but less random batches.
-    ``keep_checkpoints`` is how many are kept during training, ``keep_checkpoints_after`` after it has finished.
-    """
-
-    name: str = "default"
-    max_steps: int = field(default=1000, metadata={"min": 0})
-    epochs: float = field(default=0.0, metadata={"min": 0})
-    batch_size: int = _count(32)
-    accumulation_steps: int = _count(1)
-    optim: str = "adamw"
-    lr: float = field(default=1e-4, metadata={"above": 0})
-    schedule: Schedule = Schedule.plateau
-    warmup_steps: int = field(default=0, metadata={"min": 0})
-    warmup_ratio: float = field(default=0.0, metadata={"min": 0, "max": 1})
-    patience: int = _count(5)
-    factor: float = field(default=0.5, metadata={"above": 0, "max": 1})
-    weight_decay: float = field(default=0.01, metadata={"min": 0})
-    max_grad_norm: float = field(default=1.0, metadata={"above": 0})
-    normalization: Normalization = Normalization.step
-    bf16: Any = False  # True or "auto"; omegaconf does not merge a typed union
-    gradient_checkpointing: bool = False
-    eval_steps: int = field(default=0, metadata={"min": 0})
-    eval_epochs: float = field(default=0.0, metadata={"min": 0})
-    eval_decoded: bool = False
-    best: str = ""
-    early_stopping: int = field(default=0, metadata={"min": 0})
-    eval_batch_size: int = _count(64)
-    eval_rows: int = field(default=0, metadata={"min": 0})
-    save_steps: int = field(default=500, metadata={"min": 0})
-    logging_steps: int = _count(50)
-    keep_checkpoints: int = _count(2)
-    keep_checkpoints_after: int = _count(1)
-    length_bucketing: bool = False
-    max_input_length: int = field(default=512, metadata={"min": 8})
-    num_workers: int = field(default=0, metadata={"min": 0})
-    parallel: Parallel = Parallel.auto
+    name: str = setting("default", "The choice of the group.")
+    max_steps: int = setting(1000, "How long to train; 0 scores the model as it is.", unit=_STEPS, min=0)
+    epochs: float = setting(0.0, "How long to train, in place of `max_steps`; 0: that counts.", unit="epochs", min=0)
+    batch_size: int = setting(
+        32, "Examples of one forward pass, on each device.", unit="examples", origin="paper", min=1
+    )
+    accumulation_steps: int = setting(
+        1, "Forward passes of one optimizer step.", unit="batches", origin="original code", min=1
+    )
+    optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.")
+    lr: float = setting(1e-4, "The highest learning rate.", origin="original code", above=0)
+    schedule: Schedule = setting(
+        Schedule.plateau,
+        "How the learning rate changes; `plateau` multiplies it by `factor` after `patience` evaluations without a "
+        "lower validation loss.",
+        origin="original code",
+    )
+    warmup_steps: int = setting(
+        0, "The learning rate first rises from 0 over so many steps.", unit=_STEPS, origin="original code", min=0
+    )
+    warmup_ratio: float = setting(
+        0.0, "A share of all steps, in place of `warmup_steps`; 0: that counts.", min=0, max=1
+    )
+    patience: int = setting(5, "See `schedule`.", unit="evaluations", origin="original code", min=1)
+    factor: float = setting(0.5, "See `schedule`.", origin="original code", above=0, max=1)
+    weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin="original code", min=0)
+    max_grad_norm: float = setting(
+        1.0, "A larger norm of the gradient is scaled down to this.", origin="original code", above=0
+    )
+    normalization: Normalization = setting(
+        Normalization.step,
+        "`step` divides the loss by the label counts of the whole optimizer step; `micro_batch` takes the mean of the "
+        "batches' means, as the paper does.",
+    )
+    # Any, since omegaconf does not merge a typed union: True, False or "auto".
+    bf16: Any = setting(
+        False,
+        "Compute in bfloat16, with float32 weights; `auto`: where the device has it.",
+        origin="original code",
+    )
+    gradient_checkpointing: bool = setting(
+        False, "Recompute activations in the backward pass instead of storing them: less memory, slower."
+    )
+    eval_steps: int = setting(0, "Validate every so many steps; 0: only at the end.", unit=_STEPS, min=0)
+    eval_epochs: float = setting(
+        0.0, "Validate every so many epochs, in place of `eval_steps`; 0: that counts.", unit="epochs", min=0
+    )
+    eval_decoded: bool = setting(False, "Also decode the `eval_rows` at each validation, as the test sets are decoded.")
+    best: str = setting(
+        "", "The validation metric whose best checkpoint is kept and scored: `loss` or a decoded one; empty: the last."
+    )
+    early_stopping: int = setting(
+        0, "Stop so many validations after the `best` one; 0: never.", unit="evaluations", min=0
+    )
+    eval_batch_size: int = setting(
+        64,
+        "Examples of one forward pass of validation, on each device.",
+        unit="examples",
+        origin="original code",
+        min=1,
+    )
+    eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", unit="rows", min=0)
+    save_steps: int = setting(500, "Write a checkpoint every so many steps; 0: only at the end.", unit=_STEPS, min=0)
+    logging_steps: int = setting(50, "Log the training loss every so many steps.", unit=_STEPS, min=1)
+    keep_checkpoints: int = setting(
+        2, "How many of the newest checkpoints are kept during training.", origin="original code", min=1
+    )
+    keep_checkpoints_after: int = setting(1, "How many are kept once the run has finished.", min=1)
+    length_bucketing: bool = setting(
+        False, "Make batches of examples of similar length: less padding, but less random batches."
+    )
+    max_input_length: int = setting(
+        512,
+        "Of a longer question the beginning is cut off, with a warning.",
+        unit="tokens",
+        origin="original code (T5's limit)",
+        min=8,
+    )
+    num_workers: int = setting(0, "Further processes that load data, for each device.", unit="processes", min=0)
+    parallel: Parallel = setting(
+        Parallel.auto,
+        "How several processes share the work: `ddp` copies the model, `fsdp` shards it, `auto` is ddp where torchrun "
+        "started several.",
+    )
 
 
 def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerConfig:
