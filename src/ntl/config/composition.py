@@ -45,12 +45,14 @@ SCHEMAS = {
     "dataset/gsm8k": data.GSM8KConfig,
     "dataset/rjokes": data.RJokesConfig,
     "dataset/multirc": data.MultiRCConfig,
+    "dataset/text": data.TextConfig,
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
     "decoding/own": decoding.OwnConfig,
     "decoding/number_head": decoding.NumberHeadConfig,
     "decoding/tree": decoding.TreeConfig,
+    "decoding/likelihood": decoding.LikelihoodConfig,
     "tracking/base": root.TrackingConfig,
 }
 
@@ -300,7 +302,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
         if key == "decoding":
-            config.decoding = compose([override]).decoding
+            if override != f"decoding={config.decoding.name}":
+                config.decoding = compose([override]).decoding
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

@@ -10,12 +10,12 @@ from omegaconf import MISSING
 class DecodingConfig:
     """``max_new_tokens`` 0 means: the longest answer of the training data, never of the test data, plus a margin.
 
-    ``head`` is the model's head that it reads. ``answers`` and ``tokenizers`` are the kinds that it can read; empty
-    means all (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used, and the
-    record contains it.
+    ``head`` is the model's head that it reads. ``answers`` and ``tokenizers`` are the kinds that it can read; no
+    tokenizer means all (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used,
+    and the record contains it.
     """
 
-    answers: ClassVar[tuple[str, ...]] = ()
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text")
     tokenizers: ClassVar[tuple[str, ...]] = ()
     obeys_model: ClassVar[bool] = False
 
@@ -64,3 +64,16 @@ class TreeConfig(DecodingConfig):
     splits: list[str] = field(default_factory=list)
     tolerance: float = field(default=1e-3, metadata={"min": 0, "max": 0.5})
     trim: float = field(default=5e-3, metadata={"min": 0, "max": 0.25})
+
+
+@dataclass
+class LikelihoodConfig(DecodingConfig):
+    """Nothing is decoded: each token of a plain text is scored, given those before it.
+
+    ``digits_only`` is the tokenizer's: which tokens are numbers.
+    """
+
+    answers: ClassVar[tuple[str, ...]] = ("none",)
+
+    _target_: str = "ntl.decoding.likelihood.read_likelihood"
+    digits_only: bool = True

@@ -22,6 +22,7 @@ class Family:
 
 
 ANSWERS = {"number": "is one number", "reasoning": "is worked out in text", "text": "is text"}
+PLAIN = "none"  # plain text has no questions and no answers
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -30,7 +31,7 @@ HEADS = {
 # All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
     "t5": Family("lm", ("default", "digit"), tuple(ANSWERS)),
-    "decoder": Family("lm", ("default", "digit"), tuple(ANSWERS)),
+    "decoder": Family("lm", ("default", "digit"), (*ANSWERS, PLAIN)),
     "rt": Family("lm", ("rt",), tuple(ANSWERS)),
     "t5_regression": Family("regression", ("digit", "default"), ("number",)),
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
@@ -102,6 +103,11 @@ def _check_family(config: Any) -> None:
             f"model={model.name} tokenizer={config.tokenizer.name}: this model reads "
             f"{' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
         )
+    if config.dataset.answers == PLAIN and PLAIN not in family.answers:
+        raise UserError(
+            f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
+            "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
+        )
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
         raise UserError(
@@ -125,7 +131,17 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
             f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "
             f"{HEADS.get(decoding.head, decoding.head)}; {other}."
         )
-    if decoding.answers and config.dataset.answers not in decoding.answers:
+    if config.dataset.answers == PLAIN and PLAIN not in decoding.answers:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, it is scored by "
+            f"decoding=likelihood; leave {group}= out."
+        )
+    if PLAIN in decoding.answers and config.dataset.answers != PLAIN:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: it scores plain text, and this data set has answers to decode; "
+            f"{other}."
+        )
+    if config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
         raise UserError(
             f"{chosen} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and this decoding "
