@@ -5,6 +5,7 @@ schema in its own file, where ``added_schema`` finds it.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -19,7 +20,8 @@ def _count(default: int) -> int:
 class DatasetConfig:
     """``name`` is the group's choice, ``_target_`` the class in ``ntl.data`` that is built from this config.
 
-    An answer is a ``number``, ``reasoning`` that ends in one, or ``text`` (``ntl.config.legality``).
+    An answer is a ``number``, ``reasoning`` that ends in one, or ``text``; ``none`` is plain text, which has no
+    questions either (``ntl.config.legality``).
     """
 
     _target_: str = MISSING
@@ -132,6 +134,42 @@ class MultiRCConfig(DatasetConfig):
     name: str = "multirc"
     answers: str = "text"
     paper_compat: bool = False
+
+
+class Documents(Enum):
+    """What a document of a plain text file is: what stands between blank lines, a line, or the whole file."""
+
+    paragraph = "paragraph"
+    line = "line"
+    file = "file"
+
+
+@dataclass
+class SharesConfig:
+    """The shares of the documents that are held out, where no file of their own is given."""
+
+    validation: float = field(default=0.05, metadata={"above": 0, "max": 0.5})
+    test: float = field(default=0.05, metadata={"above": 0, "max": 0.5})
+
+
+@dataclass
+class TextConfig(DatasetConfig):
+    """Plain text: a file, or a column of one.
+
+    ``column`` is read from anything but plain text files, ``documents`` says how these are divided. A share of the
+    documents, chosen by ``seed`` and their content, is held out, unless ``validation_path`` and ``test_path`` give it.
+    """
+
+    _target_: str = "ntl.data.sets.text.Text"
+    name: str = "text"
+    answers: str = "none"
+    path: str = ""
+    validation_path: str = ""
+    test_path: str = ""
+    column: str = "text"
+    documents: Documents = Documents.paragraph
+    splits: SharesConfig = field(default_factory=SharesConfig)
+    seed: int = 0
 
 
 def added_schema(name: str) -> type[DatasetConfig] | None:

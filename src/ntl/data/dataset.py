@@ -90,7 +90,7 @@ class TextDataset(ABC):
     def values(self) -> dict[str, Any]:
         """The config's values, without the class that reads them."""
         node = OmegaConf.structured(self.config) if dataclasses.is_dataclass(self.config) else self.config
-        container: Any = OmegaConf.to_container(node, resolve=True)
+        container: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
         return {key: value for key, value in container.items() if key != "_target_"}
 
     @property
