@@ -28,7 +28,10 @@ def write(folder: Path, documents: list[list[int]]) -> Path:
 
 
 def read(packed: Packed) -> list[tuple[list[int], list[int]]]:
-    return [(each["question_ids"].tolist(), each["answer_ids"].tolist()) for each in map(packed.__getitem__, range(len(packed)))]
+    return [
+        (each["question_ids"].tolist(), each["answer_ids"].tolist())
+        for each in map(packed.__getitem__, range(len(packed)))
+    ]
 
 
 def test_by_hand(tmp_path: Path) -> None:
@@ -69,7 +72,8 @@ def test_the_blocks_are_the_documents(
     counted = dict.fromkeys(range(len(documents)), 0)
     for index, (_, labels) in enumerate(blocks):
         first, counts = packed.documents(index)
-        assert sum(counts) == len(labels) and min(counts) > 0
+        assert sum(counts) == len(labels)
+        assert min(counts) > 0
         for place, count in enumerate(counts):
             counted[first + place] += count
     assert counted == {index: len(ids) + 1 for index, ids in enumerate(documents)}

@@ -84,7 +84,9 @@ def test_by_hand(batch_size: int, example) -> None:
     rest = 1e-6 / 9
     digits = 0.6 + 8 * rest
     mean = (3 * 0.4 + 5 * 0.2 + rest * (45 - 8)) / digits
-    assert one == Piece(7, 2, pytest.approx(-math.log(0.5 * 0.2), abs=1e-6), 1, 0, 2.0, pytest.approx(abs(mean - 5), abs=1e-5))
+    assert one == Piece(
+        7, 2, pytest.approx(-math.log(0.5 * 0.2), abs=1e-6), 1, 0, 2.0, pytest.approx(abs(mean - 5), abs=1e-5)
+    )
     # After 5, all tokens have the same probability.
     assert other == Piece(8, 1, pytest.approx(math.log(12), abs=1e-6), 0, 0, 0.0, 0.0)
     # After the end, the word is the most probable token, and 4 the most probable digit: right among digits alone.

@@ -221,6 +221,7 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _resolve_base(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
+    config.dataset.check(config.data_dir)
     return config
 
 

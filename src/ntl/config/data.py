@@ -11,6 +11,8 @@ from importlib.util import find_spec
 
 from omegaconf import MISSING
 
+from ntl.system.errors import UserError
+
 
 def _count(default: int) -> int:
     return field(default=default, metadata={"min": 1})
@@ -27,6 +29,9 @@ class DatasetConfig:
     _target_: str = MISSING
     name: str = MISSING
     answers: str = "number"
+
+    def check(self, data_dir: str) -> None:
+        """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
 
 
 @dataclass
@@ -170,6 +175,10 @@ class TextConfig(DatasetConfig):
     documents: Documents = Documents.paragraph
     splits: SharesConfig = field(default_factory=SharesConfig)
     seed: int = 0
+
+    def check(self, data_dir: str) -> None:
+        if not self.path:
+            raise UserError(f"dataset={self.name}: give its text by dataset.path=FILE.")
 
 
 def added_schema(name: str) -> type[DatasetConfig] | None:

@@ -87,7 +87,9 @@ class BlockEncoder:
         questions, question_values = self._encode([row["question"] for row in rows])
         # The prefix parts an answer from its question; a document has none.
         prefixes = [settings.answer_prefix if row["question"] else "" for row in rows]
-        answers, answer_values = self._encode([prefix + row["answer"] for prefix, row in zip(prefixes, rows, strict=True)])
+        answers, answer_values = self._encode(
+            [prefix + row["answer"] for prefix, row in zip(prefixes, rows, strict=True)]
+        )
         truncated = unknown = 0
         flat: list[int] = []
         values: list[float] = []

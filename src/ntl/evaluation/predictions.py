@@ -11,8 +11,9 @@ A row of a text data set may have the integers "tokens_correct", "tokens_total" 
 "covered" is the total probability of the numbers that were found; unless that is 0, there are also "sd" and "quantiles"
 {"0.05": ..., ...} of the distribution, given that the answer is one of them.
 
-Plain text has no answers and no predictions: a line has the sums over the tokens of one document (``ntl.evaluation.likelihood``),
-and the header has "bytes" {split: UTF-8 bytes of its documents} and "digits", whether a number token is one digit.
+Plain text has no answers and no predictions: a line has the sums over the tokens of one document, which
+``ntl.evaluation.likelihood`` describes, and the header has "bytes" {split: UTF-8 bytes of its documents} and "digits",
+whether a number token is one digit.
 """
 
 import json

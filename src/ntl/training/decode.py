@@ -154,7 +154,9 @@ def decode_splits(
         chosen: list[Any] = [examples[index] for index in share]
         if isinstance(examples, Packed):
             chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
-        ids = [[parts.example_id(split, share[place]) for place in batch] for batch in batches(chosen, config.batch_size)]
+        ids = [
+            [parts.example_id(split, share[place]) for place in batch] for batch in batches(chosen, config.batch_size)
+        ]
         journal = _journal(parts, split, path, config, ids, weights) if weights else None
         mine = decode(
             config,

@@ -17,7 +17,6 @@ from ntl.system.errors import UserError, one_line_errors
 PLAIN = (".txt", ".md")
 # The longest document in bytes; a tokenizer needs some hundred times as much memory.
 LONGEST = 1 << 24
-SPLITS = ("train", "validation", "test")
 
 
 class Document(NamedTuple):
@@ -30,22 +29,28 @@ class Document(NamedTuple):
 class Text(TextDataset):
     """A document is in the split that its content decides, so that equal documents are in the same one."""
 
-    splits = SPLITS
+    splits = ("train", "validation", "test")
     test_splits = ("test",)
     metrics = "likelihood"
     config: TextConfig
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-        config = self.config
-        paths = {"train": config.path, "validation": config.validation_path, "test": config.test_path}
-        own = {split: path for split, path in paths.items() if path}
-        log(f"text: reading {', '.join(own.values())}")
-        remarks = self._seen_in_training(log)
-        source = {"kind": "files of the user", "files": own}
-        return Material({split: self._numbered(split) for split in SPLITS}, source, remarks=remarks)
+        log(f"{self.name}: reading {', '.join(self._own.values())}")
+        warnings = self._warnings()
+        for warning in warnings:
+            log(f"{self.name}: {warning}")
+        source = {"kind": "files of the user", "files": self._own}
+        rows = {split: self._numbered(split) for split in self.splits}
+        return Material(rows, source, remarks={"warnings": warnings} if warnings else {})
 
     def fault(self, question: str, answer: str) -> str | None:
         return None if answer and not question else "no document"
+
+    @property
+    def _own(self) -> dict[str, str]:
+        config = self.config
+        paths = {"train": config.path, "validation": config.validation_path, "test": config.test_path}
+        return {split: path for split, path in paths.items() if path}
 
     def _numbered(self, split: str) -> Iterator[Example]:
         index = -1
@@ -53,40 +58,44 @@ class Text(TextDataset):
             # How many there are is known only at the end.
             yield Example(id=f"{split}/{index:09d}", question="", answer=document.text)
         if index < 0:
-            share = {"validation": self.config.splits.validation, "test": self.config.splits.test}.get(split)
-            why = f"dataset.splits.{split}={share:g} of too few documents; raise it, or give" if share else "look at"
+            path, kind = self._own.get(split, self.config.path), self.config.documents.name
+            share = "" if split in self._own else f" in the share that dataset.splits.{split} sets"
             raise UserError(
-                f"{self.config.path}: no document is left for {split}: {why} dataset.{split}_path=FILE; "
-                f"documents are divided by dataset.documents={self.config.documents.name}."
+                f"{path}: no document for {split}{share}; give more text, or divide it otherwise by "
+                f"dataset.documents=, now {kind}."
             )
 
     def _of(self, split: str) -> Iterator[Document]:
-        given = {"validation": self.config.validation_path, "test": self.config.test_path}
-        if given.get(split):
-            return self._read(given[split])
+        if split != "train" and split in self._own:
+            return self._read(self._own[split])
         return (document for document in self._read(self.config.path) if self._split(document.text) == split)
 
     def _split(self, text: str) -> str:
         config = self.config
         test = 0.0 if config.test_path else config.splits.test
-        held_out = test + (0.0 if config.validation_path else config.splits.validation)
-        draw = int.from_bytes(_digest(f"{config.seed} {text}")) / 2**64
-        return "test" if draw < test else "validation" if draw < held_out else "train"
+        validation = 0.0 if config.validation_path else config.splits.validation
+        draw = int.from_bytes(_digest(f"{config.seed} {text}"), "big") / 2**64
+        return "test" if draw < test else "validation" if draw < test + validation else "train"
 
     def _read(self, path: str) -> Iterator[Document]:
         return documents(Path(path), self.config.documents)
 
-    def _seen_in_training(self, log: Log) -> dict[str, dict[str, int]]:
-        """Split -> documents of its own file that training has, too."""
-        own = {split: path for split, path in (("validation", self.config.validation_path), ("test", self.config.test_path)) if path}
-        held_out = {split: [_digest(document.text) for document in self._read(path)] for split, path in own.items()}
+    def _warnings(self) -> list[str]:
+        """How many documents of a file of its own are in the training text, too."""
+        held_out = {
+            split: [_digest(document.text) for document in self._read(path)]
+            for split, path in self._own.items()
+            if split != "train"
+        }
         known = set(chain.from_iterable(held_out.values()))
-        trained = {digest for document in self._of("train") if (digest := _digest(document.text)) in known} if own else set()
-        found = {split: sum(digest in trained for digest in digests) for split, digests in held_out.items()}
-        for split, count in found.items():
-            if count:
-                log(f"text: WARNING: {count:,} of {len(held_out[split]):,} {split} documents are in the training text, too")
-        return {"seen_in_training": found} if any(found.values()) else {}
+        trained = (_digest(document.text) for document in self._of("train")) if known else ()
+        both = known.intersection(trained)
+        found = {split: sum(digest in both for digest in digests) for split, digests in held_out.items()}
+        return [
+            f"{count:,} of {len(held_out[split]):,} {split} documents are in the training text, too"
+            for split, count in found.items()
+            if count
+        ]
 
 
 def _digest(text: str) -> bytes:
