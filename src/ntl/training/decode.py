@@ -93,6 +93,11 @@ def check_lengths(parts: RunParts) -> None:
         question = about["longest_question"]
         # The last generated token is not an input.
         needed = max(parts.collator.longest_input(about), question + generated.get(split, 0) - 1)
+        if needed > positions and dataset.metrics == "likelihood":
+            raise UserError(
+                f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
+                "packs more into a block; lower it, or take another model."
+            )
         if needed > positions:
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
