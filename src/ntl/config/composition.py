@@ -17,7 +17,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config import data, decoding, loss, model, root, trainer
-from ntl.config.identity import plain, run_id
+from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
 from ntl.config.targets import as_now, read_yaml
 from ntl.system.errors import UserError
@@ -140,7 +140,7 @@ def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     schema = OmegaConf.get_type(node)
     known = setting_names(schema) if is_dataclass(schema) else None
     for key in node:
-        if known is not None and key not in (*known, "_target_"):
+        if known is not None and key not in (*known, "_target_", "contents"):
             raise UserError(
                 f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{hint(str(key), known, path)}"
             )
@@ -219,6 +219,10 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _resolve_base(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
+    if config.dataset.contents:
+        raise UserError("dataset.contents: it is computed from the files that other settings name; leave it out.")
+    config.dataset.check(config.data_dir)
+    read_contents(config.dataset, config.data_dir)
     return config
 
 

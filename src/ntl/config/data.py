@@ -19,12 +19,17 @@ def _count(default: int) -> int:
 class DatasetConfig:
     """``name`` is the group's choice, ``_target_`` the class in ``ntl.data`` that is built from this config.
 
-    An answer is a ``number``, ``reasoning`` that ends in one, or ``text`` (``ntl.config.legality``).
+    An answer is a ``number``, ``reasoning`` that ends in one, or ``text`` (``ntl.config.legality``). ``contents`` is
+    computed: the sha256 of the files that other settings name (``ntl.config.identity.read_contents``).
     """
 
     _target_: str = MISSING
     name: str = MISSING
     answers: str = "number"
+    contents: dict[str, str] = field(default_factory=dict)
+
+    def check(self, data_dir: str) -> None:
+        """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
 
 
 @dataclass

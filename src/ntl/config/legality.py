@@ -56,7 +56,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 def setting_names(schema: type) -> list[str]:
     """The keys of a schema that a user may set."""
-    return [field.name for field in fields(schema) if field.name != "_target_"]
+    return [field.name for field in fields(schema) if field.name not in ("_target_", "contents")]
 
 
 def shorten(text: str) -> str:
@@ -101,6 +101,11 @@ def _check_family(config: Any) -> None:
         raise UserError(
             f"model={model.name} tokenizer={config.tokenizer.name}: this model reads "
             f"{' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
+        )
+    if config.dataset.answers not in ANSWERS:
+        raise UserError(
+            f"dataset.answers={config.dataset.answers}: choose one of {', '.join(ANSWERS)}."
+            f"{nearest(config.dataset.answers, ANSWERS)}"
         )
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
