@@ -45,6 +45,7 @@ SCHEMAS = {
     "dataset/gsm8k": data.GSM8KConfig,
     "dataset/rjokes": data.RJokesConfig,
     "dataset/multirc": data.MultiRCConfig,
+    "dataset/file": data.FileConfig,
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,

@@ -9,9 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ntl.config.data import DatasetConfig
+from ntl.config.data import DatasetConfig, find_file
 from ntl.config.model import NOT_IN_WEIGHTS
-from ntl.system.files import data_roots
 from ntl.system.hub import content_of, digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
@@ -63,21 +62,21 @@ def setting_files(config: Any, data_dir: str | Path) -> dict[str, list[Path]]:
     """Setting -> the existing files and folders that it names, of a data set's settings; those without any left out.
 
     A text names a file by a path of its own or one below a data folder. It must have a dot or a slash in it, or stand
-    in a setting called path, file, folder or dir: a word such as ``train`` is no folder because there happens to be one.
+    in a setting called path, file, folder or dir: a word such as ``train`` is none because a folder has that name.
     """
     own = {key: value for key, value in plain(config).items() if key not in _NAMELESS}
-    found = {key: _paths(value, data_roots(Path(data_dir)), bool(_PATH.search(key))) for key, value in own.items()}
+    found = {key: _paths(value, data_dir, bool(_PATH.search(key))) for key, value in own.items()}
     return {key: paths for key, paths in sorted(found.items()) if paths}
 
 
-def _paths(value: Any, roots: list[Path], named: bool) -> list[Path]:
+def _paths(value: Any, data_dir: str | Path, named: bool) -> list[Path]:
     if isinstance(value, dict | list):
         items = [value[key] for key in sorted(value)] if isinstance(value, dict) else value
-        return [path for item in items for path in _paths(item, roots, named)]
+        return [path for item in items for path in _paths(item, data_dir, named)]
     if not (isinstance(value, str) and value and (named or "/" in value or "." in value)):
         return []
     with suppress(OSError, ValueError):
-        return [path for path in (Path(value), *(root / value for root in roots)) if path.exists()][:1]
+        return [path for path in [find_file(value, data_dir)] if path]
     return []
 
 

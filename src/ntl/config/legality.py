@@ -79,7 +79,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: must be at most {limits['max']}.")
 
 
-def _check_place(name: str, path: str) -> None:
+def check_place(name: str, path: str) -> None:
     """UserError for a path that is too long or circular, or that could not be read back from a stored config."""
     check_plain(path, f"{name}={path}")
     try:
@@ -150,7 +150,7 @@ def validate(config: Any) -> None:
     sources = {"model.path": config.model.path, "tokenizer.path": config.tokenizer.path}
     places = {name: getattr(config, name) for name in ("output_dir", "data_dir", "resume")}
     for name, path in (places | sources).items():
-        _check_place(name, path)
+        check_place(name, path)
     for name, path in sources.items():
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")

@@ -195,23 +195,19 @@ class Prepared:
         obtainable = missing and self.dataset.obtainable(missing, self.data_dir, log, download=download)
         return None if obtainable else found
 
-    def _lost(self) -> list[str]:
-        """The paths in settings that no longer have the content which the config was read with."""
+    def _lost(self) -> dict[str, str]:
+        """Of the settings that name files: value -> sha256, where what it names is gone or has other content now."""
         config = self.dataset.config
         contents: dict[str, str] = getattr(config, "contents", {})
-        named = setting_files(config, self.data_dir) if contents else {}
-        return [
-            str(getattr(config, key))
-            for key, content in contents.items()
-            if key not in named or contents_of(named[key]) != content
-        ]
+        now = setting_files(config, self.data_dir) if contents else {}
+        lost = {key for key, content in contents.items() if key not in now or contents_of(now[key]) != content}
+        return {str(getattr(config, key)): contents[key] for key in sorted(lost)}
 
     def _check_sources(self) -> None:
-        if lost := self._lost():
-            key = next(key for key in self.dataset.config.contents if str(getattr(self.dataset.config, key)) == lost[0])
+        for path, content in self._lost().items():
             raise UserError(
-                f"{self.dataset.name}: {lost[0]} is gone or has other content than {self.dataset.config.contents[key]}, "
-                "which this run reads, and no prepared copy of that is left; put it back."
+                f"{path}: gone, or changed since this run was named by its content, {content}, of which no prepared "
+                "copy is left; put it back."
             )
 
     def _changed_sources(self) -> list[str]:
@@ -236,9 +232,9 @@ class Prepared:
                 found = self._find_complete(log, download=False) or self._make(log, download=download, held=held)
         manifest = store.check_files(found, self.dataset.fault, digests=verify)
         for path in self._lost():
-            log(f"{self.dataset.name}: {path} is gone or has changed since; reading what was prepared from it: {found}")
+            log(f"{path}: gone, or changed since it was prepared; reading the prepared copy {found}")
         for warning in manifest.get("remarks", {}).get("warnings", []):
-            log(f"{self.dataset.name}: {warning}")
+            log(warning)
         self._folder = found
         return found
 

@@ -124,7 +124,7 @@ def require(name: str) -> None:
         return
     if _cached(name, [CONFIG]):
         return
-    if not (problem := _no_hub()):
+    if not (problem := no_hub()):
         from huggingface_hub import hf_hub_download
 
         try:
@@ -148,7 +148,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
     for names in TOKENIZERS:
         if folder := _cached(hub_id, names):
             return folder
-    if problem := _no_hub():
+    if problem := no_hub():
         raise UserError(_no_tokenizer(hub_id, f"not in the local cache, and {problem}"))
     for names in TOKENIZERS:
         if folder := _fetched(hub_id, names):
@@ -188,8 +188,8 @@ def _no_tokenizer(hub_id: str, reason: str) -> str:
     )
 
 
-def _no_hub() -> str:
-    """Why the hub cannot be reached; empty if it can."""
+def no_hub() -> str:
+    """Return why the hub cannot be reached, or the empty string if it can."""
     from huggingface_hub import constants
 
     if constants.is_offline_mode():
