@@ -248,8 +248,17 @@ _cached = lru_cache(maxsize=256)(_composed)
 _SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
 
 
+def quoted(word: str) -> str:
+    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
+    key, equals, value = word.partition("=")
+    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
+        return word
+    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
+
+
 def compose(overrides: Sequence[str] = ()) -> root.Config:
     """The config that ``train.py`` makes of these overrides."""
+    overrides = [quoted(word) for word in overrides]
     seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
     if len(seeds) == 1:
         raw = _cached(tuple(override for override in overrides if override != seeds[0].string))

@@ -10,7 +10,6 @@ import time
 from array import array
 from collections.abc import Iterator
 from hashlib import blake2b
-from operator import add
 from pathlib import Path
 from string import Formatter
 from typing import IO, Any
@@ -110,14 +109,15 @@ class File(TextDataset):
 
     def _read(self, table: Table, scratch: Path, log: Log) -> "Pool":
         config, columns, pool = self.config, self.config.columns, Pool(scratch, self.config.seed)
-        literals = [literal for literal, *_ in Formatter().parse(config.template)]
+        parts = [(literal, bool(name)) for literal, name, *_ in Formatter().parse(config.template)]
         shown = time.monotonic()
         with one_line_errors("write prepared data to", scratch):
             for number, (*values, answer) in table.read([*columns, config.answer]):
                 try:
                     texts = [_text(name, value) for name, value in zip(columns, values, strict=True)]
                     text = _text(config.answer, answer)
-                    question = "".join(map(add, literals, [*texts, ""])) if literals else texts[0]
+                    rest = iter(texts)
+                    question = "".join(literal + (next(rest) if filled else "") for literal, filled in parts) or texts[0]
                     text = text.strip() if config.answers == "number" else text
                     if fault := self.fault(question, text):
                         raise ValueError(fault)
