@@ -37,12 +37,13 @@ def main() -> None:
     # Imported here, so that report() prints one line if a package is not installed.
     import hydra
 
-    from ntl.config.composition import help_text, register
+    from ntl.config.composition import help_text, quoted, register
 
     if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
         print(help_text())  # Hydra's own help would first copy every config
         return
     register()
+    sys.argv[1:] = map(quoted, sys.argv[1:])
     hydra.main(version_base="1.3", config_path="config", config_name="train")(task)()
     for error in failures:
         raise error

@@ -3,10 +3,12 @@
 from collections import Counter
 from pathlib import Path
 
+import datasets
 import pytest
 
-from ntl.config import UserError
-from ntl.config.data import Documents, SharesConfig, TextConfig
+from ntl.config import UserError, compose, run_id
+from ntl.config.data import Documents, SharesConfig
+from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
 from ntl.data.sets import text
 from ntl.data.sets.text import Text, documents
@@ -29,7 +31,7 @@ def rows(data_dir: Path):
     """The texts of each split of a data set with these settings."""
 
     def read(**values) -> dict[str, list[str]]:
-        prepared = Prepared(Text(TextConfig(**values)), data_dir)
+        prepared = Prepared(dataset_named("text", data_dir, **values), data_dir)
         prepared.prepare(lambda line: None)
         return {split: [row["answer"] for row in prepared.rows(split)] for split in Text.splits}
 
@@ -46,15 +48,15 @@ def rows(data_dir: Path):
 )
 def test_documents_by_hand(kind: Documents, expected: list[tuple[int, str]], file) -> None:
     path = file(LINES)
-    assert list(documents(Path(path), kind)) == [(f"{path}:{line}", text) for line, text in expected]
+    assert list(documents(Path(path), kind)) == expected
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"a\n\xff", ":2: byte 0xff is not UTF-8; save the file as UTF-8 text."),
+        (b"a\n\xff", ":2: byte 0xff is not UTF-8."),
         (b"PK\x00\x01", ":1: a zero byte, so this is no text file; give text in UTF-8."),
-        (b"1234567\n" * 3, ":1: a document of more than 0 MiB, too long to tokenize at once"),
+        (b"1234567\n" * 3, ":1: a document of more than 16 characters, too long to tokenize at once"),
     ],
 )
 def test_a_file_that_is_no_text(content: bytes, fault: str, file, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,36 +72,74 @@ def test_every_document_is_in_one_split_and_equal_ones_in_the_same(file, rows) -
     found = rows(path=file("\n\n".join(written)), splits=SharesConfig(0.1, 0.2))
     assert Counter(text for texts in found.values() for text in texts) == Counter(written)
     splits = [set(texts) for texts in found.values()]
-    assert sum(map(len, splits)) == 300
-    # Means 30 and 60 of 300 draws; five standard deviations either way.
-    assert 4 < len(splits[1]) < 56
-    assert 25 < len(splits[2]) < 95
+    assert list(map(len, splits)) == [210, 30, 60]
     # In the order of the file, and the same each time.
     assert found["train"] == [text for text in written if text in splits[0]]
 
 
-def test_the_seed_chooses_and_other_documents_do_not_matter(file, rows) -> None:
-    written = [f"document {number}" for number in range(400)]
-    first = rows(path=file("\n".join(written)), documents=Documents.line)
-    fewer = rows(path=file("\n".join(written[:200]), "fewer.txt"), documents=Documents.line)
-    assert fewer == {split: [text for text in texts if text in written[:200]] for split, texts in first.items()}
-    assert rows(path=file("\n".join(written)), documents=Documents.line, seed=1) != first
+def test_the_seed_chooses(file, rows) -> None:
+    path = file("\n".join(f"document {number}" for number in range(400)))
+    first = rows(path=path, documents=Documents.line)
+    assert rows(path=path, documents=Documents.line) == first
+    assert rows(path=path, documents=Documents.line, seed=1) != first
 
 
 def test_files_of_its_own_for_test_and_validation(file, data_dir: Path) -> None:
     paths = {"path": file("a\n\nb\n\nc"), "validation_path": file("v\n\na", "v.txt"), "test_path": file("t", "t.txt")}
-    prepared = Prepared(Text(TextConfig(**paths)), data_dir)
+    prepared = Prepared(dataset_named("text", data_dir, **paths), data_dir)
     said: list[str] = []
     prepared.prepare(said.append)
     texts = [[row["answer"] for row in prepared.rows(split)] for split in Text.splits]
     assert texts == [["a", "b", "c"], ["v", "a"], ["t"]]
-    warning = "1 of 2 validation documents are in the training text, too"
-    assert f"text: {warning}" in said
+    warning = "1 of 2 validation documents are also in train: scores on them are no scores on new documents."
+    assert any(line.endswith(warning) for line in said)
     assert prepared.fingerprint()["warnings"] == [warning]
 
 
-@pytest.mark.parametrize(("content", "split"), [("", "train"), (" \n\t\n", "train"), ("one", "validation")])
-def test_a_split_without_a_document(content: str, split: str, file, rows) -> None:
-    path = file(content)
-    with pytest.raises(UserError, match=f"no document for {split}"):
-        rows(path=path, splits=SharesConfig(1e-9, 1e-9))
+@pytest.mark.parametrize(
+    ("content", "fault"), [("", "no rows"), (" \n\t\n", "no rows"), ("one", "1 different documents")]
+)
+def test_too_few_documents(content: str, fault: str, file, rows) -> None:
+    with pytest.raises(UserError, match=fault):
+        rows(path=file(content))
+
+
+def test_a_column(file, rows, tmp_path: Path) -> None:
+    """Of JSON lines, CSV, Parquet and a saved folder: the same rows; blank ones are left out."""
+    texts = [f"row {number},\nwith 2 lines" for number in range(30)] + ["  "]
+    table = datasets.Dataset.from_dict({"body": texts, "other": list(range(31))})
+    table.to_json(tmp_path / "x.jsonl")
+    table.to_csv(tmp_path / "x.csv", index=False)
+    table.to_parquet(tmp_path / "x.parquet")
+    table.save_to_disk(tmp_path / "saved")
+    names = ("x.jsonl", "x.csv", "x.parquet", "saved")
+    jsonl, *others = [rows(path=str(tmp_path / name), column="body") for name in names]
+    assert sorted(text for split in jsonl.values() for text in split) == sorted(texts[:-1])
+    assert others == [jsonl] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "values", "fault"),
+    [
+        ("x.jsonl", '{"text": "a"}\n{"text": null}', {}, "x.jsonl:2: 'text' is empty, neither text nor a number"),
+        ("x.jsonl", '{"body": "a"}', {}, "x.jsonl:1: no column 'text', it has 'body'"),
+        ("x.jsonl", '{"text": "a"', {}, "x.jsonl:1: not a JSON object"),
+        ("x.jsonl", '{"text": "\\ud800"}', {}, "x.jsonl:1: half of a surrogate pair"),
+        ("x.docx", "a", {}, "x.docx: unknown format; rename it after what it holds: .txt"),
+        ("x.txt", "a", {"column": "body"}, "dataset.column=body: a text file has no columns"),
+        ("x.csv", "text", {"documents": Documents.line}, "dataset.documents=line: only text files"),
+    ],
+)
+def test_what_cannot_be_read(name: str, content: str, values: dict, fault: str, file, rows) -> None:
+    path = file(content, name)
+    with pytest.raises(UserError) as caught:
+        rows(path=path, **values)
+    assert fault in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_edited_file_is_another_run_and_a_moved_one_the_same(file, tmp_path: Path) -> None:
+    path = Path(file("a\n\nb\n\nc"))
+    first = run_id(compose(["dataset=text", f"dataset.path={path}"]))
+    assert run_id(compose(["dataset=text", f"dataset.path={path.rename(tmp_path / 'y.txt')}"])) == first
+    assert run_id(compose(["dataset=text", f"dataset.path={file('a b c')}"])) != first

@@ -167,7 +167,8 @@ def test_every_decoder(model: str, choices: list[str], text) -> None:
         (["decoding=greedy"], "decoding=greedy dataset=text: plain text has no answers to decode"),
         (["beside=expectation"], "beside=expectation dataset=text: plain text has no answers to decode"),
         (["probe_steps=5"], "probe_steps=5: a probe is the relative error of generated numbers"),
-        (["dataset.path="], "dataset=text: give its text by dataset.path="),
+        (["dataset.path="], "dataset=text: no file; give one by dataset.path="),
+        (["dataset.column=body"], "dataset.column=body: a text file has no columns"),
     ],
 )
 def test_what_does_not_fit_plain_text(words: list[str], line: str, corpus: Path) -> None:
@@ -187,5 +188,5 @@ def test_the_scale_does_not_take_the_decoding_back(corpus: Path) -> None:
 
 
 def test_blocks_that_are_longer_than_the_model_reads(text) -> None:
-    with pytest.raises(UserError, match="reads 128 tokens, and trainer.max_input_length=200 packs more into a block"):
+    with pytest.raises(UserError, match="it reads 128 tokens, and trainer"):
         check_lengths(RunParts(text("trainer.max_input_length=200"), say=lambda line: None))

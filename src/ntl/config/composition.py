@@ -17,7 +17,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config import data, decoding, loss, model, root, trainer
-from ntl.config.identity import plain, run_id
+from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
 from ntl.config.targets import as_now, read_yaml
 from ntl.system.errors import UserError
@@ -45,6 +45,7 @@ SCHEMAS = {
     "dataset/gsm8k": data.GSM8KConfig,
     "dataset/rjokes": data.RJokesConfig,
     "dataset/multirc": data.MultiRCConfig,
+    "dataset/file": data.FileConfig,
     "dataset/text": data.TextConfig,
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
@@ -142,7 +143,7 @@ def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     schema = OmegaConf.get_type(node)
     known = setting_names(schema) if is_dataclass(schema) else None
     for key in node:
-        if known is not None and key not in (*known, "_target_"):
+        if known is not None and key not in (*known, "_target_", "contents"):
             raise UserError(
                 f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{hint(str(key), known, path)}"
             )
@@ -221,7 +222,10 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _resolve_base(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
+    if config.dataset.contents:
+        raise UserError("dataset.contents: it is computed from the files that other settings name; leave it out.")
     config.dataset.check(config.data_dir)
+    read_contents(config.dataset, config.data_dir)
     return config
 
 
@@ -246,8 +250,17 @@ _cached = lru_cache(maxsize=256)(_composed)
 _SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
 
 
+def quoted(word: str) -> str:
+    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
+    key, equals, value = word.partition("=")
+    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
+        return word
+    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
+
+
 def compose(overrides: Sequence[str] = ()) -> root.Config:
     """The config that ``train.py`` makes of these overrides."""
+    overrides = [quoted(word) for word in overrides]
     seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
     if len(seeds) == 1:
         raw = _cached(tuple(override for override in overrides if override != seeds[0].string))

@@ -8,10 +8,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+from string import Formatter
+from typing import ClassVar
 
 from omegaconf import MISSING
 
+from ntl.config.legality import HUB_ID, check_place, nearest, shorten
 from ntl.system.errors import UserError
+from ntl.system.files import data_roots
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SUFFIXES = (".jsonl", ".ndjson", ".json", *DELIMITERS, ".parquet")
+PLAIN_TEXT = (".txt", ".md")
+# What `save_to_disk` of datasets writes for several splits, and for one.
+SAVED = ("dataset_dict.json", "state.json")
+CELLS = ("quoted", "plain", "escaped")
 
 
 def _count(default: int) -> int:
@@ -22,13 +34,15 @@ def _count(default: int) -> int:
 class DatasetConfig:
     """``name`` is the group's choice, ``_target_`` the class in ``ntl.data`` that is built from this config.
 
-    An answer is a ``number``, ``reasoning`` that ends in one, or ``text``; ``none`` is plain text, which has no
-    questions either (``ntl.config.legality``).
+    An answer is a ``number``, ``reasoning`` that ends in one, or ``text``; ``none`` is plain text, without questions
+    (``ntl.config.legality``). ``contents`` is computed: the sha256 of the files that other settings name
+    (``ntl.config.identity.read_contents``).
     """
 
     _target_: str = MISSING
     name: str = MISSING
     answers: str = "number"
+    contents: dict[str, str] = field(default_factory=dict)
 
     def check(self, data_dir: str) -> None:
         """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
@@ -141,6 +155,115 @@ class MultiRCConfig(DatasetConfig):
     paper_compat: bool = False
 
 
+@dataclass
+class SharesConfig:
+    """The share of the different questions, or documents, that goes into a split of which there is no file."""
+
+    validation: float = field(default=0.05, metadata={"above": 0, "max": 0.9})
+    test: float = field(default=0.1, metadata={"above": 0, "max": 0.9})
+
+
+@dataclass
+class OwnConfig(DatasetConfig):
+    """Where the rows of a user's own are (docs/your_own_data.md).
+
+    ``path``, and ``validation_path`` and ``test_path`` where these splits have files of their own: a file, a folder
+    that ``save_to_disk`` wrote, or ``owner/name`` of the hub with its ``config_name``. Without ``header`` the columns
+    of CSV and TSV are called 1, 2, ...; ``cells`` are ``quoted``, ``plain`` or ``escaped`` (``ntl.data.formats``).
+    ``seed`` draws the splits, and the ``train_rows`` and ``test_rows`` that are used, where 0 means all.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+
+    path: str = ""
+    validation_path: str = ""
+    test_path: str = ""
+    config_name: str = ""
+    header: bool = True
+    cells: str = "quoted"
+    splits: SharesConfig = field(default_factory=SharesConfig)
+    seed: int = 0
+    train_rows: int = _limit()
+    test_rows: int = _limit()
+    licence: str = ""
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Split -> its path, without those that have none."""
+        paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
+        return {split: path for split, path in paths.items() if path}
+
+    def check(self, data_dir: str) -> None:
+        if not self.path:
+            raise UserError(
+                f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({', '.join(self.suffixes)}, a "
+                "folder from save_to_disk, or owner/name of the hub)."
+            )
+        for split, path in self.paths.items():
+            name = "dataset.path" if split == "train" else f"dataset.{split}_path"
+            _check_path(name, path, data_dir, self.suffixes)
+        if self.config_name and not any(is_on_hub(path, data_dir) for path in self.paths.values()):
+            raise UserError(
+                f"dataset.config_name={self.config_name}: only a data set of the hub has one; leave it out."
+            )
+        if self.cells not in CELLS:
+            raise UserError(
+                f"dataset.cells={self.cells}: choose one of {', '.join(CELLS)}.{nearest(self.cells, CELLS)}"
+            )
+        if self.splits.validation + self.splits.test >= 1:
+            raise UserError(
+                f"dataset.splits.validation={self.splits.validation} dataset.splits.test={self.splits.test}: nothing "
+                "is left for training; make them smaller."
+            )
+        for split in ("validation", "test"):
+            share = getattr(self.splits, split)
+            if split in self.paths and share != getattr(SharesConfig, split):
+                raise UserError(
+                    f"dataset.splits.{split}={share}: that split is all of dataset.{split}_path; leave one of them out."
+                )
+
+
+@dataclass
+class FileConfig(OwnConfig):
+    """Questions and answers of one's own.
+
+    ``question`` and ``answer`` name columns; ``template`` makes the question from several: ``"Convert {value} {unit} to
+    metres"``. ``mark`` stands before the final number of ``answers=reasoning``.
+    """
+
+    _target_: str = "ntl.data.sets.file.File"
+    name: str = "file"
+    question: str = "question"
+    answer: str = "answer"
+    template: str = ""
+    mark: str = "####"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the question is made from."""
+        return [name for _, name, *_ in Formatter().parse(self.template) if name] if self.template else [self.question]
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        if self.answers == "none":
+            raise UserError("dataset=file dataset.answers=none: text without answers is read by dataset=text.")
+        if self.template:
+            self._check_template()
+
+    def _check_template(self) -> None:
+        where = f"dataset.template={self.template!r}"
+        try:
+            parts = list(Formatter().parse(self.template))
+        except ValueError as error:
+            raise UserError(f"{where}: {error}; write {{{{ and }}}} for braces that are text.") from error
+        if wrong := [name for _, name, kind, how in parts if name is not None and (not name.strip() or kind or how)]:
+            raise UserError(f"{where}: {{{wrong[0]}}} must be the name of a column and nothing else.")
+        if not any(name for _, name, *_ in parts):
+            raise UserError(f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it.")
+        if self.question != "question":
+            raise UserError(f"{where} dataset.question={self.question}: the template is the question; leave one out.")
+
+
 class Documents(Enum):
     """What a document of a plain text file is: what stands between blank lines, a line, or the whole file."""
 
@@ -150,35 +273,69 @@ class Documents(Enum):
 
 
 @dataclass
-class SharesConfig:
-    """The shares of the documents that are held out, where no file of their own is given."""
+class TextConfig(OwnConfig):
+    """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
 
-    validation: float = field(default=0.05, metadata={"above": 0, "max": 0.5})
-    test: float = field(default=0.05, metadata={"above": 0, "max": 0.5})
-
-
-@dataclass
-class TextConfig(DatasetConfig):
-    """Plain text: a file, or a column of one.
-
-    ``column`` is read from anything but plain text files, ``documents`` says how these are divided. A share of the
-    documents, chosen by ``seed`` and their content, is held out, unless ``validation_path`` and ``test_path`` give it.
-    """
+    suffixes: ClassVar[tuple[str, ...]] = (*PLAIN_TEXT, *SUFFIXES)
 
     _target_: str = "ntl.data.sets.text.Text"
     name: str = "text"
     answers: str = "none"
-    path: str = ""
-    validation_path: str = ""
-    test_path: str = ""
     column: str = "text"
     documents: Documents = Documents.paragraph
-    splits: SharesConfig = field(default_factory=SharesConfig)
-    seed: int = 0
 
     def check(self, data_dir: str) -> None:
-        if not self.path:
-            raise UserError(f"dataset={self.name}: give its text by dataset.path=FILE.")
+        super().check(data_dir)
+        plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
+        if all(plain) and self.column != "text":
+            raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
+        if not any(plain) and self.documents is not Documents.paragraph:
+            raise UserError(
+                f"dataset.documents={self.documents.name}: only text files ({', '.join(PLAIN_TEXT)}) are divided, of "
+                "all others each row is a document; leave it out."
+            )
+
+
+def suffix_of(path: Path) -> str:
+    """``.jsonl`` of ``my.jsonl`` and of ``my.JSONL.gz``."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def find_file(path: str, data_dir: str | Path) -> Path | None:
+    """The file or folder of this path, or of this path below a data folder."""
+    return next(
+        (each for each in (Path(path), *(root / path for root in data_roots(Path(data_dir)))) if each.exists()), None
+    )
+
+
+def is_on_hub(path: str, data_dir: str | Path) -> bool:
+    """Whether a path that is nowhere here may be ``owner/name``."""
+    return (
+        not find_file(path, data_dir)
+        and bool(HUB_ID.fullmatch(path))
+        and suffix_of(Path(path)) not in TextConfig.suffixes
+    )
+
+
+def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> None:
+    check_place(name, path)
+    if is_on_hub(path, data_dir):
+        return
+    if (found := find_file(path, data_dir)) is None:
+        near = [each.name for each in Path(path).parent.glob("*")] if Path(path).parent.is_dir() else []
+        raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
+    if found.is_dir():
+        if not any((found / each).is_file() for each in SAVED):
+            raise UserError(
+                f"{name}={path}: a folder that save_to_disk did not write; give one that it wrote, or a file."
+            )
+    elif suffix_of(found) in PLAIN_TEXT and not {*PLAIN_TEXT} & {*suffixes}:
+        raise UserError(f"{name}={path}: text without questions is read by dataset=text; or give a file with columns.")
+    elif suffix_of(found) not in suffixes or (found.suffix == ".gz" and suffix_of(found) == ".parquet"):
+        raise UserError(
+            f"{name}={path}: unknown format; rename it after what it holds: {', '.join(suffixes)}, all but Parquet "
+            "also with .gz."
+        )
 
 
 def added_schema(name: str) -> type[DatasetConfig] | None:

@@ -57,7 +57,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 def setting_names(schema: type) -> list[str]:
     """The keys of a schema that a user may set."""
-    return [field.name for field in fields(schema) if field.name != "_target_"]
+    return [field.name for field in fields(schema) if field.name not in ("_target_", "contents")]
 
 
 def shorten(text: str) -> str:
@@ -80,7 +80,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: must be at most {limits['max']}.")
 
 
-def _check_place(name: str, path: str) -> None:
+def check_place(name: str, path: str) -> None:
     """UserError for a path that is too long or circular, or that could not be read back from a stored config."""
     check_plain(path, f"{name}={path}")
     try:
@@ -107,6 +107,11 @@ def _check_family(config: Any) -> None:
         raise UserError(
             f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
             "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
+        )
+    if config.dataset.answers not in (*ANSWERS, PLAIN):
+        raise UserError(
+            f"dataset.answers={config.dataset.answers}: choose one of {', '.join(ANSWERS)}."
+            f"{nearest(config.dataset.answers, ANSWERS)}"
         )
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
@@ -161,7 +166,7 @@ def validate(config: Any) -> None:
     sources = {"model.path": config.model.path, "tokenizer.path": config.tokenizer.path}
     places = {name: getattr(config, name) for name in ("output_dir", "data_dir", "resume")}
     for name, path in (places | sources).items():
-        _check_place(name, path)
+        check_place(name, path)
     for name, path in sources.items():
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")

@@ -72,10 +72,27 @@ def digest(files: Sequence[Path]) -> str:
     lines = []
     for path in files:
         with one_line_errors("read", path):
-            state = path.stat()
-            place = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-            lines.append(f"{path.name} {_cached_sha256(path.resolve(), *place)}\n")
+            lines.append(f"{path.name} {_sha256_now(path)}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def content_of(path: Path) -> str:
+    """Return ``sha256:`` and the digest of a file, or of the names and contents of all files in a folder.
+
+    Raises UserError if a file is unreadable.
+    """
+    with one_line_errors("read", path):
+        if not path.is_dir():
+            return f"sha256:{_sha256_now(path)}"
+        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+        lines = "".join(f"{name} {_sha256_now(file)}\n" for name, file in files)
+        return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+
+
+def _sha256_now(path: Path) -> str:
+    state = path.stat()
+    place = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return _cached_sha256(path.resolve(), *place)
 
 
 @lru_cache(maxsize=1024)
@@ -107,7 +124,7 @@ def require(name: str) -> None:
         return
     if _cached(name, [CONFIG]):
         return
-    if not (problem := _no_hub()):
+    if not (problem := no_hub()):
         from huggingface_hub import hf_hub_download
 
         try:
@@ -131,7 +148,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
     for names in TOKENIZERS:
         if folder := _cached(hub_id, names):
             return folder
-    if problem := _no_hub():
+    if problem := no_hub():
         raise UserError(_no_tokenizer(hub_id, f"not in the local cache, and {problem}"))
     for names in TOKENIZERS:
         if folder := _fetched(hub_id, names):
@@ -171,8 +188,8 @@ def _no_tokenizer(hub_id: str, reason: str) -> str:
     )
 
 
-def _no_hub() -> str:
-    """Why the hub cannot be reached; empty if it can."""
+def no_hub() -> str:
+    """Return why the hub cannot be reached, or the empty string if it can."""
     from huggingface_hub import constants
 
     if constants.is_offline_mode():
