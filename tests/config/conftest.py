@@ -34,4 +34,5 @@ def words() -> Callable[[str, str], list[str]]:
     return lambda group, name: [
         *([f"model={MODELS[group, name]}"] if (group, name) in MODELS else []),
         f"{group}={name}",
+        *(["dataset=text", "dataset.path=owner/name"] if name == "likelihood" else []),
     ]

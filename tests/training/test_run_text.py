@@ -64,7 +64,7 @@ def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     assert metrics["test/count"] == record.data["rows"]["test"]
     assert 0 <= metrics["test/digit_accuracy"] <= 1
     header, rows = read_predictions(path.with_name("predictions.jsonl"))
-    assert [row["id"] for row in rows] == [f"test/{number:09d}" for number in range(len(rows))]
+    assert [row["id"] for row in rows] == [f"test/{number:05d}" for number in range(len(rows))]
     parts, _ = restore(path.parent, say=lambda line: None)
     assert header["bytes"] == {"test": sum(len(row["answer"].encode()) for row in parts.rows("test"))}
     # Decoded again, the same file.
