@@ -176,7 +176,7 @@ def decode_splits(
         predictions = from_all(mine)
         if predictions is None:
             continue
-        parts.say(f"decoded {split}: {len(examples):,} examples")
+        parts.say(f"decoded {split}: {len(texts):,} examples")
         if isinstance(examples, Packed):
             rows += _documents(split, texts, predictions)
             continue
