@@ -112,6 +112,11 @@ def schemas() -> dict[str, Any]:
     return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name))}
 
 
+def known_datasets() -> list[str]:
+    """The choices of ``dataset=`` that need no path."""
+    return [name for name in choices("dataset") if "path" not in setting_names(schemas()[f"dataset/{name}"])]
+
+
 @cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
