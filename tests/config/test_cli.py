@@ -27,7 +27,10 @@ MISTAKES = {
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
-    "dataset=/some/file.jsonl": ("dataset=/some/file.jsonl: no such choice", "dataset=file dataset.path=/some/file.jsonl"),
+    "dataset=/some/file.jsonl": (
+        "dataset=/some/file.jsonl: no such choice",
+        "dataset=file dataset.path=/some/file.jsonl",
+    ),
     "model=owner/name": ("model=owner/name: no such choice", "model.path=owner/name"),
     "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
     "tracking.project=mine": ("tracking=none", "tracking=wandb"),

@@ -119,7 +119,9 @@ class File(TextDataset):
                     texts = [_text(name, value) for name, value in zip(columns, values, strict=True)]
                     text = _text(config.answer, answer)
                     rest = iter(texts)
-                    question = "".join(literal + (next(rest) if filled else "") for literal, filled in parts) or texts[0]
+                    question = (
+                        "".join(literal + (next(rest) if filled else "") for literal, filled in parts) or texts[0]
+                    )
                     text = text.strip() if config.answers == "number" else text
                     if fault := self.fault(question, text):
                         raise ValueError(fault)
