@@ -121,7 +121,7 @@ def test_a_column(file, rows, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "values", "fault"),
     [
-        ("x.jsonl", '{"text": "a"}\n{"text": null}', {}, "x.jsonl:2: 'text' is empty, neither text nor a number"),
+        ("x.jsonl", '{"text": "a"}\n{"text": null}', {}, "x.jsonl:2: 'text' is null, neither text nor a number"),
         ("x.jsonl", '{"body": "a"}', {}, "x.jsonl:1: no column 'text', it has 'body'"),
         ("x.jsonl", '{"text": "a"', {}, "x.jsonl:1: not a JSON object"),
         ("x.jsonl", '{"text": "\\ud800"}', {}, "x.jsonl:1: half of a surrogate pair"),

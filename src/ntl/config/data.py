@@ -182,7 +182,7 @@ class OwnConfig(DatasetConfig):
     header: bool = True
     cells: str = "quoted"
     splits: SharesConfig = field(default_factory=SharesConfig)
-    seed: int = 0
+    seed: int = field(default=0, metadata={"min": 0, "max": 2**32 - 1})
     train_rows: int = _limit()
     test_rows: int = _limit()
     licence: str = ""

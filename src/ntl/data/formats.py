@@ -107,6 +107,8 @@ def _json_lines(path: Path, columns: Sequence[str]) -> Numbered:
     for number, line in text_lines(path):
         if not line.strip():
             continue
+        if number == 1 and line.lstrip().startswith("["):
+            raise UserError(f"{path}:1: a JSON list; write one object a line (jq -c '.[]').")
         row = parse_object(line, f"{path}:{number}", (), JSON.decode)
         try:
             yield number, [row[column] for column in columns]

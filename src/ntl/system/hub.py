@@ -189,7 +189,7 @@ def _no_tokenizer(hub_id: str, reason: str) -> str:
 
 
 def no_hub() -> str:
-    """Return why the hub cannot be reached, or the empty string if it can."""
+    """Why the hub cannot be reached; empty if it can."""
     from huggingface_hub import constants
 
     if constants.is_offline_mode():

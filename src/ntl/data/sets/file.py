@@ -178,9 +178,11 @@ class File(Own):
         if config.answers == "text":
             return None
         if config.answers == "number":
-            return None if parse_number(answer) is not None else f"the answer {_shown(answer)} is no number"
+            if parse_number(answer) is not None:
+                return None
+            return f"the answer {_shown(answer)} is no number; dataset.answers=reasoning or text takes other answers"
         if answer.count(config.mark) != 1 or parse_number(self.scored(answer)) is None:
-            return f"the answer does not end in one {config.mark!r} and a number"
+            return f"the answer does not end in one {config.mark!r} and a number; dataset.mark= sets another mark"
         if config.mark != MARK and MARK in answer:
             return f"the answer has {MARK!r} in it, which is read as the mark {config.mark!r}"
         return None
@@ -233,7 +235,7 @@ def text_of(column: str, value: Any) -> str:
     except ValueError as error:
         raise ValueError(f"{column!r} is {value}, no finite number") from error
     if text is None:
-        raise ValueError(f"{column!r} is {'empty' if value is None else _shown(value)}, neither text nor a number")
+        raise ValueError(f"{column!r} is {'null' if value is None else _shown(value)}, neither text nor a number")
     return text
 
 
