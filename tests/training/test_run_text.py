@@ -168,6 +168,7 @@ def test_every_decoder(model: str, choices: list[str], text) -> None:
         (["beside=expectation"], "beside=expectation dataset=text: plain text has no answers to decode"),
         (["probe_steps=5"], "probe_steps=5: a probe is the relative error of generated numbers"),
         (["dataset.path="], "dataset=text: no file; give one by dataset.path="),
+        (["dataset.answers=text", "decoding=greedy"], "dataset=text dataset.answers=text: plain text has no answers"),
         (["dataset.column=body"], "dataset.column=body: a text file has no columns"),
     ],
 )

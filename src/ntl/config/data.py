@@ -286,6 +286,8 @@ class TextConfig(OwnConfig):
 
     def check(self, data_dir: str) -> None:
         super().check(data_dir)
+        if self.answers != "none":
+            raise UserError(f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out.")
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
         if all(plain) and self.column != "text":
             raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
