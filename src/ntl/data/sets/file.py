@@ -41,8 +41,13 @@ class Own(TextDataset):
 
     def __init__(self, config: OwnConfig) -> None:
         super().__init__(config)
-        licence = config.licence or "unknown: a file of one's own"
-        self._origin = raw.Origin(home="", licence=licence, cite="", publishable=bool(config.licence), files={})
+        self._origin = raw.Origin(
+            home="files of one's own",
+            licence=config.licence or "unknown",
+            cite="none given",
+            publishable=bool(config.licence),
+            files={},
+        )
 
     @property
     def origin(self) -> raw.Origin:  # pyright: ignore[reportIncompatibleVariableOverride]
