@@ -80,7 +80,7 @@ def hub_tables(name: str, config_name: str) -> dict[str, Table]:
     problem = no_hub()
     if problem:
         # Otherwise the libraries ask again and again before they read the cache.
-        datasets.config.HF_HUB_OFFLINE = True
+        datasets.config.HF_HUB_OFFLINE = True  # pyright: ignore[reportAttributeAccessIssue]
     try:
         found: Any = datasets.load_dataset(name, config_name or None)
     except Exception as error:  # of many libraries, for names, configs, files and networks

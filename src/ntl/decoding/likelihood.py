@@ -46,8 +46,11 @@ def read_likelihood(config: LikelihoodConfig, *, model: Any, tokenizer: Any, **_
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
         given = {name: tensor for name, tensor in inputs.items() if name != "labels"}
         logits_BTV = model(**given, use_cache=False).logits
-        found = zip(batch, logits_BTV, inputs["labels"], strict=True)
-        return [Answer("", [], {PIECES: pieces(*each["documents"], *rest, vocab)}) for each, *rest in found]
+        answers = []
+        for example, logits_TV, labels_T in zip(batch, logits_BTV, inputs["labels"], strict=True):
+            first, lengths = example["documents"]
+            answers.append(Answer("", [], {PIECES: pieces(first, lengths, logits_TV, labels_T, vocab)}))
+        return answers
 
     return read
 
