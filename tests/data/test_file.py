@@ -181,11 +181,11 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
+    from datasets import config
 
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr("ntl.data.formats.no_hub", lambda: "HF_HUB_OFFLINE is set")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", str(tmp_path))
     with pytest.raises(
         UserError, match=r"owner/name: no such file here, and .* HF_HUB_OFFLINE is set\. Either"
     ) as caught:

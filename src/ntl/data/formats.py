@@ -77,10 +77,11 @@ def hub_tables(name: str, config_name: str) -> dict[str, Table]:
     """Split -> table of ``owner/name``, from the cache or the hub. UserError in one line where it is in neither."""
     with needs("train"):
         import datasets
+        from datasets import config
     problem = no_hub()
     if problem:
         # Otherwise the libraries ask again and again before they read the cache.
-        datasets.config.HF_HUB_OFFLINE = True  # pyright: ignore[reportAttributeAccessIssue]
+        config.HF_HUB_OFFLINE = True
     try:
         found: Any = datasets.load_dataset(name, config_name or None)
     except Exception as error:  # of many libraries, for names, configs, files and networks
