@@ -331,11 +331,10 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
             raise UserError(
                 f"{name}={path}: a folder that save_to_disk did not write; give one that it wrote, or a file."
             )
-    elif suffix_of(found) in PLAIN_TEXT and not {*PLAIN_TEXT} & {*suffixes}:
-        raise UserError(f"{name}={path}: text without questions is read by dataset=text; or give a file with columns.")
     elif suffix_of(found) not in suffixes or (found.suffix == ".gz" and suffix_of(found) == ".parquet"):
+        plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
         raise UserError(
-            f"{name}={path}: unknown format; rename it after what it holds: {', '.join(suffixes)}, all but Parquet "
+            f"{name}={path}: unknown format; {plain}rename it after what it holds: {', '.join(suffixes)}, all but Parquet "
             "also with .gz."
         )
 
