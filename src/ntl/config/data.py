@@ -334,8 +334,8 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
     elif suffix_of(found) not in suffixes or (found.suffix == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
         raise UserError(
-            f"{name}={path}: unknown format; {plain}rename it after what it holds: {', '.join(suffixes)}, all but Parquet "
-            "also with .gz."
+            f"{name}={path}: unknown format; {plain}rename it after what it holds: {', '.join(suffixes)}, all but "
+            "Parquet also with .gz."
         )
 
 
