@@ -37,13 +37,14 @@ def main() -> None:
     # Imported here, so that report() prints one line if a package is not installed.
     import hydra
 
-    from ntl.config.composition import register
+    from ntl.config.composition import quoted, register
     from ntl.config.help import help_asked
 
     if (text := help_asked(sys.argv[1:])) is not None:
         print(text)  # Hydra's own help would first copy every config
         return
     register()
+    sys.argv[1:] = map(quoted, sys.argv[1:])
     hydra.main(version_base="1.3", config_path="config", config_name="train")(task)()
     for error in failures:
         raise error

@@ -18,7 +18,7 @@ from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, loss, model, root, trainer
-from ntl.config.identity import plain, run_id
+from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, closest, did_you_mean, setting_names, validate
 from ntl.config.settings import describe
 from ntl.config.targets import as_now, read_yaml
@@ -47,12 +47,15 @@ SCHEMAS = {
     "dataset/gsm8k": data.GSM8KConfig,
     "dataset/rjokes": data.RJokesConfig,
     "dataset/multirc": data.MultiRCConfig,
+    "dataset/file": data.FileConfig,
+    "dataset/text": data.TextConfig,
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
     "decoding/own": decoding.OwnConfig,
     "decoding/number_head": decoding.NumberHeadConfig,
     "decoding/tree": decoding.TreeConfig,
+    "decoding/likelihood": decoding.LikelihoodConfig,
     "tracking/base": root.TrackingConfig,
 }
 
@@ -112,6 +115,11 @@ def schemas() -> dict[str, Any]:
     return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name))}
 
 
+def known_datasets() -> list[str]:
+    """The choices of ``dataset=`` that need no path."""
+    return [name for name in choices("dataset") if "path" not in setting_names(schemas()[f"dataset/{name}"])]
+
+
 @cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
@@ -144,7 +152,7 @@ def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     schema = OmegaConf.get_type(node)
     known = setting_names(schema) if is_dataclass(schema) else None
     for key in node:
-        if known is not None and key not in (*known, "_target_"):
+        if known is not None and key not in (*known, "_target_", "contents"):
             raise UserError(
                 f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{hint(str(key), known, path)}"
             )
@@ -241,6 +249,10 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _settle(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
+    if config.dataset.contents:
+        raise UserError("dataset.contents: it is computed from the files that other settings name; leave it out.")
+    config.dataset.check(config.data_dir)
+    read_contents(config.dataset, config.data_dir)
     return config
 
 
@@ -265,8 +277,17 @@ _cached = lru_cache(maxsize=256)(_composed)
 _SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
 
 
+def quoted(word: str) -> str:
+    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
+    key, equals, value = word.partition("=")
+    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
+        return word
+    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
+
+
 def compose(overrides: Sequence[str] = ()) -> root.Config:
     """The config that ``train.py`` makes of these overrides."""
+    overrides = [quoted(word) for word in overrides]
     seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
     if len(seeds) == 1:
         raw = _cached(tuple(override for override in overrides if override != seeds[0].string))
@@ -322,7 +343,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
         if key == "decoding":
-            config.decoding = compose([override]).decoding
+            if override != f"decoding={config.decoding.name}":
+                config.decoding = compose([override]).decoding
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ntl.config.settings import about
+from ntl.config.settings import COMPUTED, about
 from ntl.config.targets import check_plain, check_trust
 from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
 from ntl.system.errors import UserError
@@ -24,6 +24,7 @@ class Family:
 
 
 ANSWERS = {"number": "is one number", "reasoning": "is worked out in text", "text": "is text"}
+PLAIN = "none"  # plain text has no questions and no answers
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -32,7 +33,7 @@ HEADS = {
 # All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
     "t5": Family("lm", ("default", "digit"), tuple(ANSWERS)),
-    "decoder": Family("lm", ("default", "digit"), tuple(ANSWERS)),
+    "decoder": Family("lm", ("default", "digit"), (*ANSWERS, PLAIN)),
     "rt": Family("lm", ("rt",), tuple(ANSWERS)),
     "t5_regression": Family("regression", ("digit", "default"), ("number",)),
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
@@ -82,7 +83,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 def setting_names(schema: type) -> list[str]:
     """The keys of a schema that a user may set."""
-    return [field.name for field in fields(schema) if field.name != "_target_"]
+    return [field.name for field in fields(schema) if field.name not in COMPUTED]
 
 
 def shorten(text: str) -> str:
@@ -108,7 +109,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: must be at most {limits['max']}.")
 
 
-def _check_place(name: str, path: str) -> None:
+def check_place(name: str, path: str) -> None:
     """UserError for a path that is too long or circular, or that could not be read back from a stored config."""
     check_plain(path, f"{name}={path}")
     try:
@@ -130,6 +131,16 @@ def _check_family(config: Any) -> None:
         raise UserError(
             f"model={model.name} tokenizer={config.tokenizer.name}: this model reads "
             f"{' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
+        )
+    if config.dataset.answers == PLAIN and PLAIN not in family.answers:
+        raise UserError(
+            f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
+            "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
+        )
+    if config.dataset.answers not in (*ANSWERS, PLAIN):
+        raise UserError(
+            f"dataset.answers={config.dataset.answers}: choose one of {', '.join(ANSWERS)}."
+            f"{nearest(config.dataset.answers, ANSWERS)}"
         )
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
@@ -154,7 +165,17 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
             f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "
             f"{HEADS.get(decoding.head, decoding.head)}; {other}."
         )
-    if decoding.answers and config.dataset.answers not in decoding.answers:
+    if config.dataset.answers == PLAIN and PLAIN not in decoding.answers:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, it is scored by "
+            f"decoding=likelihood; leave {group}= out."
+        )
+    if PLAIN in decoding.answers and config.dataset.answers != PLAIN:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: it scores plain text, and this data set has answers to decode; "
+            f"{other}."
+        )
+    if config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
         raise UserError(
             f"{chosen} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and this decoding "
@@ -227,7 +248,7 @@ def validate(config: Any) -> None:
     sources = {"model.path": config.model.path, "tokenizer.path": config.tokenizer.path}
     places = {name: getattr(config, name) for name in ("output_dir", "data_dir", "resume")}
     for name, path in (places | sources).items():
-        _check_place(name, path)
+        check_place(name, path)
     for name, path in sources.items():
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")

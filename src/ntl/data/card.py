@@ -105,7 +105,8 @@ class _Counts:
             question, answer = row["question"], row["answer"]
             self.numeric += parse_number(dataset.scored(answer)) is not None
             self.digits += sum(map(answer.count, DIGITS))
-            questions.append(hash(question))
+            # A document has no question, and is known by its text.
+            questions.append(hash(question or answer))
             examples.append(hash((question, answer)))
             for part, text in zip(PARTS, (question, answer), strict=True):
                 lengths[f"{part} characters"].append(len(text))

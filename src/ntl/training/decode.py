@@ -16,8 +16,10 @@ from ntl.config.composition import read_config
 from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
-from ntl.decoding.batches import Journal, batches, decode
+from ntl.data.packed import Packed
+from ntl.decoding.batches import Answer, Journal, batches, decode
 from ntl.decoding.generation import own_settings
+from ntl.decoding.likelihood import PIECES, Piece
 from ntl.evaluation import (
     constant_baselines,
     number_metrics,
@@ -30,7 +32,7 @@ from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole
 from ntl.training.folder import best_step
-from ntl.training.parts import RunParts, Say
+from ntl.training.parts import RunParts, Say, TextRows
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
@@ -98,12 +100,18 @@ def check_lengths(parts: RunParts) -> None:
         return
     dataset, limit = parts.dataset, parts.config.trainer.max_input_length
     decoded = (*dataset.test_splits, *(("validation",) if is_decoded(parts.config.trainer) else ()))
-    generated = dict.fromkeys(decoded, max_new_tokens(parts) if parts.model.can_generate() else 0)
+    generates = parts.model.can_generate() and dataset.metrics != "likelihood"
+    generated = dict.fromkeys(decoded, max_new_tokens(parts) if generates else 0)
     for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
         question = about["longest_question"]
         # The last generated token is not an input.
         needed = max(parts.collator.longest_input(about), question + generated.get(split, 0) - 1)
+        if needed > positions and dataset.metrics == "likelihood":
+            raise UserError(
+                f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
+                "packs more into a block; lower it, or take another model."
+            )
         if needed > positions:
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
@@ -193,22 +201,30 @@ def decode_splits(
     count_malformed: Any = getattr(parts.tokenizer, "count_malformed", None)
     for split in splits:
         texts, examples = parts.rows(split), parts.encoded(split)
-        share = my_share(len(texts))
-        chosen = [examples[index] for index in share]
-        ids = [[texts[share[place]]["id"] for place in batch] for batch in batches(chosen, config.batch_size)]
+        share = my_share(len(examples))
+        chosen: list[Any] = [examples[index] for index in share]
+        if isinstance(examples, Packed):
+            chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
+        ids = [
+            [parts.example_id(split, share[place]) for place in batch] for batch in batches(chosen, config.batch_size)
+        ]
         journal = _journal(parts, split, path, config, ids, weights) if weights else None
         mine = decode(
             config,
             model=parts.model,
             tokenizer=parts.tokenizer,
             examples=chosen,
-            collate=parts.collator.prompts,
+            collate=parts.collator if isinstance(examples, Packed) else parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
             progress=DecodingLines(parts.say, split, len(share), journal.examples if journal else 0),
             journal=journal,
         )
         predictions = from_all(mine)
         if predictions is None:
+            continue
+        parts.say(f"decoded {split}: {len(texts):,} examples")
+        if isinstance(examples, Packed):
+            rows += _documents(split, texts, predictions)
             continue
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
             line: dict[str, Any] = _line(parts.dataset, split, row, prediction.text) | dict(prediction.about)
@@ -217,18 +233,21 @@ def decode_splits(
             if count_malformed is not None:
                 line["malformed"] = count_malformed(prediction.token_ids)
             rows.append(line)
-        parts.say(f"decoded {split}: {len(texts):,} examples")
     if rank_and_size()[0] != 0:
         return None
-    baselines = {}
+    baselines, more = {}, {}
     if parts.dataset.metrics == "number":
         baselines = constant_baselines(parts.prepared.train_targets())
+    if parts.dataset.metrics == "likelihood":
+        sizes = {split: sum(len(row["answer"].encode()) for row in parts.rows(split)) for split in splits}
+        more = {"bytes": sizes, "digits": parts.config.tokenizer.digits_only}
     header = {
         "schema": 1,
         "dataset": parts.config.dataset.name,
         "metrics": parts.dataset.metrics,
         "decoding": described(parts.model, config),
         "baselines": baselines,
+        **more,
     }
     write_predictions(path, header, rows)
     return score_predictions(path)
@@ -275,6 +294,20 @@ def forget_answers(folder: Path, predictions: str = "*") -> None:
 
 def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
     return {f"tokens_{name}": count for name, count in token_matches(generated, label.tolist())._asdict().items()}
+
+
+def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[dict[str, Any]]:
+    """One line per document: the sums of its pieces, which may lie in several examples."""
+    sums: dict[int, list[float]] = {}
+    for answer in scored:
+        for document, *amounts in answer.about[PIECES]:
+            known = sums.get(document, [0] * len(amounts))
+            sums[document] = [a + b for a, b in zip(known, amounts, strict=True)]
+    names = Piece._fields[1:]
+    return [
+        {"split": split, "id": row["id"], **dict(zip(names, sums[index], strict=True))}
+        for index, row in enumerate(texts)
+    ]
 
 
 def _line(dataset: TextDataset, split: str, row: Any, prediction: str) -> dict[str, str]:

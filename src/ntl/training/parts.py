@@ -17,6 +17,7 @@ from ntl.config import Config, build
 from ntl.config.targets import locate
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
+from ntl.data.packed import Packed
 from ntl.data.prepared import Prepared
 from ntl.decoding.batches import Example
 from ntl.losses import JointLoss
@@ -115,9 +116,12 @@ class RunParts:
         return tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
 
     def encoded(self, split: str) -> EncodedDataset:
-        """Return the token ids of a split; its text is read only if no earlier run has encoded it."""
+        """Return the token ids of a split; its text is read only if no earlier run has encoded it.
+
+        Those of plain text are ``Packed``: their examples are not the rows of the split.
+        """
         if split not in self._encoded:
-            self._encoded[split] = encode_dataset(
+            encoded = encode_dataset(
                 lambda: self.rows(split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
@@ -127,7 +131,16 @@ class RunParts:
                 keep_target=self.config.objective.keep_target,
                 log=self.say,
             )
+            if self.dataset.metrics == "likelihood":
+                end: Any = self.tokenizer.eos_token_id
+                encoded = Packed(encoded.folder, self.config.trainer.max_input_length, end)
+            self._encoded[split] = encoded
         return self._encoded[split]
+
+    def example_id(self, split: str, index: int) -> str:
+        """Return the id of an example of ``encoded(split)``."""
+        encoded = self.encoded(split)
+        return f"{split}/block/{index}" if isinstance(encoded, Packed) else self.rows(split)[index]["id"]
 
     @cached_property
     def collator(self) -> Collator:
@@ -216,7 +229,7 @@ class RunParts:
             length_bucketing=trainer.length_bucketing,
             data_files=self.fingerprint["files"],
             run=run or {},
-            example_id=lambda index: self.rows("train")[index]["id"],
+            example_id=lambda index: self.example_id("train", index),
             started=time.monotonic() if started is None else started,
         )
 
@@ -226,7 +239,8 @@ class RunParts:
             ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
         ):
             if train.about[about]:
-                self.say(f"{train.about[about]:,} of {len(train):,} training examples {what}; {remedy}.")
+                rows = self.fingerprint["rows"]["train"]
+                self.say(f"{train.about[about]:,} of {rows:,} training examples {what}; {remedy}.")
 
 
 def _texts(rows: TextRows) -> Iterator[str]:

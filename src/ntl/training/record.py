@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 # Settings of places and of tracking, which do not affect the result.
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
-SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
+SUMMARY = (
+    *("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable"),
+    *("perplexity", "bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean", "number_accuracy", "number_mae"),
+)
 DECODED = [name for name in HIGHER_IS_BETTER if name != LOSS]
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 CURVES += tuple(f"eval_{name}" for name in DECODED)
