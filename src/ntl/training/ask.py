@@ -87,7 +87,7 @@ def answers(parts: "RunParts", questions: Sequence[Question]) -> Iterator[dict[s
         most = parts.config.trainer.max_input_length if room is None else room + 1 - limit
         if tokens > min(most, parts.config.trainer.max_input_length):
             _too_long(parts, question, tokens, room, limit)
-    options = {"interval": LEVEL} if isinstance(config, TreeConfig) else {}
+    options: dict[str, Any] = {"interval": LEVEL} if isinstance(config, TreeConfig) else {}
     lines, done = DecodingLines(parts.say, "questions", len(questions)), 0
     while done < len(questions):
         chunk = slice(done, done + BATCHES_AT_ONCE * config.batch_size)
