@@ -12,7 +12,8 @@ from ntl.results.load import RECORD, load_records
 from ntl.results.match import RowPlan
 from ntl.results.publish import ROOT, find_record
 from ntl.results.record import RunRecord, read_record
-from ntl.results.render.text import header, interval_text, signed
+from ntl.results.render.text import header as header_text
+from ntl.results.render.text import interval_text, signed
 from ntl.results.settings import KIND, differing, name_of, settings_of
 from ntl.results.spec import Better, ColumnSpec, Role, RowSpec
 from ntl.results.statistics import DRAWS, example_difference
@@ -66,7 +67,8 @@ def columns_of(records: Sequence[RunRecord], metrics: Sequence[str] = ()) -> lis
     known = dict.fromkeys(name for record in records for name in record.metrics)
     splits = dict.fromkeys(split for record in records for split in _test_splits(record))
     kinds = {split: "number" if f"{split}/accuracy" in known else "text" for split in splits}
-    wanted = list(metrics) or [f"{split}/{name}" for split in splits for name in SHOWN[kinds[split]]]
+    most = 2 if len(splits) > 1 else None  # of each split, so that they fit on a terminal
+    wanted = list(metrics) or [f"{split}/{name}" for split in splits for name in SHOWN[kinds[split]][:most]]
     if unknown := [metric for metric in wanted if not any(record.has(metric) for record in records)]:
         raise UserError(f"--metric {unknown[0]}: none of these runs has it; choose from {', '.join(known)}.")
     found = []
@@ -75,9 +77,8 @@ def columns_of(records: Sequence[RunRecord], metrics: Sequence[str] = ()) -> lis
         base = name.partition("@")[0].partition(":")[0].removesuffix("_truth")
         better = Better.higher if base in HIGHER else Better.neither if base in NEITHER else Better.lower
         spec = ".3f" if base in HIGHER or base in NEITHER else ".4g"
-        found.append(
-            ColumnSpec(metric=metric, header=f"{split} {name}" if len(splits) > 1 else name, better=better, format=spec)
-        )
+        header = f"{split} {name}" if len(splits) > 1 else name
+        found.append(ColumnSpec(metric=metric, header=header, better=better, format=spec))
     return found
 
 
@@ -186,7 +187,9 @@ def _other_sources(records: Sequence[RunRecord]) -> list[str]:
         if len({*v}) > 1
     ]
     changed = [record.id for record in records if record.git.get("dirty")]
-    return lines + ([f"{len(changed)} of {len(records)} runs are of code with uncommitted changes."] if changed else [])
+    if 0 < len(changed) < len(records):
+        lines.append(f"{len(changed)} of {len(records)} runs are of code with uncommitted changes.")
+    return lines
 
 
 def _by_example(base: Row, row: Row, metric: str) -> Examples | None:
@@ -234,7 +237,7 @@ def show(comparisons: Sequence[Comparison], warnings: Sequence[str]) -> None:
                 texts = _texts(comparison, each, cell)
                 style = "bold" if cell.bold else ""
                 name = each.name if number == 0 else ""
-                grid.add_row(Text(name), Text(header(cell.column)), *(Text(text, style=style) for text in texts))
+                grid.add_row(Text(name), Text(header_text(cell.column)), *(Text(text, style=style) for text in texts))
             grid.add_section()
         console.print(grid, Text(LEGEND, style="dim"), sep="\n")
     for line in warnings:
