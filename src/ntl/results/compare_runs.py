@@ -71,6 +71,8 @@ def columns_of(records: Sequence[RunRecord], metrics: Sequence[str] = ()) -> lis
     wanted = list(metrics) or [f"{split}/{name}" for split in splits for name in SHOWN[kinds[split]][:most]]
     if unknown := [metric for metric in wanted if not any(record.has(metric) for record in records)]:
         raise UserError(f"--metric {unknown[0]}: none of these runs has it; choose from {', '.join(known)}.")
+    if not wanted:
+        raise UserError(f"{records[0].id}: its record has no metric of a test split.")
     found = []
     for metric in wanted:
         split, _, name = metric.partition("/")

@@ -81,7 +81,8 @@ def details(record: RunRecord) -> dict[str, Any]:
     if record.model:  # an older one does not say
         about["model"] = record.model
     settings = {"overrides": payload["overrides"], "config": leaves(payload["config"]), "about": leaves(about)}
-    return {**without_folders(settings), "metrics": payload["metrics"], "curves": payload["curves"]}
+    worst = {"worst": record.worst} if record.worst else {}
+    return {**without_folders(settings), "metrics": payload["metrics"], "curves": payload["curves"], **worst}
 
 
 def page_data(records: Iterable[RunRecord]) -> dict[str, Any]:
