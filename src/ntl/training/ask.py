@@ -109,10 +109,12 @@ def answers(parts: "RunParts", questions: Sequence[Question]) -> Iterator[dict[s
 def _too_long(parts: "RunParts", question: Question, tokens: int, room: int | None, limit: int) -> None:
     trained = parts.config.trainer.max_input_length
     if tokens > trained:
-        why = f"questions have at most {trained:,} (trainer.max_input_length of this run)"
+        why = f"questions have at most {trained:,} (trainer.max_input_length of this run); shorten it."
     else:
-        why = f"the model reads {room:,}, of them {limit:,} for the answer (decoding.max_new_tokens)"
-    raise UserError(f"{question.where} is too long: {tokens:,} tokens, and {why}; shorten it.")
+        why = (
+            f"the model reads {room:,}, {limit:,} of them for the answer; shorten it, or lower decoding.max_new_tokens."
+        )
+    raise UserError(f"{question.where} is too long: {tokens:,} tokens, and {why}")
 
 
 def longest_answer(parts: "RunParts") -> int:

@@ -96,10 +96,11 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
         # The last generated token is not an input.
         needed = max(trained, question + generated.get(split, 0) - 1)
         if needed > positions:
+            lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
-                f"{needed}, answers included, of them {question} for its longest question; lower "
-                f"trainer.max_input_length, now {limit}, below that, or take another model or tokenizer."
+                f"{needed}, answers included, of them {question} for its longest question; lower {lower}, or take "
+                "another model or tokenizer."
             )
 
 

@@ -75,7 +75,9 @@ class _Prefixed:
 
     def __init__(self, inner: Any, prefix: Sequence[int]) -> None:
         self.inner, self.prefix = inner, np.array(prefix, dtype=np.int64)
-        self.longest_input = inner.longest_input
+
+    def longest_input(self, about: Mapping[str, int]) -> int:
+        return self.inner.longest_input(about)
 
     def prompts(self, examples: Sequence[Example]) -> Mapping[str, torch.Tensor]:
         longer = [{**each, "question_ids": np.concatenate([self.prefix, each["question_ids"]])} for each in examples]
