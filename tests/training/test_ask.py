@@ -51,13 +51,13 @@ def test_standard_input_and_json_lines(asked, monkeypatch: pytest.MonkeyPatch, t
     assert piped == asked("--file", str(lines)) == asked(*texts)
 
 
-@pytest.mark.parametrize("settings", [(), ("decoding=expectation", "decoding.num_beams=20")])
-def test_a_checkpoint_alone_answers_as_its_run(asked, settings: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("more", [(), ("decoding=expectation", "decoding.num_beams=20")])
+def test_a_checkpoint_alone_answers_as_its_run(asked, more: tuple[str, ...]) -> None:
     texts, length = questions(asked.data, 5), "decoding.max_new_tokens=6"
     (checkpoint,) = asked.run.glob("checkpoints/checkpoint-12")
-    found = asked(*texts, *settings, length, model=checkpoint)
-    assert found == asked(*texts, *settings, length)
-    for line in found if settings else []:
+    found = asked(*texts, *more, length, model=checkpoint)
+    assert found == asked(*texts, *more, length)
+    for line in found if more else []:
         low, high = line["interval"]
         assert low <= high
         assert float(line["answer"]) == pytest.approx(line["mean"], abs=0.005)
@@ -128,12 +128,14 @@ def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
     assert read_record(finished / "record.json").config["dataset"]["name"] == "noisy_numbers"
 
 
-def test_a_stored_model_decodes_a_data_set(finished: Path, small, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same answers as its run gives."""
+def test_a_stored_model_decodes_a_data_set(
+    finished: Path, settings, prepared, small, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same answers as its run gave to the same data."""
     outputs, checkpoint = finished.parent / "scored", finished / "checkpoints" / "checkpoint-12"
-    words = [*OTHER, "decoding.max_new_tokens=6", f"data_dir={small().data_dir}"]
+    words = [word for word in settings() if word.startswith(("dataset", "data_dir", "device"))]
     assert main([str(checkpoint), *words, "--outputs", str(outputs)]) == 0
-    (path,) = outputs.glob("predictions-greedy-1-checkpoint-12-*-multiplication-*.jsonl")
-    assert read_predictions(path)[1] == read_predictions(predict(finished, words, say=[].append))[1]
+    (path,) = outputs.glob(f"predictions-greedy-1-checkpoint-12-*-{prepared(small()).name}.jsonl")
+    assert read_predictions(path)[1] == read_predictions(finished / "predictions.jsonl")[1]
     with pytest.raises(UserError, match="ask it a question, or name a data set"):
         main([str(checkpoint)])

@@ -123,7 +123,7 @@ def launch(
     _say(f"{len(new)} jobs submitted, {followed} in the queue already, {len(planned) - len(todo)} runs have a record.")
     private = _private_part(params.get("submitit_folder", ""))
     errors = _Watch(todo, jobs, private).wait() if jobs else {}
-    if context.get("task_function") is not train:  # reproduce.py's, which prints its tables
+    if context.get("task_function") not in (None, train):  # reproduce.py prints tables of its own
         show_sweep([run.folder for parts in planned for runs in parts for run in runs])
     return [_result(overrides, errors.get(index)) for index, overrides in enumerate(job_overrides)]
 
