@@ -152,8 +152,8 @@ def _show(
         total = sum(by_kind[split].values())
         console.print(Text(f"{split}: {total:,} of {count:,} answers are wrong"))
         kinds = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name, justify in (("kind", "left"), ("answers", "right"), ("of all", "right"), ("", "left")):
-            kinds.add_column(name, justify=justify)
+        for name in ("kind", "answers", "of all", ""):
+            kinds.add_column(name, justify="right" if name in ("answers", "of all") else "left")
         for kind, number in by_kind[split].items():
             kinds.add_row(kind, f"{number:,}", f"{number / count:.1%}", known[kind])
         if total:
