@@ -50,10 +50,11 @@ def main() -> None:
     # Imported here, so that report() prints one line if a package is not installed.
     import hydra
 
-    from ntl.config.composition import help_text, register
+    from ntl.config.composition import register
+    from ntl.config.help import help_asked
 
-    if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
-        print(help_text())  # Hydra's own help would first copy every config
+    if (text := help_asked(sys.argv[1:])) is not None:
+        print(text)  # Hydra's own help would first copy every config
         return
     register()
     try:

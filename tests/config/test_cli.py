@@ -145,9 +145,26 @@ def test_an_unknown_key_of_a_model_lists_the_settings_of_its_family() -> None:
         # The beginning of a name suggests all that begin so.
         (
             "model=gpt2",
-            "Did you mean one of 'gpt2_large', 'gpt2_medium', 'gpt2_small', 'gpt2_small_regression', "
-            "'gpt2_tiny', 'gpt2_tiny_regression', 'gpt2_xl'?",
+            "Did you mean one of 'gpt2_small', 'gpt2_medium', 'gpt2_large', 'gpt2_xl', 'gpt2_small_regression', "
+            "'gpt2_tiny', 'gpt2_tiny_regression'?",
         ),
+        ("model=t5-small", "Did you mean one of 't5_small', 't5_small_regression'?"),
+        ("model=GPT-2-xl", "Did you mean 'gpt2_xl'?"),
+        ("loss=cdf", "Did you mean 'ntl_was_cdf'?"),
+        ("loss=huber", "Did you mean 'ntl_huber'?"),
+        ("dataset=math", "Did you mean 'mathematics'?"),
+        ("dataset=jokes", "Did you mean 'rjokes'?"),
+        ("dataset=multiply", "Did you mean 'multiplication'?"),
+        ("dataset=noisy-numbers", "Did you mean 'noisy_numbers'?"),
+        ("tokenizer=digits", "Did you mean 'digit'?"),
+        ("decoding=greddy", "Did you mean 'greedy'?"),
+        # A setting by another name for it, or without its group and mistyped.
+        ("learning_rate=1e-3", "Did you mean 'trainer.lr'?"),
+        ("trainer.learning_rate=1e-3", "Did you mean 'trainer.lr'?"),
+        ("batchsize=8", "Did you mean one of 'trainer.batch_size', 'decoding.batch_size'?"),
+        ("max_step=8", "Did you mean 'trainer.max_steps'?"),
+        ("beams=4", "Did you mean 'decoding.num_beams'?"),
+        ("datset=gsm8k", "Did you mean 'dataset'?"),
         ("model=llama", "Did you mean one of 'llama_mini', 'llama_tiny'?"),
         ("model=gpt2_smal", "Did you mean one of 'gpt2_small', 'gpt2_small_regression'?"),
         ("loss=was", "Did you mean 'ntl_was'?"),

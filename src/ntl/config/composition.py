@@ -1,7 +1,7 @@
 """A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,7 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config import data, decoding, loss, model, root, trainer
 from ntl.config.identity import plain, run_id
-from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
+from ntl.config.legality import check_effects, closest, did_you_mean, setting_names, validate
+from ntl.config.settings import describe
 from ntl.config.targets import as_now, read_yaml
 from ntl.system.errors import UserError
 
@@ -81,6 +82,7 @@ Choices (group=name):
 {choices}
 
 Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
+`python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
 `python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
 
 Examples:
@@ -119,20 +121,21 @@ def register() -> None:
         store.store(group=f"schema/{group}", name=name, node=node)
 
 
-def _paths(schema: Any, path: str) -> Iterator[str]:
-    for field in fields(schema):
-        yield f"{path}.{field.name}"
-        if is_dataclass(field.type):
-            yield from _paths(field.type, f"{path}.{field.name}")
-
-
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
-    """A suggestion for an unknown key: a setting of that name in a group, else the most similar known key."""
+    """A suggestion for an unknown key: a setting of that name in a group, one with these words, or a similar one."""
     if key == "name":  # every group has one
         return ""
-    paths = dict.fromkeys(path for name, schema in schemas().items() for path in _paths(schema, name.partition("/")[0]))
-    same = [path for path in paths if path.endswith(f".{key}") and key != "_target_"]
-    return did_you_mean(same) if same and not parent else nearest(key, known)
+    rows = [row for name, schema in schemas().items() for row in describe(schema, f"{name.partition('/')[0]}.")]
+    there = {row.name: row.meaning.lower() for row in rows if row.name.startswith(parent)}
+    same = [path for path in there if path.endswith(f".{key}")]
+    if same and not parent:
+        return did_you_mean(same)
+    if told := [path for path, meaning in there.items() if "_" in key and key.replace("_", " ") in meaning]:
+        return did_you_mean(sorted(told, key=lambda path: len(there[path]))[:1])
+    ends = {each: [each] for each in known}
+    for path in () if parent else there:
+        ends.setdefault(path.rpartition(".")[2], []).append(path)
+    return did_you_mean(path for each in closest(key, ends) for path in ends[each])
 
 
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:

@@ -4,27 +4,28 @@ Those of the package's own sets stand here, so that a command answers before num
 schema in its own file, where ``added_schema`` finds it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
 from omegaconf import MISSING
 
+from ntl.config.settings import setting
 
-def _count(default: int) -> int:
-    return field(default=default, metadata={"min": 1})
+_SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 
 
 @dataclass
 class DatasetConfig:
-    """``name`` is the group's choice, ``_target_`` the class in ``ntl.data`` that is built from this config.
-
-    An answer is a ``number``, ``reasoning`` that ends in one, or ``text`` (``ntl.config.legality``).
-    """
+    """Settings of every data set."""
 
     _target_: str = MISSING
-    name: str = MISSING
-    answers: str = "number"
+    name: str = setting(MISSING, "The choice of the group, part of the run's name.")
+    answers: str = setting(
+        "number",
+        "What an answer is: one number, a text that ends in one, or text; decides which models and decodings fit.",
+        choices=("number", "reasoning", "text"),
+    )
 
 
 @dataclass
@@ -33,11 +34,11 @@ class NoisyNumbersConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.noisy_numbers.NoisyNumbers"
     name: str = "noisy_numbers"
-    train_rows: int = _count(2000)
-    validation_rows: int = _count(500)
-    test_rows: int = _count(2000)
-    noise_sd: float = field(default=6.0, metadata={"min": 0})
-    seed: int = 0
+    train_rows: int = setting(2000, "Rows for training.", unit="rows", min=1)
+    validation_rows: int = setting(500, "Rows for validation.", unit="rows", min=1)
+    test_rows: int = setting(2000, "Rows for the test.", unit="rows", min=1)
+    noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
@@ -46,92 +47,107 @@ class ArithmeticConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.arithmetic.Arithmetic"
     name: str = "arithmetic"
-    train_rows_per_difficulty: int = _count(33_333)
-    validation_rows_per_difficulty: int = _count(1_000)
-    test_rows: int = _count(10_000)
-    seed: int = 0
+    train_rows_per_difficulty: int = setting(
+        33_333, "Rows for training, of each of three difficulties.", unit="rows", origin="original code", min=1
+    )
+    validation_rows_per_difficulty: int = setting(
+        1_000, "Rows for validation, of each of three difficulties.", unit="rows", origin="original code", min=1
+    )
+    test_rows: int = setting(10_000, "Rows of each of the two tests.", unit="rows", origin="original code", min=1)
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
 class MathematicsConfig(DatasetConfig):
-    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs.
-
-    ``rows_per_file`` counts training and validation rows of each of the 39 training files, ``train_share`` of them for
-    training; ``test_rows_per_file`` those of each of the 13 + 7 test files. ``allow_generation`` allows hours of work
-    by the original generator where the official release is not available.
-    """
+    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs."""
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
-    rows_per_file: int = field(default=666_666, metadata={"min": 2})
-    train_share: float = field(default=0.9995, metadata={"above": 0, "max": 1})
-    test_rows_per_file: int = _count(10_000)
-    seed: int = 0
-    allow_generation: bool = False
+    rows_per_file: int = setting(
+        666_666,
+        "Rows for training and validation together, of each of the 39 training files.",
+        unit="rows",
+        origin="original code",
+        min=2,
+    )
+    train_share: float = setting(
+        0.9995, "The share of these that is for training; the rest validates.", origin="original code", above=0, max=1
+    )
+    test_rows_per_file: int = setting(
+        10_000, "Rows of each of the 13 + 7 test files.", unit="rows", origin="original code", min=1
+    )
+    seed: int = setting(0, _SEED)
+    allow_generation: bool = setting(
+        False, "Allow hours of work by the original generator where the official release is not available."
+    )
 
 
 @dataclass
 class MultiplicationConfig(DatasetConfig):
-    """``What is A times B?`` for operands of 1 to ``max_digits`` digits; tests go one digit further.
-
-    ``exhaustive_digits`` n > 0 selects another set: every ordered pair of n-digit operands once, divided into
-    ``train_rows``, ``validation_rows`` and ``test_rows_per_cell``.
-    """
+    """`What is A times B?` for operands of few digits; the extrapolation test has longer ones."""
 
     _target_: str = "ntl.data.sets.multiplication.Multiplication"
     name: str = "multiplication"
-    max_digits: int = field(default=5, metadata={"min": 1, "max": 9})
-    extrapolate_digits: int = field(default=6, metadata={"min": 2, "max": 10})
-    train_rows: int = _count(1_000_000)
-    validation_rows: int = _count(5_000)
-    test_rows_per_cell: int = _count(500)
-    test_share: float = field(default=0.2, metadata={"above": 0, "max": 0.3})
-    seed: int = 0
-    exhaustive_digits: int = field(default=0, metadata={"min": 0, "max": 3})
-
-
-def _limit() -> int:
-    return field(default=0, metadata={"min": 0})
+    max_digits: int = setting(
+        5, "The longest operand of training and interpolation.", unit="digits", origin="paper, Table 5", min=1, max=9
+    )
+    extrapolate_digits: int = setting(
+        6, "The longer operand of each extrapolation row.", unit="digits", origin="paper, Table 5", min=2, max=10
+    )
+    train_rows: int = setting(1_000_000, "Rows for training.", unit="rows", min=1)
+    validation_rows: int = setting(5_000, "Rows for validation.", unit="rows", min=1)
+    test_rows_per_cell: int = setting(
+        500, "Test rows of each pair of lengths, at most.", unit="rows", origin="paper (read off its heat map)", min=1
+    )
+    test_share: float = setting(
+        0.2, "The largest share of all pairs of two lengths that is for the test.", above=0, max=0.3
+    )
+    seed: int = setting(0, _SEED)
+    exhaustive_digits: int = setting(
+        0,
+        "Above 0 another set: every ordered pair of operands of so many digits once, divided into `train_rows`, "
+        "`validation_rows` and `test_rows_per_cell`.",
+        unit="digits",
+        min=0,
+        max=3,
+    )
 
 
 @dataclass
 class GSM8KConfig(DatasetConfig):
-    """Grade-school word problems, whose answer is a text that ends in ``#### number``.
-
-    ``paper_compat`` corrupts the text as the original code did; ``test_rows`` 0 means all.
-    """
+    """Grade-school word problems, whose answer is a text that ends in `#### number`."""
 
     _target_: str = "ntl.data.sets.gsm8k.GSM8K"
     name: str = "gsm8k"
     answers: str = "reasoning"
-    paper_compat: bool = False
-    test_rows: int = _limit()
+    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
+    test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
 
 
 @dataclass
 class RJokesConfig(DatasetConfig):
-    """Jokes and their log-upvotes, 0 to 11; counts of 0 mean all rows.
-
-    ``allow_dev_training`` trains and validates on parts of dev; the result is not comparable to the paper's.
-    ``paper_compat`` keeps the file's backslash escapes and strips trailing white space, as the original code did.
-    """
+    """Jokes and their log-upvotes, 0 to 11."""
 
     _target_: str = "ntl.data.sets.rjokes.RJokes"
     name: str = "rjokes"
-    allow_dev_training: bool = False
-    paper_compat: bool = False
-    train_rows: int = _limit()
-    test_rows: int = _limit()
+    allow_dev_training: bool = setting(
+        False, "Train and validate on parts of dev; the result is not comparable to the paper's."
+    )
+    paper_compat: bool = setting(
+        False, "Keep the file's backslash escapes and strip trailing white space, as the original code did."
+    )
+    train_rows: int = setting(0, "Train on the first so many rows; 0: on all.", unit="rows", min=0)
+    test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
 
 
 @dataclass
 class MultiRCConfig(DatasetConfig):
-    """Questions on a passage; an answer is all correct options. ``paper_compat`` keeps rows without any."""
+    """Questions on a passage; an answer is all correct options."""
 
     _target_: str = "ntl.data.sets.multirc.MultiRC"
     name: str = "multirc"
     answers: str = "text"
-    paper_compat: bool = False
+    paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
 
 
 def added_schema(name: str) -> type[DatasetConfig] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from ntl.config.settings import about
 from ntl.config.targets import check_plain, check_trust
 from ntl.system.errors import UserError
 
@@ -36,8 +37,9 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
-DEVICES = ("auto", "cpu", "cuda")
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
+PUNCTUATION = re.compile(r"[-_.]")
+SIZES = ("small", "base", "medium", "large", "xl")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -47,11 +49,34 @@ def did_you_mean(options: Iterable[str]) -> str:
     return f" Did you mean {'one of ' if len(quoted) > 1 else ''}{', '.join(quoted)}?" if quoted else ""
 
 
+def closest(word: str, options: Iterable[str]) -> list[str]:
+    """The options that a mistyped word may mean: all that begin with it, else one that contains it, else a similar one.
+
+    Case, ``-``, ``_`` and ``.`` do not count. Of a family of models the small published one comes first.
+    """
+    plain = {option: PUNCTUATION.sub("", option).lower() for option in options}
+    asked = PUNCTUATION.sub("", word).lower()
+    if family := [option for option, text in plain.items() if asked and text.startswith(asked)]:
+        return sorted(family, key=lambda option: [*SIZES, option.rpartition("_")[2]].index(option.rpartition("_")[2]))[
+            :8
+        ]
+    containing = [option for option, text in plain.items() if len(asked) > 1 and asked in text]
+    if containing:
+        return difflib.get_close_matches(word, containing, n=1, cutoff=0)
+    similar = difflib.get_close_matches(word, plain, n=3, cutoff=0.5)
+    return sorted(similar, key=lambda option: -_shared(word, option))[:1]
+
+
+def _shared(first: str, second: str) -> int:
+    """How many characters two texts begin with alike."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
-    """``did_you_mean`` with the options that begin with the word, if they are few, else with the most similar one."""
-    options = list(options)
-    family = [option for option in options if word and option.startswith(word)]
-    return did_you_mean(family if 0 < len(family) <= 8 else difflib.get_close_matches(word, options, n=1, cutoff=0.5))
+    """``did_you_mean`` of the ``closest`` options."""
+    return did_you_mean(closest(word, options))
 
 
 def setting_names(schema: type) -> list[str]:
@@ -65,11 +90,14 @@ def shorten(text: str) -> str:
 
 
 def _check_ranges(config: Any, path: str = "") -> None:
-    for field in fields(config):
-        name, value, limits = f"{path}{field.name}", getattr(config, field.name), field.metadata
+    for key, limits in about(type(config)).items():
+        name, value = f"{path}{key}", getattr(config, key)
         if is_dataclass(value):
             _check_ranges(value, f"{name}.")
-        if limits and value != value:
+        choices = limits.get("choices", (value,))
+        if value not in choices:
+            raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
+        if value != value:
             raise UserError(f"{name}=nan: must be a number.")
         if "min" in limits and value < limits["min"]:
             raise UserError(f"{name}={value}: must be at least {limits['min']}.")
@@ -149,8 +177,6 @@ def validate(config: Any) -> None:
     for name, path in sources.items():
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
-    if config.device not in DEVICES:
-        raise UserError(f"device={config.device}: choose one of {', '.join(DEVICES)}.{nearest(config.device, DEVICES)}")
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
     if config.base and not BASE.fullmatch(config.base):

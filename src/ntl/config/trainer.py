@@ -1,7 +1,9 @@
 """Schema of training: optimization, evaluation, checkpoints, parallelism."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+from ntl.config.settings import setting
 
 
 class Schedule(Enum):
@@ -28,41 +30,74 @@ class Parallel(Enum):
     fsdp = "fsdp"
 
 
-def _count(default: int) -> int:
-    return field(default=default, metadata={"min": 1})
+_STEPS = "optimizer steps"
 
 
 @dataclass
 class TrainerConfig:
-    """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
+    """Optimization, evaluation and checkpoints. Most values come from ``scale=``."""
 
-    ``bf16`` computes in bfloat16 with float32 weights; ``gradient_checkpointing`` recomputes activations instead of
-    storing them. ``length_bucketing`` makes batches of similar length: less padding, but less random batches.
-    ``keep_checkpoints`` is how many are kept during training, ``keep_checkpoints_after`` after it has finished.
-    """
-
-    name: str = "default"
-    max_steps: int = _count(1000)
-    batch_size: int = _count(32)
-    accumulation_steps: int = _count(1)
-    lr: float = field(default=1e-4, metadata={"above": 0})
-    schedule: Schedule = Schedule.plateau
-    warmup_steps: int = field(default=0, metadata={"min": 0})
-    patience: int = _count(5)
-    factor: float = field(default=0.5, metadata={"above": 0, "max": 1})
-    weight_decay: float = field(default=0.01, metadata={"min": 0})
-    max_grad_norm: float = field(default=1.0, metadata={"above": 0})
-    normalization: Normalization = Normalization.step
-    bf16: bool = False
-    gradient_checkpointing: bool = False
-    eval_steps: int = field(default=0, metadata={"min": 0})
-    eval_batch_size: int = _count(64)
-    eval_rows: int = field(default=0, metadata={"min": 0})
-    save_steps: int = field(default=500, metadata={"min": 0})
-    logging_steps: int = _count(50)
-    keep_checkpoints: int = _count(2)
-    keep_checkpoints_after: int = _count(1)
-    length_bucketing: bool = False
-    max_input_length: int = field(default=512, metadata={"min": 8})
-    num_workers: int = field(default=0, metadata={"min": 0})
-    parallel: Parallel = Parallel.auto
+    name: str = setting("default", "The choice of the group.")
+    max_steps: int = setting(1000, "How long to train.", unit=_STEPS, min=1)
+    batch_size: int = setting(
+        32, "Examples of one forward pass, on each device.", unit="examples", origin="paper", min=1
+    )
+    accumulation_steps: int = setting(
+        1, "Forward passes of one optimizer step.", unit="batches", origin="original code", min=1
+    )
+    lr: float = setting(1e-4, "The highest learning rate.", origin="original code", above=0)
+    schedule: Schedule = setting(
+        Schedule.plateau,
+        "How the learning rate changes; `plateau` multiplies it by `factor` after `patience` evaluations without a "
+        "lower validation loss.",
+        origin="original code",
+    )
+    warmup_steps: int = setting(
+        0, "The learning rate first rises from 0 over so many steps.", unit=_STEPS, origin="original code", min=0
+    )
+    patience: int = setting(5, "See `schedule`.", unit="evaluations", origin="original code", min=1)
+    factor: float = setting(0.5, "See `schedule`.", origin="original code", above=0, max=1)
+    weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin="original code", min=0)
+    max_grad_norm: float = setting(
+        1.0, "A larger norm of the gradient is scaled down to this.", origin="original code", above=0
+    )
+    normalization: Normalization = setting(
+        Normalization.step,
+        "`step` divides the loss by the label counts of the whole optimizer step; `micro_batch` takes the mean of the "
+        "batches' means, as the paper does.",
+    )
+    bf16: bool = setting(False, "Compute in bfloat16, with float32 weights.", origin="original code")
+    gradient_checkpointing: bool = setting(
+        False, "Recompute activations in the backward pass instead of storing them: less memory, slower."
+    )
+    eval_steps: int = setting(0, "Validate every so many steps; 0: only at the end.", unit=_STEPS, min=0)
+    eval_batch_size: int = setting(
+        64,
+        "Examples of one forward pass of validation, on each device.",
+        unit="examples",
+        origin="original code",
+        min=1,
+    )
+    eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", unit="rows", min=0)
+    save_steps: int = setting(500, "Write a checkpoint every so many steps; 0: only at the end.", unit=_STEPS, min=0)
+    logging_steps: int = setting(50, "Log the training loss every so many steps.", unit=_STEPS, min=1)
+    keep_checkpoints: int = setting(
+        2, "How many of the newest checkpoints are kept during training.", origin="original code", min=1
+    )
+    keep_checkpoints_after: int = setting(1, "How many are kept once the run has finished.", min=1)
+    length_bucketing: bool = setting(
+        False, "Make batches of examples of similar length: less padding, but less random batches."
+    )
+    max_input_length: int = setting(
+        512,
+        "Of a longer question the beginning is cut off, with a warning.",
+        unit="tokens",
+        origin="original code (T5's limit)",
+        min=8,
+    )
+    num_workers: int = setting(0, "Further processes that load data, for each device.", unit="processes", min=0)
+    parallel: Parallel = setting(
+        Parallel.auto,
+        "How several processes share the work: `ddp` copies the model, `fsdp` shards it, `auto` is ddp where torchrun "
+        "started several.",
+    )
