@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntl.config.cli import report
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 # Makes Hydra, imported later, raise its exceptions instead of exiting, so that report() prints them as one line.
 os.environ["HYDRA_FULL_ERROR"] = "1"
 failures: list[Exception] = []
+swept: list[Path] = []  # the folders of a sweep's runs
 
 
 def task(raw: "DictConfig") -> None:
@@ -21,9 +23,12 @@ def task(raw: "DictConfig") -> None:
     from omegaconf.errors import OmegaConfBaseException
 
     from ntl.config.composition import config_of_job
+    from ntl.config.identity import run_id
 
     try:
         config, overrides = config_of_job(raw)
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            swept.append(Path(config.output_dir) / run_id(config))
         from ntl.training import run
 
         run(config, overrides=overrides)
@@ -31,6 +36,14 @@ def task(raw: "DictConfig") -> None:
         if HydraConfig.get().mode is RunMode.MULTIRUN:
             raise
         failures.append(error)  # an error raised here would make Hydra print a second line
+
+
+def compare_swept() -> None:
+    """Print how the runs of a sweep compare, also where some of them failed."""
+    if swept and os.environ.get("RANK", "0") == "0":
+        from ntl.results.compare_runs import show_sweep
+
+        show_sweep(swept)
 
 
 def main() -> None:
@@ -45,7 +58,12 @@ def main() -> None:
         return
     register()
     sys.argv[1:] = map(quoted, sys.argv[1:])
-    hydra.main(version_base="1.3", config_path="config", config_name="train")(task)()
+    try:
+        hydra.main(version_base="1.3", config_path="config", config_name="train")(task)()
+    except Exception:
+        compare_swept()
+        raise
+    compare_swept()
     for error in failures:
         raise error
 

@@ -78,7 +78,7 @@ GROUPS = {
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
-CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset")
 
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
 
@@ -329,7 +329,10 @@ def from_values(values: Mapping[str, Any], where: str) -> root.Config:
 
 
 def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
-    """The config of a run folder, with overrides of ``CHANGEABLE``. UserError: no config.yaml, or another override."""
+    """The config of a run folder, with overrides of ``CHANGEABLE``. UserError: no config.yaml, or another override.
+
+    ``dataset=NAME`` is that data set at the run's scale and seed.
+    """
     path = folder / "config.yaml"
     advice = "give the folder of a run, for example outputs/<run id>."
     if not path.is_file():
@@ -338,6 +341,10 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     if not isinstance(values, dict):
         raise UserError(f"{path}: no config of a run; {advice}")
     config = from_values(values, str(path))
+    data = [override for override in overrides if override.startswith(("dataset=", "dataset."))]
+    if any(override.startswith("dataset=") for override in data):
+        config.dataset = compose([f"scale={config.scale.name}", f"seed={config.seed}", *data]).dataset
+        overrides = [override for override in overrides if override not in data]
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:

@@ -86,7 +86,7 @@ def describe(prepared: "Prepared", *, tokenizer: Any = None, tokenizer_name: str
             split: _card(split, counted, _tokens(rows, tokenizer), max_length) for split, rows in parts.items() if rows
         },
         missing=manifest.get("missing", {}),
-        publishable=origin is None or origin.publishable,
+        publishable=dataset.publishable,
         tokenizer=tokenizer_name,
         max_length=max_length,
         samples=[(escaped(row["question"]), escaped(row["answer"])) for row in first[:SAMPLES]],

@@ -88,6 +88,11 @@ class TextDataset(ABC):
         return None
 
     @property
+    def publishable(self) -> bool:
+        """Whether the licence permits publishing its text; made-up questions have none."""
+        return self.origin is None or self.origin.publishable
+
+    @property
     def values(self) -> dict[str, Any]:
         """The config's values, without the class that reads them; the content of a file stands for its path."""
         node = OmegaConf.structured(self.config) if dataclasses.is_dataclass(self.config) else self.config

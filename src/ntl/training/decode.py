@@ -89,34 +89,40 @@ def max_new_tokens(parts: RunParts) -> int:
     return parts.config.decoding.max_new_tokens or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
 
 
-def check_lengths(parts: RunParts) -> None:
+def positions_of(model: Any) -> int | None:
+    """How many tokens, question and answer together, a model reads; None for one with relative positions."""
+    return None if model.config.is_encoder_decoder else getattr(model.config, "max_position_embeddings", None)
+
+
+def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     """Raise ``UserError`` unless every example, and every answer that may be generated, has a position in the model.
 
-    An encoder-decoder with relative positions reads any length.
+    ``splits`` are by default those of training, and the test splits.
     """
-    config: Any = parts.model.config
-    positions = None if config.is_encoder_decoder else getattr(config, "max_position_embeddings", None)
+    positions = positions_of(parts.model)
     if positions is None:
         return
     dataset, limit = parts.dataset, parts.config.trainer.max_input_length
     decoded = (*dataset.test_splits, *(("validation",) if is_decoded(parts.config.trainer) else ()))
     generates = parts.model.can_generate() and dataset.metrics != "likelihood"
     generated = dict.fromkeys(decoded, max_new_tokens(parts) if generates else 0)
-    for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
+    for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
-        question = about["longest_question"]
+        question = about["longest_question"] + len(parts.prefix)
+        trained = 0 if splits and generated[split] else parts.collator.longest_input(about)
         # The last generated token is not an input.
-        needed = max(parts.collator.longest_input(about), question + generated.get(split, 0) - 1)
+        needed = max(trained, question + generated.get(split, 0) - 1)
         if needed > positions and dataset.metrics == "likelihood":
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
                 "packs more into a block; lower it, or take another model."
             )
         if needed > positions:
+            lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
-                f"{needed}, answers included, of them {question} for its longest question; lower "
-                f"trainer.max_input_length, now {limit}, below that, or take another model or tokenizer."
+                f"{needed}, answers included, of them {question} for its longest question; lower {lower}, or take "
+                "another model or tokenizer."
             )
 
 
@@ -344,10 +350,13 @@ class DecodingLines:
         self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")
 
 
-def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tuple[RunParts, Path]:
+def restore(
+    folder: Path, overrides: Sequence[str] = (), say: Say = print, *, own_data: bool = True
+) -> tuple[RunParts, Path]:
     """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
 
-    If the run is finished and its best checkpoint was scored, that one is taken instead.
+    If the run is finished and its best checkpoint was scored, that one is taken instead. ``own_data``: the data must be
+    that of the run.
 
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
@@ -366,8 +375,8 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
     config.model.pretrained = True
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     parts = RunParts(config, say)
-    # Otherwise other questions would be decoded under the id of this run.
-    check_data(checkpoint, parts.fingerprint["files"])
+    if own_data:  # otherwise other questions would be decoded under the id of this run
+        check_data(checkpoint, parts.fingerprint["files"])
     model: Any = parts.model
     model.to(parts.device)
     return parts, checkpoint

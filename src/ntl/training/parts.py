@@ -75,6 +75,8 @@ class Objective(Protocol):
 class RunParts:
     """The parts of a run, each built from its config on first use. They do not depend on the run's folder."""
 
+    prefix: Sequence[int] = ()  # token ids before every prompt
+
     def __init__(self, config: Config, say: Say = print) -> None:
         self.config = config
         self.say = say
@@ -112,7 +114,8 @@ class RunParts:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the config asks for."""
-        key = self.prepared.content_key("train")
+        named = self.config.tokenizer.path or tokenizer_source(self.config.model)
+        key = "" if named else self.prepared.content_key("train")
         return tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
 
     def encoded(self, split: str) -> EncodedDataset:
