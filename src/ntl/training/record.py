@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig
 
+from ntl.losses.diagnostics import DIAGNOSTICS
 from ntl.models.lora import LORA
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
 SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
-CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
+MEANS = ("ce", "ntl", *DIAGNOSTICS)
+CURVES = ("loss", "ce", "ntl", "eval_loss", *(f"eval_{name}" for name in MEANS), "learning_rate", "grad_norm")
 
 
 def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
@@ -89,7 +91,7 @@ def build_record(
     Args:
         parts: The parts of the run.
         trainer: The trainer, after training.
-        validation: ``eval_ce`` and ``eval_ntl`` at the last step, as far as the loss has them.
+        validation: ``eval_ce``, ``eval_ntl`` and the diagnostics at the last step, as far as the objective has them.
         scores: The result of ``ntl.evaluation.score_predictions``.
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         overrides: The overrides of the command line.
@@ -103,8 +105,7 @@ def build_record(
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
     device: torch.device = trainer.args.device
-    names = [name for name in ("ce", "ntl") if f"eval_{name}" in validation]
-    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
+    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in MEANS if f"eval_{name}" in validation}
     return RunRecord(
         id=folder.name,
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
