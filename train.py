@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ntl.config.cli import report
 from ntl.system.errors import Diverged, UserError
+from ntl.system.secrets import redact
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -42,6 +43,8 @@ def main() -> None:
     if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
         print(help_text())  # Hydra's own help would first copy every config
         return
+    if not {"-m", "--multirun"}.isdisjoint(sys.argv[1:]):  # in W&B, the runs of a sweep are a group
+        os.environ.setdefault("WANDB_RUN_GROUP", redact(" ".join(word for word in sys.argv[1:] if "," in word))[:128])
     register()
     hydra.main(version_base="1.3", config_path="config", config_name="train")(task)()
     for error in failures:

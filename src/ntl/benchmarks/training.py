@@ -17,10 +17,11 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer
 
 from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, show
 from ntl.config import Config, build, compose
+from ntl.models.lora import parameters
 from ntl.system.errors import UserError
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
-from ntl.training.tracking import METRICS, MetricsFile, mirror
+from ntl.training.tracking import METRICS, MetricsFile, Tracked, mirror
 
 TRAINING = "Compare our trainer with a plain Seq2SeqTrainer on the same model, batches and optimizer, in one process."
 TRACKING = """
@@ -168,7 +169,8 @@ def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up
         trainer = parts.trainer(Path(folder) / "run", callbacks=[clock])
         trainer.args.set_save("no")
         # The client's warnings are discarded.
-        with closing(mirror(config, "benchmark", Path(folder), lambda line: None)) as tracker:
+        with closing(mirror(config.tracking, lambda line: None)) as tracker:
+            tracker.start(Tracked.of(config, "benchmark", Path(folder), parameters(parts.model)))
             trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
             trainer.train()
         return mean_step(clock.ends, warm_up), mean_step(clock.worked, warm_up)

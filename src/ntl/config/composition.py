@@ -64,7 +64,7 @@ GROUPS = {
     "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU, from scratch; paper: as in the paper",
     "decoding": "how answers are decoded",
     "beside": "further decodings: metrics as test/mae@expectation",
-    "tracking": "where metrics are mirrored: wandb, online where its key is stored",
+    "tracking": "where metrics are mirrored; auto: wandb if WANDB_API_KEY or WANDB_MODE is set, else nowhere",
     "experiment": "several of these choices at once",
     "hydra/launcher": "where the runs of a sweep (-m) are executed",
 }

@@ -4,7 +4,7 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class Family:
 
 
 ANSWERS = {"number": "is one number", "reasoning": "is worked out in text", "text": "is text"}
+WITHOUT_WANDB = ("none", "tensorboard")
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -157,8 +158,11 @@ def validate(config: Any) -> None:
         raise UserError(f"base={config.base}: give the id of a run in {config.output_dir} and a step, as ID@8000.")
     if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
         raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
-    if config.tracking.name == "none" and config.tracking != type(config.tracking)():
-        raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
+    tracking = config.tracking
+    if tracking.name in WITHOUT_WANDB and replace(tracking, name="", _target_="") != type(tracking)("", ""):
+        raise UserError(
+            f"tracking={tracking.name}: its other settings are those of W&B; add tracking=wandb, or leave them out."
+        )
     if config.trainer.schedule.name == "plateau" and not config.trainer.eval_steps:
         raise UserError(
             "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "

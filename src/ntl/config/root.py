@@ -1,5 +1,6 @@
 """The config of one run."""
 
+import os
 from dataclasses import dataclass, field
 
 from omegaconf import MISSING
@@ -24,13 +25,25 @@ class ScaleConfig:
 
 @dataclass
 class TrackingConfig:
-    """``wandb`` mirrors metrics.jsonl to Weights & Biases, offline where no key is set; ``none`` does not."""
+    """Where metrics.jsonl is mirrored. The default, ``auto``: to Weights & Biases if the environment asks for it.
 
-    name: str = "none"
+    ``project``, ``entity``, ``group`` and ``tags`` are settings of Weights & Biases.
+    """
+
+    _target_: str = "ntl.training.tracking.auto"
+    name: str = "auto"
     project: str = "ntl"
     entity: str = ""
     group: str = ""
     tags: list[str] = field(default_factory=list)
+
+    @property
+    def to_wandb(self) -> bool:
+        """Whether runs are mirrored to Weights & Biases: as the name says, else as the environment says."""
+        if self.name != "auto":
+            return self.name == "wandb"
+        mode = os.environ.get("WANDB_MODE", "")
+        return mode != "disabled" if mode else bool(os.environ.get("WANDB_API_KEY"))
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """From a trained model to predictions.jsonl and its scores, during a run or for a finished one."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -15,7 +15,14 @@ from ntl.config.identity import plain
 from ntl.data.dataset import TextDataset
 from ntl.decoding.batches import Journal, batches, decode
 from ntl.decoding.generation import own_settings
-from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
+from ntl.evaluation import (
+    constant_baselines,
+    extract_answer,
+    read_predictions,
+    score_predictions,
+    token_matches,
+    write_predictions,
+)
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import CHECKPOINTS, check_data, digest, newest_whole
@@ -38,6 +45,9 @@ ADDITIONAL_METRICS = (
     "rmse_truth",
     "covered",
 )
+
+# The columns of a sample of predictions, and how many it has.
+SAMPLE_COLUMNS, SAMPLE_ROWS = ("question", "target", "answer", "error"), 100
 
 Item = TypeVar("Item")
 _ABSENT = object()
@@ -219,6 +229,25 @@ def _journal(
     if journal.answers:
         parts.say(f"decoding {split}: {journal.examples:,} were decoded before")
     return journal
+
+
+def sample(parts: RunParts, path: Path) -> Iterator[tuple[str, str, str, float | None]]:
+    """Yield up to ``SAMPLE_ROWS`` predictions of a file, evenly spread, as ``SAMPLE_COLUMNS``.
+
+    The error is |answer - target|; None for a data set of texts, and for an answer that is no number.
+    """
+    header, rows = read_predictions(path)
+    first: dict[str, int] = {}  # a split's first row: the others follow in the order of the split
+    for index, row in enumerate(rows):
+        first.setdefault(row["split"], index)
+    count = min(SAMPLE_ROWS, len(rows))
+    for index in (place * len(rows) // count for place in range(count)):
+        row = rows[index]
+        question = parts.rows(row["split"])[index - first[row["split"]]]["question"]
+        texts = (row["answer"], row["prediction"])
+        target, answer = map(extract_answer, texts) if header["metrics"] == "number" else (None, None)
+        error = None if target is None or answer is None else float(abs(answer - target))
+        yield question, *texts, error
 
 
 def forget_answers(folder: Path, predictions: str = "*") -> None:

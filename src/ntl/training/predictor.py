@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,11 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     # Report mistakes before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
     with only_one(folder.resolve()):
+        from ntl.models.lora import parameters
         from ntl.training import decode
+        from ntl.training.tracking import Tracked, mirror
 
+        tracker = mirror(config.tracking, say)
         parts, checkpoint = decode.restore(folder, overrides, say)
         name = decode.predictions_name(config.decoding)
         if step_of(checkpoint) < config.trainer.max_steps:
@@ -71,7 +75,13 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
         decode.check_lengths(parts)
         with one_line_when_full(folder):
             splits = decode.splits_of(parts, config.decoding)
-            decode.decode_splits(parts, splits, path, weights=digest(checkpoint))
+            with closing(tracker):
+                tracker.start(
+                    Tracked.of(config, f"{folder.name}-{path.stem}", folder, parameters(parts.model), job="predict")
+                )
+                scores = decode.decode_splits(parts, splits, path, weights=digest(checkpoint))
+                tracker.table("test/predictions", decode.SAMPLE_COLUMNS, decode.sample(parts, path))
+                tracker.finish(scores.metrics)
         decode.forget_answers(folder, path.stem)
         say(f"Predictions: {path}")
         return path

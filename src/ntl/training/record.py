@@ -10,7 +10,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ntl.losses.diagnostics import DIAGNOSTICS
-from ntl.models.lora import LORA
+from ntl.models.lora import parameters
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
@@ -51,8 +51,7 @@ def longer_than_train(parts: "RunParts") -> dict[str, float]:
 
 
 def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
-    named = parts.model.named_parameters()
-    found: dict[str, Any] = {"parameters": sum(each.numel() for name, each in named if LORA not in name)}
+    found: dict[str, Any] = {"parameters": parameters(parts.model)}
     if parts.config.base:
         found["base"] = {"run": parts.config.base, "sha256": made_of["base"]}
     if parts.config.model.pretrained:
