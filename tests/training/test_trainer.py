@@ -138,7 +138,12 @@ def test_what_is_told_beside_ce_changes_no_weight(parts, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("loss", ["ce", "ntl_was", "ntl_mse"])
 def test_a_log_line_has_the_diagnostics_of_all_batches_of_its_step(loss: str, parts) -> None:
-    settings = ["trainer.batch_size=24", "trainer.accumulation_steps=2", "trainer.max_steps=4", "trainer.logging_steps=2"]
+    settings = [
+        "trainer.batch_size=24",
+        "trainer.accumulation_steps=2",
+        "trainer.max_steps=4",
+        "trainer.logging_steps=2",
+    ]
     trainer, seen = _trainer(parts(f"loss={loss}", *settings)), []
     trainer.model.register_forward_hook(lambda module, *_: seen.append(module.diagnosed if module.diagnosing else None))
     trainer.train()

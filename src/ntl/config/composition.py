@@ -73,7 +73,7 @@ GROUPS = {
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
-CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "tracking")
 
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
 
@@ -299,8 +299,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-        if key == "decoding":
-            config.decoding = compose([override]).decoding
+        if key in ("decoding", "tracking"):
+            setattr(config, key, getattr(compose([override]), key))
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

@@ -225,7 +225,8 @@ class TensorboardMirror(NoMirror):
     def start(self, run: Tracked) -> None:
         # A resumed run logs the steps after its checkpoint again: what an earlier process logged of them is hidden.
         self._step = run.step
-        self._writer = self._new_writer(str(run.folder), purge_step=run.step + 1)
+        folder = run.folder if run.job == "train" else run.folder / run.id
+        self._writer = self._new_writer(str(folder), purge_step=run.step + 1)
         self._writer.add_text("config", f"```\n{json.dumps(dict(run.config), indent=1)}\n```", run.step)
 
     def log(self, line: Mapping[str, float]) -> None:
