@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ntl.config import Config, UserError, compose, run_id
+from ntl.config.composition import CONFIG_DIR
 from ntl.evaluation import write_predictions
 from ntl.results import read_record
 from ntl.training import run, tracking
@@ -430,3 +432,20 @@ def test_a_decoding_of_a_finished_run_is_a_run_of_its_own(finished: Path, writer
     told = {entry[0]: entry[1:] for entry in writer.told}
     assert told["folder"][0] == str(finished / f"{finished.name}-{path.stem}")
     assert {"config", "test/mae", "test/predictions"} <= told.keys()
+
+
+def test_the_runs_of_a_sweep_are_a_group_named_by_what_varies(monkeypatch: pytest.MonkeyPatch) -> None:
+    import hydra
+
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # train.py sets it for good
+    main = runpy.run_path(str(CONFIG_DIR.parent / "train.py"))["main"]
+    monkeypatch.setattr(hydra, "main", lambda **_: lambda task: lambda: None)
+    for words, group in (
+        (["-m", "loss=ce,ntl_was", "device=cpu", "seed=1,2"], "loss=ce,ntl_was seed=1,2"),
+        (["loss=ce", "keep_steps=[1,2]"], None),
+    ):
+        monkeypatch.setattr(os, "environ", {**os.environ, "WANDB_RUN_GROUP": ""})
+        del os.environ["WANDB_RUN_GROUP"]
+        monkeypatch.setattr(sys, "argv", ["train.py", *words])
+        main()
+        assert os.environ.get("WANDB_RUN_GROUP") == group
