@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ntl.config.cli import report
 from ntl.system.errors import Diverged, UserError
+from ntl.system.secrets import redact
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -56,6 +57,8 @@ def main() -> None:
     if (text := help_asked(sys.argv[1:])) is not None:
         print(text)  # Hydra's own help would first copy every config
         return
+    if not {"-m", "--multirun"}.isdisjoint(sys.argv[1:]):  # in W&B, the runs of a sweep are a group
+        os.environ.setdefault("WANDB_RUN_GROUP", redact(" ".join(word for word in sys.argv[1:] if "," in word))[:128])
     register()
     sys.argv[1:] = map(quoted, sys.argv[1:])
     try:

@@ -33,7 +33,7 @@ MISTAKES = {
     ),
     "model=owner/name": ("model=owner/name: no such choice", "model.path=owner/name"),
     "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
-    "tracking.project=mine": ("tracking=none", "tracking=wandb"),
+    "tracking=none tracking.project=mine": ("tracking=none", "tracking=wandb"),
     "trainer.schedule=plateu": ("trainer.schedule=plateu", "plateau"),
     "output_dir=a/${x}": ("output_dir: ", "'x' not found"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),

@@ -95,7 +95,7 @@ def test_texts_that_the_licence_does_not_permit_are_not_published(
 
 
 def test_answers_without_their_file_are_published_without_texts(answered: Path) -> None:
-    assert read_predictions(answered / "predictions.jsonl")
+    assert read_predictions(answered / "predictions.jsonl")[1]
     (answered / "predictions.jsonl").unlink()
     found, why = publishable_worst(answered)
     assert found == {}

@@ -69,7 +69,7 @@ GROUPS = {
     "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU; finetune: given weights; paper: the paper's",
     "decoding": "how answers are decoded",
     "beside": "further decodings: metrics as test/mae@expectation",
-    "tracking": "where metrics are mirrored: wandb, online where its key is stored",
+    "tracking": "where metrics are mirrored; auto: wandb if WANDB_API_KEY or WANDB_MODE is set, else nowhere",
     "experiment": "several of these choices at once",
     "hydra/launcher": "where the runs of a sweep (-m) are executed",
 }
@@ -78,7 +78,7 @@ GROUPS = {
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
-CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset")
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset", "tracking")
 
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
 
@@ -349,9 +349,9 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-        if key == "decoding":
-            if override != f"decoding={config.decoding.name}":
-                config.decoding = compose([override]).decoding
+        if key in ("decoding", "tracking"):
+            if override != f"{key}={getattr(config, key).name}":
+                setattr(config, key, getattr(compose([override]), key))
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

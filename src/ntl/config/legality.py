@@ -4,7 +4,7 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Family:
 
 ANSWERS = {"number": "is one number", "reasoning": "is worked out in text", "text": "is text"}
 PLAIN = "none"  # plain text has no questions and no answers
+WITHOUT_WANDB = ("none", "tensorboard")
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -258,8 +259,11 @@ def validate(config: Any) -> None:
         raise UserError(f"base={config.base}: give the id of a run in {config.output_dir} and a step, as ID@8000.")
     if not config.trainer.epochs:
         check_keep_steps(config)
-    if config.tracking.name == "none" and config.tracking != type(config.tracking)():
-        raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
+    tracking = config.tracking
+    if tracking.name in WITHOUT_WANDB and replace(tracking, name="", _target_="") != type(tracking)("", ""):
+        raise UserError(
+            f"tracking={tracking.name}: its other settings are those of W&B; add tracking=wandb, or leave them out."
+        )
     _check_trainer(config)
     _check_family(config)
     _check_decoding(config, config.decoding, "decoding", "use decoding=greedy or decoding=beam")

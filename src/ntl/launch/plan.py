@@ -153,7 +153,7 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
     )
 
 
-def _quoted(path: Path) -> str:
+def _quoted(path: Path | str) -> str:
     # In Hydra's grammar spaces, commas and brackets have a meaning outside quotes.
     text = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
     return f"'{text}'"
@@ -266,8 +266,13 @@ def runs_to_make(demanded: Sequence[Demand], outputs: Path) -> list[Run]:
 
 
 def missing_overrides(demanded: Sequence[Demand]) -> list[tuple[str, ...]]:
-    """The overrides of all missing runs; several may be of the same run."""
-    return [overrides for demand in demanded for overrides in demand.missing]
+    """The overrides of all missing runs; several may be of the same run. In W&B, a table's runs are a group."""
+    return [(*run, *_group(demand, run_id)) for demand in demanded for run, run_id in demand.missing.items()]
+
+
+def _group(demand: Demand, run_id: str) -> list[str]:
+    tracking = demand.runs[run_id].tracking
+    return [f"tracking.group={_quoted(demand.spec.name)}"] if tracking.to_wandb and not tracking.group else []
 
 
 def output_root(outputs: Path) -> Path | None:

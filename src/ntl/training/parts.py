@@ -63,6 +63,7 @@ class Objective(Protocol):
 
     ``forward(**batch)`` returns sums, counts, and their total, which has the graph. They are scalars in training and
     one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step.
+    An objective that predicts tokens may keep ``diagnosed``, as `NextToken` does; it is then logged.
     """
 
     def __call__(self, **batch: torch.Tensor) -> JointLoss: ...

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from ntl.training.folder import best_step, only_one
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts, Say
+    from ntl.training.tracking import NoMirror
 
 SETTING = re.compile(r"[+~]*[A-Za-z_][\w./@]*=")
 DATASET = "dataset="
@@ -123,8 +125,11 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     config, own = read_config(folder, overrides), read_config(folder)
     elsewhere = plain(config.dataset) != plain(own.dataset)
     with only_one(folder.resolve()):
+        from ntl.models.lora import parameters
         from ntl.training import decode
+        from ntl.training.tracking import Tracked, mirror
 
+        tracker = mirror(config.tracking, say)
         parts, checkpoint = decode.restore(folder, overrides, say, own_data=not elsewhere)
         more = [parts.dataset.folder_name] if elsewhere else []
         if _tell_step(checkpoint, best_step(folder) or config.trainer.max_steps, say):
@@ -135,7 +140,10 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
         decode.check_lengths(parts, decode.splits_of(parts, config.decoding) if elsewhere else ())
-        return _decode(parts, folder / name, digest(checkpoint), say)
+        job = f"{folder.name}-{Path(name).stem}"
+        with closing(tracker):
+            tracker.start(Tracked.of(config, job, folder, parameters(parts.model), job="predict"))
+            return _decode(parts, folder / name, digest(checkpoint), say, tracker)
 
 
 def predict_plain(model: str, overrides: Sequence[str], outputs: Path, say: "Say" = print) -> Path:
@@ -153,14 +161,18 @@ def predict_plain(model: str, overrides: Sequence[str], outputs: Path, say: "Say
     return _decode(parts, outputs / name, str(parts.loaded), say)
 
 
-def _decode(parts: "RunParts", path: Path, weights: str, say: "Say") -> Path:
+def _decode(parts: "RunParts", path: Path, weights: str, say: "Say", tracker: "NoMirror | None" = None) -> Path:
     from ntl.training import decode
+    from ntl.training.tracking import SAMPLE_COLUMNS, sample
 
     with one_line_when_full(path.parent):
         splits = decode.splits_of(parts, parts.config.decoding)
         if cut := sum(parts.encoded(split).about["truncated"] for split in splits):
             say(f"{cut:,} questions are longer than trainer.max_input_length: their beginning is cut off.")
-        decode.decode_splits(parts, splits, path, weights=weights)
+        scores = decode.decode_splits(parts, splits, path, weights=weights)
+        if tracker is not None:
+            tracker.table("test/predictions", SAMPLE_COLUMNS, sample(parts, path))
+            tracker.finish(scores.metrics)
     decode.forget_answers(path.parent, path.stem)
     say(f"Predictions: {path}")
     return path

@@ -10,7 +10,8 @@ import torch
 from transformers import PretrainedConfig
 
 from ntl.config.trainer import HIGHER_IS_BETTER, LOSS
-from ntl.models.lora import LORA
+from ntl.losses.diagnostics import DIAGNOSTICS
+from ntl.models.lora import parameters
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
@@ -29,9 +30,8 @@ SUMMARY = (
     *("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable"),
     *("perplexity", "bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean", "number_accuracy", "number_mae"),
 )
-DECODED = [name for name in HIGHER_IS_BETTER if name != LOSS]
-CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
-CURVES += tuple(f"eval_{name}" for name in DECODED)
+MEANS = ("ce", "ntl", *DIAGNOSTICS, *(name for name in HIGHER_IS_BETTER if name != LOSS))
+CURVES = ("loss", "ce", "ntl", "eval_loss", *(f"eval_{name}" for name in MEANS), "learning_rate", "grad_norm")
 
 
 def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
@@ -55,8 +55,7 @@ def longer_than_train(parts: "RunParts") -> dict[str, float]:
 
 
 def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
-    named = parts.model.named_parameters()
-    found: dict[str, Any] = {"parameters": sum(each.numel() for name, each in named if LORA not in name)}
+    found: dict[str, Any] = {"parameters": parameters(parts.model)}
     if parts.config.base:
         found["base"] = {"run": parts.config.base, "sha256": made_of["base"]}
     if parts.config.model.pretrained:
@@ -103,7 +102,8 @@ def build_record(
     Args:
         parts: The parts of the run.
         trainer: The trainer, after training.
-        validation: ``eval_ce``, ``eval_ntl`` and decoded metrics at the step that is scored, as far as there are any.
+        validation: ``eval_ce``, ``eval_ntl``, diagnostics and decoded metrics at the step that is scored, as far as
+            there are any.
         scores: The result of ``ntl.evaluation.score_predictions``.
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         overrides: The overrides of the command line.
@@ -117,8 +117,7 @@ def build_record(
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
     device: torch.device = trainer.args.device
-    names = [name for name in ("ce", "ntl", *DECODED) if f"eval_{name}" in validation]
-    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
+    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in MEANS if f"eval_{name}" in validation}
     return RunRecord(
         id=folder.name,
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],

@@ -128,7 +128,8 @@ def _with_steps(config: Config) -> Config:
 def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: Path | None, base: Path | None) -> Path:
     """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
     # Imported here, so that a mistake in the config is reported before torch is loaded.
-    from ntl.training.callbacks import ProgressLines, StopOnSignal, probe
+    from ntl.models.lora import parameters
+    from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
     from ntl.training.decode import (
         check_lengths,
         decode_additional,
@@ -139,11 +140,11 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     )
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
-    from ntl.training.tracking import METRICS, MetricsFile, mirror
+    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, Tracked, mirror, sample
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
-    parts, stop = RunParts(config, say), StopOnSignal()
+    parts, stop, tracker = RunParts(config, say), StopOnSignal(), mirror(config.tracking, say)
     # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
         _check_checkpoint(checkpoint, parts, folder)
@@ -168,7 +169,11 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         _make_folder(folder, parts)
         if not config.trainer.max_steps:  # otherwise MetricsFile rewrites it when the training begins
             (folder / METRICS).unlink(missing_ok=True)
-    with closing(mirror(config, folder.name, folder, say)) as tracker:
+    step = step_of(checkpoint) if checkpoint else 0
+    for line in banner(parts, trainer, folder, step):
+        say(line)
+    with closing(tracker):
+        tracker.start(Tracked.of(config, folder.name, folder, parameters(parts.model), step=step))
         trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(say))
         if config.probe_steps:
@@ -181,6 +186,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         else:
             trainer.save_as_it_is()
         if stop.requested(trainer.args.device):
+            if checkpoint_at(folder, trainer.state.global_step).is_dir():
+                say(f"saved step {trainer.state.global_step:,}; the same command continues")
             stop.call_previous_handler()
             raise KeyboardInterrupt
         scored = _scored_step(trainer)
@@ -215,6 +222,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
             for line in summary(record, splits, "@paper" if config.paper_compat else ""):
                 say(line)
             say(f"Record: {folder / 'record.json'}")
+            tracker.table("test/predictions", SAMPLE_COLUMNS, sample(parts, folder / PREDICTIONS))
             tracker.finish(record.metrics)
     trainer.accelerator.wait_for_everyone()
     return folder / "record.json"

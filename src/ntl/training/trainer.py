@@ -14,6 +14,7 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, Traine
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
+from ntl.losses.diagnostics import DIAGNOSTICS
 from ntl.losses.sums import FLAT
 from ntl.system.errors import Diverged, UserError
 from ntl.training.best import KeepBest
@@ -50,9 +51,19 @@ def means(parts: Sequence[float]) -> dict[str, float]:
     return {name: total / count for name, (total, count) in named.items() if count}
 
 
+def diagnostic_means(sums: Sequence[float]) -> dict[str, float]:
+    """Return the means of ``DIAGNOSTICS`` from `diagnostic_sums`; {} if there were no number labels."""
+    *totals, count = sums or [0.0]
+    return {name: total / count for name, total in zip(DIAGNOSTICS, totals, strict=True)} if count else {}
+
+
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """Return CE and NTL over all examples from their sums and counts (N, 5), whatever the batch size and ranks."""
-    return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
+    """Return the means over all examples, whatever the batch size and ranks.
+
+    The predictions are (N, 5) sums and counts of CE and NTL, and of a language model further `diagnostic_sums`, (N, 9).
+    """
+    sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
+    return {**means(sums[: len(FLAT)]), **diagnostic_means(sums[len(FLAT) :])}
 
 
 class SaveAt(TrainerCallback):
@@ -138,6 +149,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.recent = RecentSteps()
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
+        # `diagnostic_sums` of the step that is logged next; 0 at all other steps.
+        self.diagnosed = torch.zeros(len(DIAGNOSTICS) + 1, dtype=torch.float64, device=self.args.device)
         self.started = started
         self.seconds_before = 0.0  # wall time of the earlier processes, up to the checkpoint that was resumed from
         # (2,): examples and tokens of this rank.
@@ -186,9 +199,13 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        micro_batch = self.normalization is Normalization.micro_batch
-        counts = self._objective().count(inputs["labels"]) if micro_batch else num_items_in_batch
+        micro_batch, objective = self.normalization is Normalization.micro_batch, self._objective()
+        counts = objective.count(inputs["labels"]) if micro_batch else num_items_in_batch
+        objective.diagnosing = self.is_logged()
         joint: JointLoss = model(**inputs, counts=counts)
+        # Objectives that predict no tokens have none.
+        if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
+            self.diagnosed += objective.diagnosed
         loss = joint.total
         if micro_batch:
             loss = loss / self.current_gradient_accumulation_steps
@@ -199,6 +216,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.seen += self._examples_and_tokens(inputs)
         self.meters += torch.stack([loss.detach(), *joint.flat]).double()
         return (loss, joint) if return_outputs else loss
+
+    def is_logged(self) -> bool:
+        """Return whether the step being computed ends with a log line."""
+        return self.args.logging_strategy == "steps" and (self.state.global_step + 1) % self.state.logging_steps == 0
 
     @staticmethod
     def _examples_and_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -221,6 +242,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         with torch.no_grad(), self.compute_loss_context_manager():
             joint: JointLoss = model(**inputs)
         rows = torch.stack([part.double() for part in joint.flat], dim=1)
+        if (diagnosed := getattr(self._objective(), "diagnosed", None)) is not None:
+            rows = torch.cat([rows, diagnosed.double()], dim=1)
         return None, rows, rows[:, :1]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -265,11 +288,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         )
 
     def _read_and_reset_meters(self) -> dict[str, float]:
-        loss, *parts = self._sum_over_ranks(self.meters).tolist()
+        loss, *parts = self._sum_over_ranks(torch.cat([self.meters, self.diagnosed])).tolist()
         steps = max(self.state.global_step - self.metered_since, 1)
-        self.meters = torch.zeros_like(self.meters)
+        self.meters, self.diagnosed = torch.zeros_like(self.meters), torch.zeros_like(self.diagnosed)
         self.metered_since = self.state.global_step
-        return {"loss": loss / steps / self.args.world_size, **means(parts)}
+        losses, diagnosed = means(parts[: len(FLAT)]), diagnostic_means(parts[len(FLAT) :])
+        return {"loss": loss / steps / self.args.world_size, **losses, **diagnosed}
 
     # ---- checkpoints
 
