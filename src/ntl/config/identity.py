@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.model import NOT_IN_WEIGHTS
+from ntl.config.own import code_of
 from ntl.system.hub import digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
@@ -59,6 +60,8 @@ def deciding(config: Any) -> dict[str, Any]:
     values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
     for group, content in _contents(config).items():
         values[group]["path"] = content
+    if code := {group: files for group, files in code_of(config).items() if group in COMPUTED}:
+        values["code"] = code
     if config.base:
         values["base"] = config.base
     return {**values, "seed": config.seed}
@@ -91,4 +94,6 @@ def recorded(config: Any) -> dict[str, Any]:
             del values[name]
     if not values["model"]["lora"]["rank"]:
         del values["model"]["lora"]
+    if code := code_of(config):
+        values["code"] = code
     return values

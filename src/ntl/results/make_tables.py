@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ntl.config.folders import RESULTS, ROOT
 from ntl.results.build import build_table
 from ntl.results.claims import judge_claims, load_claims
 from ntl.results.load import check_folders, load_records
@@ -21,8 +22,7 @@ from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
 
 FINDINGS = "findings"
-ROOT = Path(__file__).resolve().parents[3]
-OUTPUTS, RUNS, TABLES = ROOT / "outputs", ROOT / "results" / "runs", ROOT / "results" / "tables"
+OUTPUTS, RUNS, TABLES = ROOT / "outputs", RESULTS / "runs", RESULTS / "tables"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the metrics as scripts/evaluate.py does; progress goes to standard error. UserError for bad input."""
     parser = argparse.ArgumentParser(
-        prog="predict.py",
         description="Decode the newest whole checkpoint of a run again, and score its answers.",
         epilog=f"The file is {PREDICTIONS} if the decoding is the run's own, else predictions-NAME-BEAMS.jsonl in the "
         "same folder. The name of a checkpoint before the last step is appended.",

@@ -1,0 +1,73 @@
+"""``ntl train``, which is ``train.py``: one run, or with -m a sweep, from a command line that Hydra composes."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ntl.config.folders import CONFIG_DIR, GROUPS, choices
+from ntl.config.own import OPTION, OPTION_HELP, with_own_folders
+from ntl.system.errors import Diverged, UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
+
+Choices (group=name):
+{choices}
+
+Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
+`{program} --cfg job` prints the config, `-m` sweeps over comma-separated values.
+{option} DIR: {option_help}.
+
+Examples:
+  {program}
+  {program} dataset=noisy_numbers loss=ce seed=1
+  {program} model=t5_base loss=ntl_was dataset=arithmetic scale=paper
+  {program} -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
+"""
+failures: list[Exception] = []
+
+
+def help_text() -> str:
+    """The text of ``--help``, from the files of the config folders."""
+    lines = "\n".join(f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items())
+    program = "python train.py" if sys.argv[0].endswith(".py") else sys.argv[0]
+    return HELP.format(choices=lines, program=program, option=OPTION, option_help=OPTION_HELP)
+
+
+def task(raw: "DictConfig") -> None:
+    """Train the run of a composed config. Its errors are raised by ``main``, in one line."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    from ntl.config.composition import config_of_job
+
+    try:
+        config, overrides = config_of_job(raw)
+        from ntl.training import run
+
+        run(config, overrides=overrides)
+    except (UserError, Diverged, OmegaConfBaseException) as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            raise
+        failures.append(error)  # an error raised here would make Hydra print a second line
+
+
+def main() -> None:
+    """Train what ``sys.argv`` says. UserError, or an error of Hydra or OmegaConf, for bad input."""
+    if not {"-h", "--help"}.isdisjoint(sys.argv[1:]):
+        print(help_text())  # Hydra's own help would first copy every config
+        return
+    # Makes Hydra raise its exceptions instead of exiting, so that they are printed as one line.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    # Imported here, so that --help is there at once.
+    import hydra
+
+    from ntl.config.composition import register
+
+    register()
+    hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(with_own_folders(task))()
+    for error in failures:
+        raise error
