@@ -2,8 +2,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose
-from ntl.config.composition import choices
 from ntl.config.data import NoisyNumbersConfig
+from ntl.config.folders import choices
 from ntl.data import dataset_named, load_dataset
 from ntl.data.dataset import id_width, numbered
 from ntl.data.prepared import Prepared

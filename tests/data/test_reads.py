@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.config.composition import choices
+from ntl.config.folders import choices
 from ntl.data import reads
 from ntl.data.dataset import TextDataset, dataset_named
 from ntl.data.prepared import Prepared

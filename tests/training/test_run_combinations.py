@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.composition import choices
+from ntl.config.folders import choices
 from ntl.config.legality import FAMILIES
 from ntl.results import read_record
 from ntl.training import run

@@ -16,8 +16,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ntl.config import data, decoding, loss, model, root, targets, trainer
-from ntl.config.folders import CONFIG_DIR, choices, config_file, own_folders
+from ntl.config import data, decoding, folders, loss, model, root, targets, trainer
+from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.identity import plain, run_id
 from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
 from ntl.config.targets import as_now, read_own_yaml, read_yaml
@@ -59,6 +59,7 @@ SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_
 # Settings that may be changed when a finished run is decoded again.
 CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
 
+
 @cache
 def schemas() -> dict[str, Any]:
     """``SCHEMAS``, and that of each data set in ``config/dataset`` whose module defines its own.
@@ -66,7 +67,8 @@ def schemas() -> dict[str, Any]:
     The module is the file in ``ntl.data.sets`` of that name, or the one that a file of ``--config-dir`` names.
     """
     names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
-    return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name, _class_of(name)))}
+    found = {f"dataset/{name}": data.added_schema(name, _class_of(name)) for name in names}
+    return SCHEMAS | {path: schema for path, schema in found.items() if schema}
 
 
 def _class_of(name: str) -> Any:
@@ -200,7 +202,7 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
 def _composed(overrides: Sequence[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
         return hydra_compose("train", overrides=list(overrides))
 
 

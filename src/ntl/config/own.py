@@ -87,10 +87,11 @@ def _trust(target: str, path: Path) -> None:
         sys.path.append(str(here))  # the last place: installed packages are found first
     from importlib.util import find_spec
 
-    found = find_spec(module)
-    if found is None or not found.origin or not Path(found.origin).resolve().is_relative_to(here.resolve()):
-        where = found and found.origin
-        raise UserError(f"{path}: {target}: {module} is {where}, not in {here}; give your module another name.")
+    origin = getattr(find_spec(module), "origin", None)
+    if not origin:
+        raise UserError(f"{path}: {target}: {here / module} has no __init__.py; add an empty one.")
+    if not Path(origin).resolve().is_relative_to(here.resolve()):
+        raise UserError(f"{path}: {target}: {module} is {origin}, not in {here}; give your module another name.")
     targets.own[target] = str(path)
 
 
@@ -101,6 +102,13 @@ def code_of(config: Any) -> dict[str, dict[str, str]]:
         if target.partition(".")[0] != targets.PACKAGE:
             found.setdefault(group, {}).update(digests(target))
     return {group: dict(sorted(files.items())) for group, files in found.items()}
+
+
+def changed(stored: Mapping[str, Any], config: Any, groups: Sequence[str]) -> list[str]:
+    """The files that are not as in ``stored``, an earlier ``code_of``, for the code of these groups."""
+    now = code_of(config)
+    pairs = [(stored.get(group, {}), now.get(group, {})) for group in groups]
+    return sorted({file for before, after in pairs for file, _ in {*before.items()} ^ {*after.items()}})
 
 
 @cache

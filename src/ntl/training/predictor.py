@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from ntl.config.composition import CHANGEABLE, read_config
 from ntl.config.identity import plain
+from ntl.config.own import changed, code_of
 from ntl.evaluation.evaluate import PREDICTIONS, print_tables
 from ntl.evaluation.evaluate import plain as plain_number
 from ntl.evaluation.scores import score_predictions
-from ntl.results.load import find_run
-from ntl.system.errors import one_line_when_full
+from ntl.results import read_record
+from ntl.results.load import RECORD, find_run
+from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.secrets import redact
 from ntl.training.checkpoints import digest, step_of
 from ntl.training.folder import only_one
@@ -66,6 +68,13 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
             say(f"{checkpoint}: not the last of the {config.trainer.max_steps:,} steps.")
         elif plain(config.decoding) == plain(own.decoding):
             name = PREDICTIONS
+            record = folder / RECORD
+            stored = read_record(record).config.get("code", {}) if record.is_file() else code_of(own)
+            if files := changed(stored, own, ["decoding"]):
+                raise UserError(
+                    f"{folder}: {', '.join(files)} changed since this run was decoded; put it back as it was, or give "
+                    "the new decoding a name of its own."
+                )
         path = folder / name
         decode.check_lengths(parts)
         with one_line_when_full(folder):

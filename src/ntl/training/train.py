@@ -31,9 +31,9 @@ failures: list[Exception] = []
 
 def help_text() -> str:
     """The text of ``--help``, from the files of the config folders."""
-    lines = "\n".join(f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items())
+    lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
     program = "python train.py" if sys.argv[0].endswith(".py") else sys.argv[0]
-    return HELP.format(choices=lines, program=program, option=OPTION, option_help=OPTION_HELP)
+    return HELP.format(choices="\n".join(lines), program=program, option=OPTION, option_help=OPTION_HELP)
 
 
 def task(raw: "DictConfig") -> None:
