@@ -107,7 +107,7 @@ def require(name: str) -> None:
         return
     if _cached(name, [CONFIG]):
         return
-    if not (problem := _no_hub()):
+    if not (problem := no_hub()):
         from huggingface_hub import hf_hub_download
 
         try:
@@ -131,7 +131,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
     for names in TOKENIZERS:
         if folder := _cached(hub_id, names):
             return folder
-    if problem := _no_hub():
+    if problem := no_hub():
         raise UserError(_no_tokenizer(hub_id, f"not in the local cache, and {problem}"))
     for names in TOKENIZERS:
         if folder := _fetched(hub_id, names):
@@ -171,7 +171,7 @@ def _no_tokenizer(hub_id: str, reason: str) -> str:
     )
 
 
-def _no_hub() -> str:
+def no_hub() -> str:
     """Why the hub cannot be reached; empty if it can."""
     from huggingface_hub import constants
 

@@ -114,6 +114,7 @@ def open_page(browser: Browser, file_of: Callable[[str], Path]) -> Iterator[Call
             "request", lambda made: None if made.url.startswith(("file:", "data:")) else complaints.append(made.url)
         )
         page.goto(file_of(name).as_uri())
+        page.wait_for_function("document.getElementById('run-count').textContent")  # the data are unpacked
         return page
 
     yield opened

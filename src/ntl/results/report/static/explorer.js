@@ -1,6 +1,7 @@
 // The loss explorer: what the sliders say, and what every loss makes of it.
 
-const data = JSON.parse(document.getElementById("report-data").textContent);
+const packed = Uint8Array.from(atob(document.getElementById("report-data").textContent), (c) => c.charCodeAt(0));
+const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 const sliders = VALUES.map((digit) => document.getElementById(`weight-${digit}`));
 const labelButtons = [...document.querySelectorAll('#explorer input[name="label"]')];
 const oneScale = document.getElementById("one-scale");

@@ -1,0 +1,126 @@
+"""docs/lm_eval: its rules are those of ntl.evaluation, and lm_eval measures what a record says."""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.evaluation import RULES, extract_answer, number_metrics
+
+TASKS = Path(__file__).resolve().parents[1] / "docs" / "lm_eval"
+LM_EVAL = "lm_eval==0.4.13"
+spec = importlib.util.spec_from_file_location("lm_eval_utils", TASKS / "utils.py")
+assert spec is not None
+assert spec.loader is not None
+utils = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(utils)
+NUMBERS = st.text(alphabet="0123456789.,+-−eE/⁄½⅓²³ #$€%x()\u00a0\u202f\n", max_size=30)
+
+
+@given(st.one_of(NUMBERS, st.text(max_size=40)))
+def test_both_rules_read_every_text_as_ntl_does(text):
+    assert utils.extract_default(text) == extract_answer(text, "default")
+    assert utils.extract_paper(text) == extract_answer(text, "paper")
+    assert {name: rule.version for name, rule in RULES.items()} == utils.RULES
+
+
+@given(st.lists(st.tuples(NUMBERS, st.integers(-(10**12), 10**12)), min_size=1, max_size=8))
+def test_both_rules_score_as_ntl_does(pairs):
+    docs = [{"id": "test/00000", "answer": str(answer)} for _, answer in pairs]
+    texts = [text for text, _ in pairs]
+    for rule, filtered in (("default", utils.by_default), ("paper", utils.by_paper)):
+        rows = [utils.scores({}, [each]) for each in filtered([[text] for text in texts], docs)]
+        ours = number_metrics(texts, [doc["answer"] for doc in docs], rule=rule)
+        for metric, combine in (("mae", utils.mean), ("rmse", utils.root_mean_square)):
+            value = combine([row[metric] for row in rows])
+            assert math.isnan(value) == math.isnan(ours[metric])
+            assert math.isnan(value) or value == pytest.approx(ours[metric], rel=1e-12)
+
+
+def test_every_test_split_of_the_regression_data_sets_has_its_task():
+    from ntl.config.composition import SCHEMAS
+    from ntl.data.dataset import dataset_named
+
+    schemas = {path.removeprefix("dataset/"): made for path, made in SCHEMAS.items() if path.startswith("dataset/")}
+    names = [name for name, made in schemas.items() if made().answers == "number"]
+    wanted = {f"{name}_{split}" for name in names if "." not in name for split in _splits(dataset_named, name)}
+    assert {path.stem for path in TASKS.glob("*.yaml")} == wanted
+    for path in TASKS.glob("*.yaml"):
+        task = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert task["task"] == f"ntl_{path.stem}"
+        assert "_".join(task["dataset_kwargs"].values()) == path.stem
+
+
+def _splits(dataset_named, name):
+    try:
+        return dataset_named(name).test_splits
+    except Exception:  # a schema that is no data set of its own
+        return ()
+
+
+def test_a_folder_of_other_data_and_a_missing_setting_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="give --metadata data=FOLDER"):
+        utils.load(dataset="arithmetic", split="interpolate")
+    with pytest.raises(ValueError, match="add_bos_token=False"):
+        utils.load(data=str(tmp_path), dataset="arithmetic", split="interpolate", pretrained="x")
+    (tmp_path / "manifest.json").write_text(json.dumps({"dataset": "rjokes", "splits": {}}))
+    with pytest.raises(ValueError, match="holds rjokes, not arithmetic"):
+        utils.load(data=str(tmp_path), dataset="arithmetic", split="interpolate")
+
+
+@pytest.fixture(scope="module")
+def python_with_lm_eval(tmp_path_factory):
+    """An interpreter that has lm_eval: this one, or that of an environment of its own on top of this one."""
+    if importlib.util.find_spec("lm_eval"):
+        return sys.executable
+    folder = tmp_path_factory.mktemp("lm") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    (site / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")  # torch is not installed a second time
+    done = subprocess.run([folder / "bin/pip", "install", "-q", LM_EVAL], capture_output=True, text=True)
+    if done.returncode and ("No matching distribution" in done.stderr or "Connection" in done.stderr):
+        pytest.skip(f"{LM_EVAL} cannot be installed: no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    return str(folder / "bin/python")
+
+
+@pytest.mark.slow
+def test_lm_eval_measures_what_the_record_says(python_with_lm_eval, tmp_path):
+    from ntl.config import compose
+    from ntl.config.targets import build
+    from ntl.data.prepared import Prepared
+    from ntl.results import read_record
+    from ntl.training import run
+
+    overrides = [
+        "dataset=noisy_numbers",
+        "dataset.test_rows=100",
+        "trainer.max_steps=60",
+        "device=cpu",
+        "tracking=none",
+    ]
+    config = compose([*overrides, f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"])
+    path = run(config, overrides)
+    record = read_record(path)
+    checkpoint = next(path.parent.glob("checkpoints/checkpoint-*"))
+    command = [python_with_lm_eval, "-m", "lm_eval", "run", "--model", "hf", "--device", "cpu", "--batch_size", "50"]
+    command += ["--model_args", f"pretrained={checkpoint},add_bos_token=False", "--include_path", str(TASKS)]
+    command += ["--tasks", "ntl_noisy_numbers_test", "--output_path", str(tmp_path / "found")]
+    command += ["--metadata", f"data={Prepared(build(config.dataset), config.data_dir).folder}"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(next((tmp_path / "found").rglob("results*.json")).read_text())["results"]
+    for rule, suffix in (("default", ""), ("paper", "@paper")):
+        for metric in ("mae", "rmse", "unparsable"):
+            measured = found["ntl_noisy_numbers_test"][f"{metric},{rule}"]
+            assert measured == pytest.approx(record.metrics[f"test/{metric}{suffix}"], rel=1e-9)
