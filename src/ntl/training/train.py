@@ -32,7 +32,7 @@ failures: list[Exception] = []
 def help_text() -> str:
     """The text of ``--help``, from the files of the config folders."""
     lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
-    program = "python train.py" if sys.argv[0].endswith(".py") else sys.argv[0]
+    program = sys.argv[0] if sys.argv[0].startswith("ntl ") else "python train.py"
     return HELP.format(choices="\n".join(lines), program=program, option=OPTION, option_help=OPTION_HELP)
 
 
@@ -62,6 +62,7 @@ def main() -> None:
         return
     # Makes Hydra raise its exceptions instead of exiting, so that they are printed as one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    failures.clear()
     # Imported here, so that --help is there at once.
     import hydra
 
