@@ -57,6 +57,8 @@ def test_help_loads_no_library(words: list[str], tmp_path: Path) -> None:
         f"    import json; print(json.dumps([exit.code, sorted({{*{HEAVY!r}}} & sys.modules.keys())]))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
     assert json.loads(done.stdout.splitlines()[-1]) == [0, []], done.stderr
     assert "ntl train" in done.stdout or "  train " in done.stdout
