@@ -7,12 +7,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -80,6 +74,8 @@ def _class_of(name: str) -> Any:
 @cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
+    from hydra.core.config_store import ConfigStore  # here, so that commands have their help at once
+
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
     for path, node in schemas().items():
@@ -145,6 +141,8 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
 
     Settings in ``SHARED`` need not be repeated in it. UserError where the overrides are malformed.
     """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     described = [str(each.value()) for each in parsed if each.key_or_group == "base" and "=" in str(each.value())]
     if not described:
@@ -195,11 +193,17 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
 
     Overrides are not resolved here, so that an interpolation that fails is reported with its key.
     """
+    from hydra.core.hydra_config import HydraConfig
+
     overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     return to_config(raw, overrides), overrides
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
