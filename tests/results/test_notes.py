@@ -129,6 +129,15 @@ def test_rows_may_differ_in_what_they_pin_and_where_they_ran() -> None:
     assert remarks(record("ce", 1), config(record("was", 1), "loss", weight=0.5)) == [ORIGIN]
 
 
+def test_each_seed_has_a_base_of_its_own_which_its_rows_share() -> None:
+    runs = [record(loss, seed) for loss in ("ce", "was") for seed in (1, 2)]
+    for run in runs:
+        run.config["base"] = f"base-s{run.seed}@30"
+    assert remarks(*runs)[:-1] == []
+    runs[-1].config["base"] = "base-s1@30"
+    assert remarks(*runs)[0] == UNFAIR.format("base")
+
+
 def test_any_other_difference_is_named() -> None:
     faster = config(record("was", 1), "trainer", lr=0.2)
     assert remarks(record("ce", 1), faster) == [UNFAIR.format("trainer.lr"), ORIGIN]

@@ -169,9 +169,9 @@ def _settings(rows: Sequence[Row]) -> str:
             for key, value in leaves(record.config).items():
                 group = key.split(".")[0]
                 if group not in NOT_COMPUTED_WITH:
-                    # The run's seed may draw the data, too: rows are then compared seed by seed. What comes with a
-                    # model's head is compared among runs with that head.
-                    drawn = record.seed if key.endswith(".seed") else None
+                    # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
+                    # What comes with a model's head is compared among runs with that head.
+                    drawn = record.seed if key == "base" or key.endswith(".seed") else None
                     place = (key, drawn, head if group in ("objective", "decoding") else "")
                     within.setdefault(place, set()).add(json.dumps(value))
         for place, values in within.items():
