@@ -105,6 +105,7 @@ MISTAKES = {
     "no folder": ({}, "nowhere", "no YAML file in a folder named like a setting"),
     "no group": ({"b/losses/x.yaml": "name: x"}, "b", "no YAML file in a folder named like a setting: model/, "),
     "a name of ntl's": ({"conf/loss/ce.yaml": "name: ce"}, "conf", r"ce\.yaml: loss=ce exists already"),
+    "a recipe of ntl's": ({"conf/scale/recipe/tiny_gsm8k.yaml": ""}, "conf", "scale/recipe=tiny_gsm8k exists already"),
     "no YAML": ({YAML: "a: [1"}, "conf", r"other\.yaml: .*expected ',' or '\]'"),
     "no module": ({YAML: "_target_: nothing.f"}, "conf", r"nothing\.f: there is no nothing\.py in .*, the working"),
     "a path": ({YAML: "_target_: ../x.f"}, "conf", r"\.\./x\.f: there is no "),

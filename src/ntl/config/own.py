@@ -42,7 +42,7 @@ def use(folders: Sequence[Path | str]) -> None:
     for folder in [Path(each).absolute() for each in folders]:
         if folder in own_folders:
             continue
-        files = [path for group in GROUPS for path in sorted((folder / group).glob("*.yaml"))]
+        files = [path for group in GROUPS for path in sorted((folder / group).rglob("*.yaml"))]
         if not files:
             some = ", ".join(f"{group}/" for group in list(GROUPS)[:5])
             raise UserError(f"{OPTION} {folder}: no YAML file in a folder named like a setting: {some}, ...")
@@ -51,7 +51,8 @@ def use(folders: Sequence[Path | str]) -> None:
                 choice = f"{path.parent.relative_to(folder)}={path.stem}"
                 raise UserError(f"{path}: {choice} exists already; give the file another name.")
             for target in _named_in(targets.read_own_yaml(path)):
-                _trust(target, path)
+                if path.relative_to(folder).parts[0] != "hydra":  # what a launcher names is Hydra's to find
+                    _trust(target, path)
         own_folders.append(folder)
 
 
