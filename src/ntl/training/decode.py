@@ -1,8 +1,7 @@
 """From a trained model to predictions.jsonl and its scores, during a run or for a finished one."""
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +17,7 @@ from ntl.config.own import changed, code_of
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.packed import Packed
-from ntl.decoding.batches import Answer, Journal, batches, decode
+from ntl.decoding.batches import Answer, DecodingLines, Journal, batches, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.evaluation import (
@@ -38,7 +37,6 @@ from ntl.training.parts import RunParts, Say, TextRows
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
 JOURNAL = ".answers"
-SECONDS_BETWEEN = 5.0  # lines of progress
 # The metrics that a record keeps of additional decodings (``config.beside``).
 ADDITIONAL_METRICS = (
     "accuracy",
@@ -326,29 +324,6 @@ def _line(dataset: TextDataset, split: str, row: Any, prediction: str) -> dict[s
     }
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": prediction}
     return line | {name: value for name, value in known.items() if value is not None}
-
-
-class DecodingLines:
-    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done.
-
-    ``known`` is that number at the start.
-    """
-
-    def __init__(self, say: Callable[[str], None], split: str, total: int, known: int = 0) -> None:
-        self.say = say
-        self.split = split
-        self.total = total
-        self.known = known
-        self.started = self.last_line = time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        """Print a line; none for the last example, as the caller prints the total."""
-        now = time.monotonic()
-        if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
-            return
-        self.last_line = now
-        left = (self.total - done) * (now - self.started) / (done - self.known)
-        self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")
 
 
 def restore(
