@@ -158,7 +158,7 @@ def test_help_of_every_group_names_its_choices_and_settings_once() -> None:
         text = asked(f"--help {group}")
         assert all(choice in text.splitlines()[1].split() for choice in choices(group))
     sets = asked("--help dataset")
-    assert sets.count("  dataset.answers: number, reasoning, text; default number\n") == 1
+    assert sets.count("  dataset.answers: number, reasoning, text, none; default number\n") == 1
     assert "\ngsm8k: Grade-school word problems" in sets
     assert "\nrt, rt_tiny, with the settings of t5: Regression Transformer" in asked("--help model")
 
@@ -185,7 +185,7 @@ def test_help_of_single_settings() -> None:
         f"  model.lora{name}" for name in ("", ".rank", ".alpha", ".dropout", ".full")
     ]
     assert help_asked(["loss=ce", "seed=1"]) is None
-    assert asked("loss=ce --help").startswith("Train one model")
+    assert help_asked(["loss=ce", "--help"]) is None  # as --help alone, which needs no library
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def three(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     jokes = gzip.compress(b"".join(b"%d\tsecret %d\n" % (i % 12, i) for i in range(50)))
     release(RJokes, validation=jokes, test=jokes)
     release(MultiRC)
-    monkeypatch.setattr(prepare_command, "choices", lambda group: ["multirc", "noisy_numbers", "rjokes"])
+    monkeypatch.setattr(prepare_command, "known_datasets", lambda: ["multirc", "noisy_numbers", "rjokes"])
     return data_dir
 
 
@@ -125,7 +125,7 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: 
 def test_mathematics_without_the_release_is_missing(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(prepare_command, "choices", lambda group: ["mathematics", "noisy_numbers"])
+    monkeypatch.setattr(prepare_command, "known_datasets", lambda: ["mathematics", "noisy_numbers"])
     assert main(["all", "--data-dir", str(data_dir), "--no-download"]) == 0
     said = "mathematics: 26,199,974 pairs of DeepMind mathematics are nowhere under "
     shown = capsys.readouterr()

@@ -320,8 +320,8 @@ def record_of(folder: Path, dataset: str, scale: str, made: list[Row]) -> RunRec
     ("dataset", "scale", "made", "groups", "kilobytes"),
     [
         ("multiplication", "tiny", partial(multiplication, digits=3, most=100), 16, 10.5),
-        ("multiplication", "paper", partial(multiplication, digits=5, most=500), 36, 13.5),
-        ("mathematics", "paper", partial(mathematics, most=100), 20, 11.25),
+        ("multiplication", "paper", partial(multiplication, digits=5, most=500), 36, 13.75),
+        ("mathematics", "paper", partial(mathematics, most=100), 20, 11.5),
     ],
     ids=["multiplication 1,516", "multiplication 16,840", "mathematics 2,000"],
 )

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from transformers import TrainerControl
 
 from ntl.config import UserError, compose, run_id
+from ntl.decoding import batches
 from ntl.decoding.batches import Answer, DecodingLines
 from ntl.results import read_record
-from ntl.training import callbacks, decode, run
+from ntl.training import callbacks, run
 from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
 from ntl.training.tracking import METRICS, read_metrics
 
@@ -135,7 +136,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (callbacks, decode):
+    for module in (callbacks, batches):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -1,7 +1,6 @@
 """What a tracker is told, seen by TensorBoard's: metrics, the table of predictions, decodings; and a sweep's group."""
 
 import os
-import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from ntl.config import UserError
-from ntl.config.folders import CONFIG_DIR
 from ntl.evaluation import write_predictions
 from ntl.results import read_record
-from ntl.training import run
+from ntl.training import run, train
 from ntl.training.predictor import predict
 from ntl.training.tracking import sample
 
@@ -103,7 +101,6 @@ def test_the_runs_of_a_sweep_are_a_group_named_by_what_varies(monkeypatch: pytes
     import hydra
 
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # train.py sets it for good
-    main = runpy.run_path(str(CONFIG_DIR.parent / "train.py"))["main"]
     monkeypatch.setattr(hydra, "main", lambda **_: lambda task: lambda: None)
     for words, group in (
         (["-m", "loss=ce,ntl_was", "device=cpu", "seed=1,2"], "loss=ce,ntl_was seed=1,2"),
@@ -112,5 +109,5 @@ def test_the_runs_of_a_sweep_are_a_group_named_by_what_varies(monkeypatch: pytes
         monkeypatch.setattr(os, "environ", {**os.environ, "WANDB_RUN_GROUP": ""})
         del os.environ["WANDB_RUN_GROUP"]
         monkeypatch.setattr(sys, "argv", ["train.py", *words])
-        main()
+        train.main()
         assert os.environ.get("WANDB_RUN_GROUP") == group

@@ -1,6 +1,7 @@
 """Publish chosen runs: records to ``results/runs``, weights that other runs start from to ``results/bases``."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
 def _worst(folder: Path) -> dict[str, list[dict[str, Any]]]:
     found, why = publishable_worst(folder)
     if why:
-        print(f"  {folder.name}: published without its worst answers: {why}")
+        print(f"{folder.name}: published without its worst answers: {why}", file=sys.stderr)
     return found
 
 
