@@ -108,6 +108,7 @@ NOT_AS_TYPED = [
     NotAsTyped(r"train\.py(?!.*(--help|--cfg))", "trains", "{command} --cfg job"),
     NotAsTyped(r"reproduce\.py(?!.*(--status|--dry-run))", "trains", "{command} --dry-run"),
     NotAsTyped(" RUN", "needs a finished run", "{program} --help"),
+    NotAsTyped("^lm/bin/", "needs lm-eval in its own environment: tests/test_lm_eval.py runs it", ""),
     NotAsTyped("benchmark_", "measures for minutes", "{program} --help"),
     NotAsTyped("prepare_data", "downloads, and writes data", "{program} --help"),
 ]

@@ -118,7 +118,7 @@ def test_an_installation_without_extras_has_the_losses(tmp_path: Path) -> None:
     done = subprocess.run([new, "-I", "-c", LOSS], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
     done = subprocess.run([new, str(ROOT / "train.py")], capture_output=True, text=True, cwd=tmp_path)
-    line = "error: hydra is not installed; run pip install -e '.[train]' in the clone.\n"
+    line = "error: hydra is not installed; install ntl's wheel again, with its extra: 'PATH/TO/ntl-...whl[train]'.\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
 

@@ -157,11 +157,11 @@ def run_interrupted() -> Callable[..., None]:
         from ntl.training.trainer import ObjectiveTrainer
 
         original = ObjectiveTrainer.training_step
+        left = list(signals or [signal.SIGINT])
 
         def interrupted(self, *args, **kwargs):
-            if self.state.global_step == step - 1:
-                for number in signals or [signal.SIGINT]:
-                    signal.raise_signal(number)
+            while left and self.state.global_step == step - 1:  # a step may have several batches
+                signal.raise_signal(left.pop(0))
             return original(self, *args, **kwargs)
 
         with pytest.MonkeyPatch.context() as patch:
