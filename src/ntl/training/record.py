@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
 SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
+# The losses of the last evaluation that it keeps, and those of single heads, such as "eval_ce/head2".
+LOSSES = ("eval_ce", "eval_ntl", "eval_accuracy")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
 
@@ -103,7 +105,7 @@ def build_record(
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
     device: torch.device = trainer.args.device
-    names = [name for name in ("ce", "ntl") if f"eval_{name}" in validation]
+    names = [key.removeprefix("eval_") for key in validation if key.split("/")[0] in LOSSES]
     losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=folder.name,

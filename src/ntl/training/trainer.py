@@ -14,7 +14,7 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, Traine
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
-from ntl.losses.sums import FLAT
+from ntl.losses.sums import FLAT, HEAD
 from ntl.system.errors import Diverged, UserError
 from ntl.training.checkpoints import (
     DATA,
@@ -32,22 +32,28 @@ from ntl.training.checkpoints import (
 from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
-# Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
-NUM_METERS = 1 + len(FLAT)
 EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 # torch's own sampler makes a list of all indices, over 1 GiB for 26 million; a larger data set uses EpochSampler.
 SHUFFLED_IN_MEMORY = 2**20
 
 
 def means(parts: Sequence[float]) -> dict[str, float]:
-    """Return the means ``ce`` and ``ntl``, without a term of count 0: a mean of 0 would read as perfect."""
-    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts
+    """Return the means ``ce`` and ``ntl``, without a term of count 0: a mean of 0 would read as perfect.
+
+    With several heads, ``ce/head2`` and so on, and the accuracies ``accuracy/head1`` and so on, are means as well.
+    """
+    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts[: len(FLAT)]
     named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
+    of_heads = list(zip(parts[len(FLAT) :: 2], parts[len(FLAT) + 1 :: 2], strict=True))
+    for index, term in enumerate(of_heads):
+        head, name = index // len(HEAD) + 1, HEAD[index % len(HEAD)]
+        if head > 1 or name not in named:
+            named[f"{name}/head{head}"] = term
     return {name: total / count for name, (total, count) in named.items() if count}
 
 
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """Return CE and NTL over all examples from their sums and counts (N, 5), whatever the batch size and ranks."""
+    """Return CE and NTL over all examples from the rows of `JointLoss.flat`, (N, 5 or more), whatever the batch size and ranks."""
     return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
 
 
@@ -124,7 +130,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.data_files = data_files
         self.run = run
         self.recent = RecentSteps()
-        self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
+        # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
+        meters = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
+        self.meters = torch.zeros(meters, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
         self.started = started
         self.seconds_before = 0.0  # wall time of the earlier processes, up to the checkpoint that was resumed from

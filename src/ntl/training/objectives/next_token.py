@@ -75,14 +75,21 @@ class NextToken(nn.Module):
         how = self._implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
-            head = lm_head(self.model)
-            joint = self._joint_loss(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, how)
-            return self._with_diagnostic(joint, partial(linear_was, hidden_BTD, head), labels)
+            return self._from_hidden(hidden_BTD, labels, counts)
         decoder = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         output = self.model(
             input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._router_arguments()
         )
-        logits_BTV = output.logits
+        return self._from_logits(output.logits, labels, counts, how, output)
+
+    def _from_hidden(self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> JointLoss:
+        head = lm_head(self.model)
+        joint = self._joint_loss(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, "linear")
+        return self._with_diagnostic(joint, partial(linear_was, hidden_BTD, head), labels)
+
+    def _from_logits(
+        self, logits_BTV: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str, output: Any = None
+    ) -> JointLoss:
         if how != "reference":
             assert counts is not None
             joint = self._joint_loss(joint_loss, logits_BTV, labels, counts, how)
@@ -94,7 +101,7 @@ class NextToken(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and bool(terms.numbers)):
             ntl_sum = self._sum(terms.number if terms.numbers else ntl_was, logits_BTV, labels, number_vocab)
         if self.training:
-            labelled, numbers = self.count(labels)
+            labelled, numbers = self._count(labels)
             aux_sum, over = self._router_loss(output, ce_sum) * labelled, counts
         else:
             labelled, numbers = (mask.sum(-1) for mask in self._label_masks(labels))
@@ -143,7 +150,7 @@ class NextToken(nn.Module):
             implementation=how,
         )
         # The total is divided by the given counts; the log needs the counts of this batch.
-        labelled, numbers = self.count(labels)
+        labelled, numbers = self._count(labels)
         return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
 
     def _with_diagnostic(self, joint: JointLoss, was: Callable[..., torch.Tensor], labels: torch.Tensor) -> JointLoss:
@@ -161,6 +168,9 @@ class NextToken(nn.Module):
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
         """Return how many labels CE and NTL count, (2,)."""
+        return self._count(labels)
+
+    def _count(self, labels: torch.Tensor) -> torch.Tensor:
         return torch.stack([mask.sum() for mask in self._label_masks(labels)])
 
     def _label_masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
