@@ -227,7 +227,7 @@ def _add_sequential(
     settings.num_mtp_layers = count
     if kind := decoder.layer_type(len(decoder.blocks) - 1):
         settings.mtp_layer_types = [kind] * count
-    own = [name for name in stored if name.startswith(SEQUENTIAL)]
+    own = f"{SEQUENTIAL}0.eh_proj.weight" in stored  # published files may have other names
     model.mtp = nn.Module()
     if not own and any(_published(model, name) for name in stored):
         model.mtp.layers = _published_heads(model, source, config)
