@@ -120,8 +120,8 @@ class MTPConfig(ObjectiveConfig):
     adds: str = "ntl.models.mtp.add_heads"
     kind: str = setting(
         "parallel",
-        "`parallel`: heads of one block each on a shared trunk (Gloeckle et al., 2024); `sequential`: modules that each "
-        "read the next token and the state of the head before (DeepSeek-V3).",
+        "`parallel`: heads of one block each on a shared trunk (Gloeckle et al., 2024); `sequential`: modules that "
+        "each read the next token and the state of the head before (DeepSeek-V3).",
         choices=("parallel", "sequential"),
     )
     heads: int = setting(2, "Tokens that are predicted at each position; head 1 predicts the next token.", min=1)
@@ -140,5 +140,5 @@ class MTPConfig(ObjectiveConfig):
         "number of weights is that of a next-token model; null: false where the model has enough blocks.",
     )
     one_at_a_time: bool = setting(
-        True, "Compute the heads forward and backward one after the other, so that one head's logits are held at a time."
+        True, "Compute the heads forward and backward one after the other, so that only one head's logits are held."
     )

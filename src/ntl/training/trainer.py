@@ -53,7 +53,7 @@ def means(parts: Sequence[float]) -> dict[str, float]:
 
 
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """Return CE and NTL over all examples from the rows of `JointLoss.flat`, (N, 5 or more), whatever the batch size and ranks."""
+    """Return the means over all examples from the rows of `JointLoss.flat`, whatever the batch size and ranks."""
     return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
 
 

@@ -142,9 +142,7 @@ class _OneAtATime(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, heads: Heads, loss: HeadLoss, trunk: torch.Tensor, *parameters: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(ctx: Any, heads: Heads, loss: HeadLoss, trunk: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         gradients = _Gradients([trunk, *parameters])
         totals = []
         for chain in heads.chains:
@@ -168,7 +166,7 @@ class _OneAtATime(torch.autograd.Function):
                 incoming = gradients.add(after, incoming, before, parameters)
                 del before, after
             gradients.add_to(0, incoming)
-        ctx.gradients = gradients.sums
+        ctx.gradients = gradients
         return torch.stack(totals).sum()
 
     @staticmethod
@@ -177,29 +175,46 @@ class _OneAtATime(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise RuntimeError("objective=mtp allows one backward pass; set objective.one_at_a_time=false for more")
-        scaled: list[torch.Tensor | None] = [None, None]
-        while gradients:  # each is freed before the next one is scaled
-            each = gradients.pop(0)
-            scaled.append(None if each is None else each * grad.to(each.dtype))
-        return tuple(scaled)
+        return None, None, *gradients.scaled(grad)
 
 
 class _Gradients:
-    """Sums of the gradients of some tensors, None for one without any."""
+    """Sums of the gradients of some tensors, None for one without any.
+
+    A sum is changed in place only if it was made here: what autograd returns for two tensors may be one.
+    """
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self.sums: list[torch.Tensor | None] = [None for _ in tensors]
+        self._sums: list[torch.Tensor | None] = [None for _ in tensors]
+        self._made: set[int] = set()
 
     def add(self, output: torch.Tensor, gradient: Any, leaf: torch.Tensor, parameters: Any) -> torch.Tensor:
         """Add the gradients of the parameters; return that of the leaf."""
         with torch.autocast(leaf.device.type, enabled=False):
             own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
-        for place, each in enumerate(others, 1):
+        for place in range(len(others)):
+            each, others[place] = others[place], None
             if each is not None:
-                self.add_to(place, each)
+                self.add_to(place + 1, each)
         return torch.zeros_like(leaf) if own is None else own
 
     def add_to(self, place: int, gradient: torch.Tensor) -> None:
-        # Not in place: what autograd returns for two tensors may be one.
-        held = self.sums[place]
-        self.sums[place] = gradient if held is None else held + gradient
+        held = self._sums[place]
+        if held is None:
+            self._sums[place] = gradient
+        elif place in self._made:
+            held.add_(gradient)
+        else:
+            self._sums[place] = held + gradient
+            self._made.add(place)
+
+    def scaled(self, factor: torch.Tensor) -> list[torch.Tensor | None]:
+        """Return the sums times a factor, and forget them."""
+        found: list[torch.Tensor | None] = []
+        for place in range(len(self._sums)):  # each is freed before the next one is scaled
+            each, self._sums[place] = self._sums[place], None
+            if each is not None:
+                value = factor.to(each.dtype)
+                each = each.mul_(value) if place in self._made else each * value
+            found.append(each)
+        return found
