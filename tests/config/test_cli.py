@@ -27,10 +27,13 @@ MISTAKES = {
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
-    "dataset=/some/file.jsonl": ("dataset=/some/file.jsonl: no such choice", "docs/extending.md says how to add one"),
+    "dataset=/some/file.jsonl": (
+        "dataset=/some/file.jsonl: no such choice",
+        "dataset=file dataset.path=/some/file.jsonl",
+    ),
     "model=owner/name": ("model=owner/name: no such choice", "model.path=owner/name"),
     "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
-    "tracking.project=mine": ("tracking=none", "tracking=wandb"),
+    "tracking=none tracking.project=mine": ("tracking=none", "tracking=wandb"),
     "trainer.schedule=plateu": ("trainer.schedule=plateu", "plateau"),
     "output_dir=a/${x}": ("output_dir: ", "'x' not found"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
@@ -140,7 +143,7 @@ def test_an_unknown_key_of_a_model_lists_the_settings_of_its_family() -> None:
         ("+lr=1", "Did you mean 'trainer.lr'?"),
         ("train_rows=4", "Did you mean 'dataset.train_rows'?"),
         ("rank=4", "Did you mean 'model.lora.rank'?"),
-        ("path=x", "Did you mean one of 'model.path', 'tokenizer.path'?"),
+        ("path=x", "Did you mean one of 'model.path', 'tokenizer.path', 'dataset.path'?"),
         ("name=x", "device."),  # every group has one, and none is meant to be set
         # The beginning of a name suggests all that begin so.
         (
@@ -168,8 +171,8 @@ def test_an_unknown_key_of_a_model_lists_the_settings_of_its_family() -> None:
         ("model=llama", "Did you mean one of 'llama_mini', 'llama_tiny'?"),
         ("model=gpt2_smal", "Did you mean one of 'gpt2_small', 'gpt2_small_regression'?"),
         ("loss=was", "Did you mean 'ntl_was'?"),
-        ("scale=vast", "scale is one of hour, paper, small, tiny."),
-        ("dataset=file.jsonl", "No data set is a file alone; docs/extending.md says how to add one."),
+        ("scale=vast", "scale is one of finetune, hour, paper, small, tiny."),
+        ("dataset=file.jsonl", "A file is given by dataset=file dataset.path=file.jsonl."),
         ("model=./weights", "Weights are given by model.path=./weights, with a model= of their kind."),
         ("hydra/launcher=slrm", "Did you mean 'slurm'?"),
     ],

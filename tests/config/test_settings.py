@@ -105,12 +105,12 @@ def test_a_default_that_is_replaced_keeps_its_meaning_and_limits_but_no_origin()
 def test_a_limit_is_checked_where_a_subclass_replaces_the_default(composed) -> None:
     @dataclass
     class Mine(TrainerConfig):
-        max_steps: int = 7
+        batch_size: int = 7
 
-    assert about(Mine)["max_steps"]["min"] == 1
+    assert about(Mine)["batch_size"]["min"] == 1
     config = composed()
-    config.trainer = Mine(**{**vars(config.trainer), "max_steps": 0})
-    with pytest.raises(UserError, match=r"trainer\.max_steps=0: must be at least 1"):
+    config.trainer = Mine(**{**vars(config.trainer), "batch_size": 0})
+    with pytest.raises(UserError, match=r"trainer\.batch_size=0: must be at least 1"):
         validate(config)
 
 

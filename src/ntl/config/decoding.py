@@ -12,12 +12,12 @@ from ntl.config.settings import setting
 class DecodingConfig:
     """Settings of every decoding; `greedy` and `beam` have no others.
 
-    Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; empty means all
+    Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
     (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used, and the record
     contains it.
     """
 
-    answers: ClassVar[tuple[str, ...]] = ()
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text")
     tokenizers: ClassVar[tuple[str, ...]] = ()
     obeys_model: ClassVar[bool] = False
 
@@ -82,3 +82,13 @@ class TreeConfig(DecodingConfig):
     trim: float = setting(
         5e-3, "The share of the probability that an expectation leaves out at either end.", min=0, max=0.25
     )
+
+
+@dataclass
+class LikelihoodConfig(DecodingConfig):
+    """Nothing is decoded: each token of a plain text is scored, given those before it."""
+
+    answers: ClassVar[tuple[str, ...]] = ("none",)
+
+    _target_: str = "ntl.decoding.likelihood.read_likelihood"
+    digits_only: bool = setting(True, "Only digits count as numbers; the tokenizer's own setting.")

@@ -5,13 +5,14 @@ import errno
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ntl.config.loss import MTPConfig
-from ntl.config.settings import about
+from ntl.config.settings import COMPUTED, about
 from ntl.config.targets import check_plain, check_trust
+from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
 from ntl.system.errors import UserError
 
 
@@ -25,6 +26,8 @@ class Family:
 
 
 ANSWERS = {"number": "is one number", "reasoning": "is worked out in text", "text": "is text"}
+PLAIN = "none"  # plain text has no questions and no answers
+WITHOUT_WANDB = ("none", "tensorboard")
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -33,7 +36,7 @@ HEADS = {
 # All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
     "t5": Family("lm", ("default", "digit"), tuple(ANSWERS)),
-    "decoder": Family("lm", ("default", "digit"), tuple(ANSWERS)),
+    "decoder": Family("lm", ("default", "digit"), (*ANSWERS, PLAIN)),
     "rt": Family("lm", ("rt",), tuple(ANSWERS)),
     "t5_regression": Family("regression", ("digit", "default"), ("number",)),
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
@@ -83,7 +86,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 def setting_names(schema: type) -> list[str]:
     """The keys of a schema that a user may set."""
-    return [field.name for field in fields(schema) if field.name != "_target_"]
+    return [field.name for field in fields(schema) if field.name not in COMPUTED]
 
 
 def shorten(text: str) -> str:
@@ -109,7 +112,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: must be at most {limits['max']}.")
 
 
-def _check_place(name: str, path: str) -> None:
+def check_place(name: str, path: str) -> None:
     """UserError for a path that is too long or circular, or that could not be read back from a stored config."""
     check_plain(path, f"{name}={path}")
     try:
@@ -131,6 +134,16 @@ def _check_family(config: Any) -> None:
         raise UserError(
             f"model={model.name} tokenizer={config.tokenizer.name}: this model reads "
             f"{' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
+        )
+    if config.dataset.answers == PLAIN and PLAIN not in family.answers:
+        raise UserError(
+            f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
+            "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
+        )
+    if config.dataset.answers not in (*ANSWERS, PLAIN):
+        raise UserError(
+            f"dataset.answers={config.dataset.answers}: choose one of {', '.join(ANSWERS)}."
+            f"{nearest(config.dataset.answers, ANSWERS)}"
         )
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
@@ -183,7 +196,17 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
             f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "
             f"{HEADS.get(decoding.head, decoding.head)}; {other}."
         )
-    if decoding.answers and config.dataset.answers not in decoding.answers:
+    if config.dataset.answers == PLAIN and PLAIN not in decoding.answers:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, it is scored by "
+            f"decoding=likelihood; leave {group}= out."
+        )
+    if PLAIN in decoding.answers and config.dataset.answers != PLAIN:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: it scores plain text, and this data set has answers to decode; "
+            f"{other}."
+        )
+    if config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
         raise UserError(
             f"{chosen} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and this decoding "
@@ -196,6 +219,59 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
         )
 
 
+def check_keep_steps(config: Any) -> None:
+    """UserError for a step to keep that the run does not have."""
+    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
+        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
+
+
+def _check_trainer(config: Any) -> None:
+    trainer = config.trainer
+    is_sharded, evaluates = trainer.parallel.name == "fsdp", trainer.eval_steps or trainer.eval_epochs
+    trains = trainer.max_steps or trainer.epochs
+    if not isinstance(trainer.bf16, bool) and trainer.bf16 != "auto":
+        raise UserError(f"trainer.bf16={trainer.bf16}: choose true, false, or auto: true where the device has it.")
+    if trainer.optim not in OPTIMIZERS:
+        near = nearest(trainer.optim, OPTIMIZERS) or f" Choose one of {', '.join(OPTIMIZERS)}."
+        raise UserError(
+            f"trainer.optim={trainer.optim}: no optimizer of transformers that works by its name alone.{near}"
+        )
+    if is_sharded and trainer.optim not in TORCH_OPTIMIZERS:
+        raise UserError(
+            f"trainer.optim={trainer.optim} trainer.parallel=fsdp: sharded weights need an optimizer of torch; choose "
+            f"one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
+        )
+    if is_sharded and not trains:
+        raise UserError("trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained; use trainer=ddp.")
+    if is_sharded and is_decoded(trainer):
+        raise UserError(
+            f"trainer.parallel=fsdp trainer.eval_decoded={trainer.eval_decoded} trainer.best={trainer.best}: sharded "
+            "weights would be gathered at every generated token; set trainer.eval_decoded=false trainer.best=loss, or "
+            "trainer=ddp."
+        )
+    if trainer.schedule.name == "plateau" and trains and not evaluates:
+        raise UserError(
+            "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
+            "set trainer.eval_steps, or trainer.schedule=constant."
+        )
+    fitting = (LOSS, *(OF_TEXT if config.dataset.answers == "text" else OF_NUMBERS))
+    if trainer.best and trainer.best not in fitting:
+        raise UserError(
+            f"trainer.best={trainer.best} dataset={config.dataset.name}: no validation metric of these answers; choose "
+            f"one of {', '.join(fitting)}.{nearest(trainer.best, fitting)}"
+        )
+    if trainer.best and trains and not evaluates:
+        raise UserError(
+            f"trainer.best={trainer.best} trainer.eval_steps=0: only evaluations say which checkpoint is the best; set "
+            "trainer.eval_epochs=1 or trainer.eval_steps, or leave trainer.best out."
+        )
+    if trainer.early_stopping and not trainer.best:
+        raise UserError(
+            f"trainer.early_stopping={trainer.early_stopping} trainer.best=: it watches a metric; "
+            "set trainer.best=loss, or another validation metric."
+        )
+
+
 def validate(config: Any) -> None:
     """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
     check_trust(config)
@@ -203,7 +279,7 @@ def validate(config: Any) -> None:
     sources = {"model.path": config.model.path, "tokenizer.path": config.tokenizer.path}
     places = {name: getattr(config, name) for name in ("output_dir", "data_dir", "resume")}
     for name, path in (places | sources).items():
-        _check_place(name, path)
+        check_place(name, path)
     for name, path in sources.items():
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
@@ -211,15 +287,14 @@ def validate(config: Any) -> None:
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
     if config.base and not BASE.fullmatch(config.base):
         raise UserError(f"base={config.base}: give the id of a run in {config.output_dir} and a step, as ID@8000.")
-    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
-        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
-    if config.tracking.name == "none" and config.tracking != type(config.tracking)():
-        raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
-    if config.trainer.schedule.name == "plateau" and not config.trainer.eval_steps:
+    if not config.trainer.epochs:
+        check_keep_steps(config)
+    tracking = config.tracking
+    if tracking.name in WITHOUT_WANDB and replace(tracking, name="", _target_="") != type(tracking)("", ""):
         raise UserError(
-            "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
-            "set trainer.eval_steps, or trainer.schedule=constant."
+            f"tracking={tracking.name}: its other settings are those of W&B; add tracking=wandb, or leave them out."
         )
+    _check_trainer(config)
     _check_family(config)
     _check_objective(config)
     _check_decoding(config, config.decoding, "decoding", "use decoding=greedy or decoding=beam")

@@ -1,5 +1,6 @@
 """The config of one run."""
 
+import os
 from dataclasses import dataclass
 
 from omegaconf import MISSING
@@ -29,11 +30,20 @@ class ScaleConfig:
 class TrackingConfig:
     """Where metrics.jsonl is mirrored: `wandb` is Weights & Biases, offline where no key is set."""
 
-    name: str = setting("none", "The choice of the group.")
+    _target_: str = "ntl.training.tracking.auto"
+    name: str = setting("auto", "The choice of the group; `auto` is W&B if `WANDB_API_KEY` or `WANDB_MODE` is set.")
     project: str = setting("ntl", "The project there.")
     entity: str = setting("", "The user or team there; empty: the key's own.")
-    group: str = setting("", "The group of the run there.")
+    group: str = setting("", "The group of the run there; empty: the table, or what a sweep varies.")
     tags: list[str] = setting(list, "The tags of the run there.")
+
+    @property
+    def to_wandb(self) -> bool:
+        """Whether runs are mirrored to Weights & Biases: as the name says, else as the environment says."""
+        if self.name != "auto":
+            return self.name == "wandb"
+        mode = os.environ.get("WANDB_MODE", "")
+        return mode != "disabled" if mode else bool(os.environ.get("WANDB_API_KEY"))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Any, get_args, get_type_hints
 
 MISSING: Any = "???"  # as omegaconf.MISSING
+COMPUTED = ("_target_", "contents")  # nobody sets these
 TYPES = {int: "integer", float: "number", str: "text", list[str]: "list of text", list[int]: "list of integers"}
 TYPES |= {list[float]: "list of numbers", dict[str, Any]: "settings by name"}
 
@@ -77,7 +78,7 @@ def describe(schema: type, path: str = "", current: Any = None) -> Iterator[Desc
     types, told = get_type_hints(schema), about(schema)
     for item in fields(schema):
         kind, known, name = types[item.name], told[item.name], f"{path}{item.name}"
-        if item.name == "_target_" or (not path and is_dataclass(kind)):  # at the top, a group
+        if item.name in COMPUTED or (not path and is_dataclass(kind)):  # at the top, a group
             continue
         default: Any = item.default_factory() if callable(item.default_factory) else item.default
         value = default if current is None else getattr(current, item.name)

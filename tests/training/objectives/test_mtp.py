@@ -1,15 +1,19 @@
 """Multi-token prediction: every head recomputed by hand, gradients against the plain sum, and whole runs."""
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ntl.config import UserError, compose
+from ntl.config.composition import CONFIG_DIR
 from ntl.config.loss import MTPConfig
 from ntl.losses import ce_ntl
 from ntl.losses.fused.terms import Terms
@@ -298,3 +302,42 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
     torch.testing.assert_close(stored(ids).logits, parts.model.eval()(ids).logits)
     with pytest.raises(UserError, match="it has 2 heads beside its own"):
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
+
+
+def test_with_adapters_the_heads_are_trained_in_full(small: Callable[..., Any], tmp_path: Any) -> None:
+    pytest.importorskip("peft")
+    first = run(small("model.n_layer=3", f"output_dir={tmp_path / 'first'}")).parent / "checkpoints" / "checkpoint-12"
+    own = ["objective=mtp", "objective.keep_depth=true", "model.lora.rank=2", "model.pretrained=true"]
+    folder = run(small(*own, f"model.path={first}")).parent
+    start, end = (
+        AutoModelForCausalLM.from_pretrained(each).state_dict()
+        for each in (first, folder / "checkpoints" / "checkpoint-12")
+    )
+    assert not torch.equal(start["transformer.h.0.attn.c_attn.weight"], end["transformer.h.0.attn.c_attn.weight"])
+    torch.testing.assert_close(start["transformer.wpe.weight"], end["transformer.wpe.weight"], rtol=0, atol=0)
+    saved = safetensors.torch.load_file(folder / "checkpoints" / "checkpoint-12" / "trained.safetensors")
+    assert "mtp_heads.0.mlp.c_fc.weight" in saved
+    assert not [name for name in saved if "mtp_heads" in name and "lora" in name]
+
+
+def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path: Any) -> None:
+    """Two ranks, wrapped by DDP and sharded by FSDP, learn the weights that one process learns."""
+    found = {}
+    own = ["objective=mtp", "objective.heads=3", "model.n_layer=3", "trainer.max_steps=3", "trainer.save_steps=3"]
+    script = CONFIG_DIR.parent / "tests" / "training" / "on_ranks.py"
+    for name, how, ranks, trainer in (
+        ("one", "float64", 1, ["trainer.batch_size=16"]),
+        ("ddp", "float64", 2, ["trainer=ddp", "trainer.batch_size=8"]),
+        ("fsdp", "float64,shard", 2, ["trainer=fsdp", "trainer.batch_size=8"]),
+    ):
+        words = settings(*own, f"output_dir={tmp_path / name}", *trainer)
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        command = [*(launch if ranks > 1 else [sys.executable]), str(script), how, str(CONFIG_DIR.parent / "train.py")]
+        done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        (weights,) = (tmp_path / name).glob("*/checkpoints/checkpoint-3/model.safetensors")
+        found[name] = safetensors.torch.load_file(weights)
+    for name in ("ddp", "fsdp"):
+        assert found[name].keys() == found["one"].keys()
+        for weight, each in found["one"].items():
+            torch.testing.assert_close(found[name][weight], each, rtol=1e-6, atol=1e-9)

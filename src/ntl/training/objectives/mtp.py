@@ -84,7 +84,10 @@ class MultiTokenPrediction(NextToken):
 
         def loss(index: int, states: torch.Tensor) -> torch.Tensor:
             over = None if counts is None else counts[index]
+            diagnosed = self.diagnosed
             joint = self._of_head(heads.read(states), self._labels(labels, index), over, how)
+            if index:  # the diagnostics are those of head 1
+                self.diagnosed = diagnosed
             # Without the graph, which would otherwise be held until all heads are done.
             found[index] = joint._replace(total=joint.total.detach())
             return self.weights[index] * joint.total
