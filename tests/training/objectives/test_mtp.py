@@ -304,11 +304,13 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
 
 
-def test_with_adapters_the_heads_are_trained_in_full(small: Callable[..., Any], tmp_path: Any) -> None:
+def test_with_adapters_the_heads_are_trained_in_full(settings: Callable[..., list[str]], tmp_path: Any) -> None:
     pytest.importorskip("peft")
-    first = run(small("model.n_layer=3", f"output_dir={tmp_path / 'first'}")).parent / "checkpoints" / "checkpoint-12"
+    first = run(compose(settings("model.n_layer=3", f"output_dir={tmp_path / 'first'}"))).parent
+    first = first / "checkpoints" / "checkpoint-12"
     own = ["objective=mtp", "objective.keep_depth=true", "model.lora.rank=2", "model.pretrained=true"]
-    folder = run(small(*own, f"model.path={first}")).parent
+    words = [word for word in settings(*own, f"model.path={first}") if not word.startswith("model.n_")]
+    folder = run(compose(words)).parent
     start, end = (
         AutoModelForCausalLM.from_pretrained(each).state_dict()
         for each in (first, folder / "checkpoints" / "checkpoint-12")
@@ -320,6 +322,7 @@ def test_with_adapters_the_heads_are_trained_in_full(small: Callable[..., Any], 
     assert not [name for name in saved if "mtp_heads" in name and "lora" in name]
 
 
+@pytest.mark.slow
 def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path: Any) -> None:
     """Two ranks, wrapped by DDP and sharded by FSDP, learn the weights that one process learns."""
     found = {}
