@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
@@ -112,6 +112,23 @@ def test_stock_decoding_gives_the_greedy_tokens(architecture: str, saved: Callab
         assert drafted == greedy
         assert len(greedy) >= 24
         assert fewer <= steps
+
+
+def test_a_subclass_of_llama_decodes_with_its_modules(tmp_path: Path) -> None:
+    class LlamaWithMtp(LlamaForCausalLM):
+        _keys_to_ignore_on_load_unexpected = [r"^mtp\."]  # noqa: RUF012 - as transformers writes it
+
+    torch.manual_seed(2)
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    model = LlamaForCausalLM(LlamaConfig(**SHAPE, **ids, num_hidden_layers=2, vocab_size=24))
+    for parameter in add_heads(model, MTPConfig(kind="sequential", heads=3)).parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(tmp_path)
+    stock = LlamaWithMtp.from_pretrained(tmp_path)
+    prompt = torch.tensor([[5, 6, 7]])
+    greedy, drafted = (stock.generate(prompt, max_new_tokens=20, do_sample=False, use_mtp=use) for use in (False, True))
+    assert greedy.shape == (1, 23)
+    assert drafted.tolist() == greedy.tolist()
 
 
 def test_published_modules_are_loaded(saved: Callable[..., Any]) -> None:

@@ -193,6 +193,7 @@ class _Gradients:
 
     def add(self, output: torch.Tensor, gradient: Any, leaf: torch.Tensor, parameters: Any) -> torch.Tensor:
         """Add the gradients of the parameters; return that of the leaf."""
+        others: list[Any]
         with torch.autocast(leaf.device.type, enabled=False):
             own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
         for place in range(len(others)):

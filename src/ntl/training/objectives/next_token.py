@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ntl.config.loss import NextTokenConfig
+from ntl.config.loss import ObjectiveConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss, ntl_was
 from ntl.losses.diagnostics import diagnostic_sums
@@ -39,7 +39,7 @@ class NextToken(nn.Module):
     """
 
     def __init__(
-        self, config: NextTokenConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: NumberVocabulary
+        self, config: ObjectiveConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: NumberVocabulary
     ) -> None:
         super().__init__()
         self.config = model.config
