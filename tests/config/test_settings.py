@@ -8,7 +8,8 @@ import pytest
 
 from ntl.config import TrainerConfig, UserError, setting, validate
 from ntl.config.cli import explain
-from ntl.config.composition import GROUPS, choices, schemas
+from ntl.config.composition import schemas
+from ntl.config.folders import GROUPS, choices
 from ntl.config.help import help_asked, reference
 from ntl.config.root import Config
 from ntl.config.settings import MISSING, about, describe, lines, table
@@ -119,7 +120,7 @@ def test_a_limit_is_checked_where_a_subclass_replaces_the_default(composed) -> N
     [
         ("device=tpu", "device=tpu: choose one of auto, cpu, cuda."),
         ("objective.watch=loss", "objective.watch=loss: choose one of ce, ntl."),
-        ("dataset.answers=numbers", "choose one of number, reasoning, text. Did you mean 'number'?"),
+        ("dataset.answers=numbers", "choose one of number, reasoning, text, none. Did you mean 'number'?"),
     ],
 )
 def test_a_text_that_is_no_choice(composed, override: str, said: str) -> None:

@@ -13,11 +13,10 @@ from safetensors.torch import load_file
 from transformers import TrainerControl
 
 from ntl.config import UserError, compose, run_id
-from ntl.decoding.batches import Answer
+from ntl.decoding.batches import Answer, DecodingLines
 from ntl.results import read_record
 from ntl.training import callbacks, decode, run
 from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
-from ntl.training.decode import DecodingLines
 from ntl.training.tracking import METRICS, read_metrics
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from ntl.config.targets import build
 
 # A plain dict, as answers are pickled between processes.
 NOTHING: Mapping[str, Any] = {}
+SECONDS_BETWEEN = 5.0  # lines of progress
 
 
 class Answer(NamedTuple):
@@ -135,3 +137,26 @@ class Journal:
 
 def _line(value: Any, sort_keys: bool = False) -> bytes:
     return json.dumps(value, sort_keys=sort_keys).encode("ascii") + b"\n"
+
+
+class DecodingLines:
+    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done.
+
+    ``known`` is that number at the start.
+    """
+
+    def __init__(self, say: Callable[[str], None], split: str, total: int, known: int = 0) -> None:
+        self.say = say
+        self.split = split
+        self.total = total
+        self.known = known
+        self.started = self.last_line = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        """Print a line; none for the last example, as the caller prints the total."""
+        now = time.monotonic()
+        if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
+            return
+        self.last_line = now
+        left = (self.total - done) * (now - self.started) / (done - self.known)
+        self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")

@@ -74,8 +74,8 @@ def answers(parts: "RunParts", questions: Sequence[Question]) -> Iterator[dict[s
     probability of all numbers that it found. UserError, before anything is decoded, for a question that is too long.
     """
     from ntl.data.encode import encode_rows, settings_for
-    from ntl.decoding.batches import decode
-    from ntl.training.decode import DecodingLines, positions_of
+    from ntl.decoding.batches import DecodingLines, decode
+    from ntl.training.decode import positions_of
 
     config, limit = parts.config.decoding, longest_answer(parts)
     settings = settings_for(parts.tokenizer, decoder_only=not parts.model.config.is_encoder_decoder, max_length=1 << 30)

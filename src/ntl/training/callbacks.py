@@ -16,10 +16,11 @@ from transformers import TrainerCallback
 
 from ntl.config import DecodingConfig
 from ntl.decoding import decode
+from ntl.decoding.batches import SECONDS_BETWEEN
 from ntl.evaluation import number_metrics
 from ntl.models.lora import parameters
 from ntl.system.machine import device_name
-from ntl.training.decode import SECONDS_BETWEEN, max_new_tokens
+from ntl.training.decode import max_new_tokens
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 

@@ -1,8 +1,7 @@
 """From a trained model to predictions.jsonl and its scores, during a run or for a finished one."""
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -13,11 +12,12 @@ from torch import distributed
 
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
-from ntl.config.identity import plain
+from ntl.config.identity import COMPUTED, plain
+from ntl.config.own import changed, code_of
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.packed import Packed
-from ntl.decoding.batches import Answer, Journal, batches, decode
+from ntl.decoding.batches import Answer, DecodingLines, Journal, batches, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.evaluation import (
@@ -30,14 +30,13 @@ from ntl.evaluation import (
 )
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole
+from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole, read_run
 from ntl.training.folder import best_step
 from ntl.training.parts import RunParts, Say, TextRows
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
 JOURNAL = ".answers"
-SECONDS_BETWEEN = 5.0  # lines of progress
 # The metrics that a record keeps of additional decodings (``config.beside``).
 ADDITIONAL_METRICS = (
     "accuracy",
@@ -327,29 +326,6 @@ def _line(dataset: TextDataset, split: str, row: Any, prediction: str) -> dict[s
     return line | {name: value for name, value in known.items() if value is not None}
 
 
-class DecodingLines:
-    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done.
-
-    ``known`` is that number at the start.
-    """
-
-    def __init__(self, say: Callable[[str], None], split: str, total: int, known: int = 0) -> None:
-        self.say = say
-        self.split = split
-        self.total = total
-        self.known = known
-        self.started = self.last_line = time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        """Print a line; none for the last example, as the caller prints the total."""
-        now = time.monotonic()
-        if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
-            return
-        self.last_line = now
-        left = (self.total - done) * (now - self.started) / (done - self.known)
-        self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")
-
-
 def restore(
     folder: Path, overrides: Sequence[str] = (), say: Say = print, *, own_data: bool = True
 ) -> tuple[RunParts, Path]:
@@ -370,6 +346,8 @@ def restore(
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
+    if files := changed(read_run(checkpoint).get("config", {}).get("code", {}), config, COMPUTED):
+        raise UserError(f"{folder}: {', '.join(files)} changed since this run was trained; put it back as it was.")
     config.tokenizer.path = str(folder / "tokenizer")
     config.model.path = str(checkpoint)
     config.model.pretrained = True
@@ -392,6 +370,8 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
     parts, checkpoint = restore(folder, say=say)
     record = read_record(record_path)
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
+    if code := code_of(replace(parts.config, beside=dict(readings))):
+        config["code"] = {**record.config.get("code", {}), **code}
     metrics = {**record.metrics, **decode_additional(parts, readings, folder, weights=digest(checkpoint))}
     forget_answers(folder)
     write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)
