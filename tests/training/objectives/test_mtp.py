@@ -4,6 +4,7 @@ import copy
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ntl.config import UserError, compose
-from ntl.config.composition import CONFIG_DIR
 from ntl.config.loss import MTPConfig
 from ntl.losses import ce_ntl
 from ntl.losses.fused.terms import Terms
@@ -327,7 +327,7 @@ def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path
     """Two ranks, wrapped by DDP and sharded by FSDP, learn the weights that one process learns."""
     found = {}
     own = ["objective=mtp", "objective.heads=3", "model.n_layer=3", "trainer.max_steps=3", "trainer.save_steps=3"]
-    script = CONFIG_DIR.parent / "tests" / "training" / "on_ranks.py"
+    root = Path(__file__).resolve().parents[3]
     for name, how, ranks, trainer in (
         ("one", "float64", 1, ["trainer.batch_size=16"]),
         ("ddp", "float64", 2, ["trainer=ddp", "trainer.batch_size=8"]),
@@ -335,7 +335,12 @@ def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path
     ):
         words = settings(*own, f"output_dir={tmp_path / name}", *trainer)
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        command = [*(launch if ranks > 1 else [sys.executable]), str(script), how, str(CONFIG_DIR.parent / "train.py")]
+        command = [
+            *(launch if ranks > 1 else [sys.executable]),
+            str(root / "tests" / "training" / "on_ranks.py"),
+            how,
+            str(root / "train.py"),
+        ]
         done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         (weights,) = (tmp_path / name).glob("*/checkpoints/checkpoint-3/model.safetensors")
