@@ -32,6 +32,7 @@ SCHEMAS = {
     "objective/next_token": loss.NextTokenConfig,
     "objective/regression": loss.RegressionConfig,
     "objective/masked_number": loss.MaskedNumberConfig,
+    "objective/mtp": loss.MTPConfig,
     "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
     "dataset/noisy_numbers": data.NoisyNumbersConfig,
     "dataset/arithmetic": data.ArithmeticConfig,

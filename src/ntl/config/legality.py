@@ -2,12 +2,14 @@
 
 import difflib
 import errno
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ntl.config.loss import MTPConfig
 from ntl.config.settings import COMPUTED, about
 from ntl.config.targets import check_plain, check_trust
 from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
@@ -159,6 +161,34 @@ def _check_family(config: Any) -> None:
             )
 
 
+def _check_objective(config: Any) -> None:
+    objective, model = config.objective, config.model
+    if objective.families and model.family not in objective.families:
+        raise UserError(
+            f"model={model.name} objective={objective.name}: this objective is for models of the family "
+            f"{' or '.join(objective.families)}, and this one is of {model.family}; take objective=next_token."
+        )
+    if not isinstance(objective, MTPConfig):
+        return
+    if objective.head_weights and len(objective.head_weights) != objective.heads:
+        raise UserError(
+            f"objective.head_weights={list(objective.head_weights)} objective.heads={objective.heads}: give one "
+            "factor for each head, or none."
+        )
+    if not all(0 <= weight < math.inf for weight in objective.head_weights):
+        raise UserError(f"objective.head_weights={list(objective.head_weights)}: each must be finite and at least 0.")
+    if objective.kind == "sequential" and objective.variant != "independent":
+        raise UserError(
+            f"objective.kind=sequential objective.variant={objective.variant}: a variant is one of objective.kind="
+            "parallel; leave one of the two out."
+        )
+    if objective.keep_depth is not None and (objective.kind == "sequential" or objective.variant == "linear"):
+        raise UserError(
+            f"objective.keep_depth={str(objective.keep_depth).lower()}: has no effect, since heads of this kind are "
+            "always added to all blocks; leave it out."
+        )
+
+
 def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
     chosen = f"{group}={decoding.name}"
     if decoding.head != config.model.head:
@@ -266,6 +296,7 @@ def validate(config: Any) -> None:
         )
     _check_trainer(config)
     _check_family(config)
+    _check_objective(config)
     _check_decoding(config, config.decoding, "decoding", "use decoding=greedy or decoding=beam")
     for name, decoding in config.beside.items():
         _check_ranges(decoding, f"beside.{name}.")

@@ -70,6 +70,8 @@ class ObjectiveConfig:
     head: str = setting("lm", "The head of the model that it trains: lm, regression or masked_number.")
     collator: str = setting("ntl.data.collate.token_collator", "The dotted path of the function that makes batches.")
     keep_target: bool = setting(False, "Store the value of an answer with its tokens.")
+    families: list[str] = setting(list, "The families of models that it is for; empty: all with its head.")
+    adds: str = setting("", "The dotted path of a function that adds modules to the model; empty: none are added.")
     watch: str = setting(
         "ce",
         "The validation term that the plateau schedule follows; never the sum, which depends on the weight.",
@@ -106,3 +108,37 @@ class MaskedNumberConfig(ObjectiveConfig):
     head: str = "masked_number"
     collator: str = "ntl.data.collate.masked_number_collator"
     watch: str = "ntl"
+
+
+@dataclass
+class MTPConfig(ObjectiveConfig):
+    """Multi-token prediction: head k predicts the token k places ahead, and the losses of all heads are added."""
+
+    _target_: str = "ntl.training.objectives.mtp.MultiTokenPrediction"
+    name: str = "mtp"
+    families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
+    adds: str = "ntl.models.mtp.add_heads"
+    kind: str = setting(
+        "parallel",
+        "`parallel`: heads of one block each on a shared trunk (Gloeckle et al., 2024); `sequential`: modules that "
+        "each read the next token and the state of the head before (DeepSeek-V3).",
+        choices=("parallel", "sequential"),
+    )
+    heads: int = setting(2, "Tokens that are predicted at each position; head 1 predicts the next token.", min=1)
+    head_weights: list[float] = setting(
+        list, "Factors of the heads' losses, one for each head; empty: 1 for each, as in the paper."
+    )
+    variant: str = setting(
+        "independent",
+        "With `kind=parallel`, what the block of head k reads: the trunk; the state of head k - 1 (`causal`) or k + 1 "
+        "(`anticausal`). With `linear`, heads 2, 3, ... are linear maps of a trunk that keeps all blocks.",
+        choices=("independent", "causal", "anticausal", "linear"),
+    )
+    keep_depth: bool | None = setting(
+        None,
+        "With `kind=parallel`, keep all blocks of the trunk; false: it has one less for each further head, so that the "
+        "number of weights is that of a next-token model; null: false where the model has enough blocks.",
+    )
+    one_at_a_time: bool = setting(
+        True, "Compute the heads forward and backward one after the other, so that only one head's logits are held."
+    )

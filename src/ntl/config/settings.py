@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 MISSING: Any = "???"  # as omegaconf.MISSING
 COMPUTED = ("_target_", "contents")  # nobody sets these
 TYPES = {int: "integer", float: "number", str: "text", list[str]: "list of text", list[int]: "list of integers"}
-TYPES |= {dict[str, Any]: "settings by name"}
+TYPES |= {list[float]: "list of numbers", dict[str, Any]: "settings by name"}
 
 
 def setting(

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from torch import Tensor
 
-# The names of the entries of `JointLoss.flat`, in order.
+# The names of the first entries of `JointLoss.flat`, in order. The sums and counts of ``heads`` follow.
 FLAT = ("ce_sum", "ce_count", "ntl_sum", "ntl_count", "aux_sum")
 
 
@@ -17,6 +17,10 @@ class SumCount(NamedTuple):
 
     sum: Tensor
     count: Tensor
+
+
+# The terms of a head in `JointLoss.heads`, in order.
+HEAD = ("ce", "ntl", "accuracy")
 
 
 class JointLoss(NamedTuple):
@@ -30,12 +34,15 @@ class JointLoss(NamedTuple):
         number: The number loss, unweighted.
         aux_sum: The model's own auxiliary loss, such as the router loss of a mixture of experts, already weighted and
             multiplied by this batch's ``base.count``; 0 for a model without one.
+        heads: The terms ``HEAD`` of each head that predicts several tokens ahead; ``base`` and ``number`` are those of
+            the first. The accuracy counts correct labels, in evaluation alone.
     """
 
     total: Tensor
     base: SumCount
     number: SumCount
     aux_sum: Tensor
+    heads: tuple[tuple[SumCount, ...], ...] = ()
 
     @classmethod
     def of(
@@ -55,8 +62,9 @@ class JointLoss(NamedTuple):
 
     @property
     def flat(self) -> tuple[Tensor, ...]:
-        """The detached sums and counts, in the order of ``FLAT``."""
-        return (*self.base, *self.number, self.aux_sum)
+        """The detached sums and counts, in the order of ``FLAT``, then those of ``heads``."""
+        of_heads = [value for head in self.heads for term in head for value in term]
+        return (*self.base, *self.number, self.aux_sum, *of_heads)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ntl.results.table import Row
 
 # What a model is called in a text; its head is named by the row.
 MODELS = {
+    "ernie4_5_tiny": "a tiny Ernie 4.5",
     "gpt2_large": "GPT-2 Large",
     "gpt2_medium": "GPT-2 Medium",
     "gpt2_small": "GPT-2 Small",
@@ -28,6 +29,7 @@ MODELS = {
     "llama_mini": "a small Llama",
     "llama_tiny": "a tiny Llama",
     "qwen2_tiny": "a tiny Qwen2",
+    "qwen3_5_tiny": "a tiny Qwen3.5",
     "rt": "the Regression Transformer",
     "rt_tiny": "a tiny Regression Transformer",
     "t5_3b": "T5-3B",

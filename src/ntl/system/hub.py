@@ -117,6 +117,11 @@ def identity(name: str) -> dict[str, str]:
         return {"commit": snapshot.name}
 
 
+def snapshot(hub_id: str) -> Path | None:
+    """Return the folder in the cache with a hub id's config, and with its weights once they are loaded."""
+    return _cached(hub_id, [CONFIG])
+
+
 def require(name: str) -> None:
     """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read."""
     if Path(name).is_dir():

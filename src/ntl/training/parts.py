@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -155,10 +156,19 @@ class RunParts:
 
     @cached_property
     def model(self) -> PreTrainedModel:
-        """The model that the config describes, initialized with the run's seed, with LoRA adapters if asked for."""
+        """The model that the config describes, initialized with the run's seed, with what the objective adds, and with
+        LoRA adapters if asked for."""
         set_seed(self.config.seed)
         model: PreTrainedModel = build(self.config.model, tokenizer=self.tokenizer)
-        return add_lora(model, self.config.model.lora) if self.config.model.lora.rank else model
+        lora, adds = self.config.model.lora, self.config.objective.adds
+        if adds:
+            before = {name for name, _ in model.named_parameters()}
+            loaded_from = source(self.config.model) if self.config.model.pretrained else ""
+            model = locate(adds)(model, self.config.objective, loaded_from, self.say)
+            # The base model has no weights of its own for what is added, so these are trained in full.
+            added = [name.rpartition(".")[0] for name, _ in model.named_parameters() if name not in before]
+            lora = replace(lora, full=[*lora.full, *(f"{module}." for module in dict.fromkeys(added))])
+        return add_lora(model, lora) if lora.rank else model
 
     @cached_property
     def loaded(self) -> dict[str, str]:

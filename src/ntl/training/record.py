@@ -117,7 +117,9 @@ def build_record(
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
     device: torch.device = trainer.args.device
-    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in MEANS if f"eval_{name}" in validation}
+    of_heads = [key.removeprefix("eval_") for key in validation if "/head" in key]
+    names = [name for name in MEANS if f"eval_{name}" in validation] + of_heads
+    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
     return RunRecord(
         id=folder.name,
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],

@@ -15,7 +15,7 @@ from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
 from ntl.losses.diagnostics import DIAGNOSTICS
-from ntl.losses.sums import FLAT
+from ntl.losses.sums import FLAT, HEAD
 from ntl.system.errors import Diverged, UserError
 from ntl.training.best import KeepBest
 from ntl.training.checkpoints import (
@@ -34,8 +34,8 @@ from ntl.training.checkpoints import (
 from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
-# Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
-NUM_METERS = 1 + len(FLAT)
+# Sums at the end of those of a step or an example, of an objective that has them.
+NUM_DIAGNOSED = len(DIAGNOSTICS) + 1
 EVALUATION_TIMES = (
     *("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"),
     "eval_model_preparation_time",  # of a model that was not trained
@@ -45,9 +45,17 @@ SHUFFLED_IN_MEMORY = 2**20
 
 
 def means(parts: Sequence[float]) -> dict[str, float]:
-    """Return the means ``ce`` and ``ntl``, without a term of count 0: a mean of 0 would read as perfect."""
-    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts
+    """Return the means ``ce`` and ``ntl``, without a term of count 0: a mean of 0 would read as perfect.
+
+    With several heads, ``ce/head2`` and so on, and the accuracies ``accuracy/head1`` and so on, are means as well.
+    """
+    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts[: len(FLAT)]
     named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
+    of_heads = list(zip(parts[len(FLAT) :: 2], parts[len(FLAT) + 1 :: 2], strict=True))
+    for index, term in enumerate(of_heads):
+        head, name = index // len(HEAD) + 1, HEAD[index % len(HEAD)]
+        if head > 1 or name not in named:
+            named[f"{name}/head{head}"] = term
     return {name: total / count for name, (total, count) in named.items() if count}
 
 
@@ -60,10 +68,12 @@ def diagnostic_means(sums: Sequence[float]) -> dict[str, float]:
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
     """Return the means over all examples, whatever the batch size and ranks.
 
-    The predictions are (N, 5) sums and counts of CE and NTL, and of a language model further `diagnostic_sums`, (N, 9).
+    The predictions are (N, 5 or more) values of `JointLoss.flat`, and of a language model further `diagnostic_sums`.
     """
     sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
-    return {**means(sums[: len(FLAT)]), **diagnostic_means(sums[len(FLAT) :])}
+    if len(sums) == len(FLAT):
+        return means(sums)
+    return {**means(sums[:-NUM_DIAGNOSED]), **diagnostic_means(sums[-NUM_DIAGNOSED:])}
 
 
 class SaveAt(TrainerCallback):
@@ -147,10 +157,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.data_files = data_files
         self.run = run
         self.recent = RecentSteps()
-        self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
+        # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
+        meters = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
+        self.meters = torch.zeros(meters, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
         # `diagnostic_sums` of the step that is logged next; 0 at all other steps.
-        self.diagnosed = torch.zeros(len(DIAGNOSTICS) + 1, dtype=torch.float64, device=self.args.device)
+        self.diagnosed = torch.zeros(NUM_DIAGNOSED, dtype=torch.float64, device=self.args.device)
         self.started = started
         self.seconds_before = 0.0  # wall time of the earlier processes, up to the checkpoint that was resumed from
         # (2,): examples and tokens of this rank.
@@ -292,7 +304,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         steps = max(self.state.global_step - self.metered_since, 1)
         self.meters, self.diagnosed = torch.zeros_like(self.meters), torch.zeros_like(self.diagnosed)
         self.metered_since = self.state.global_step
-        losses, diagnosed = means(parts[: len(FLAT)]), diagnostic_means(parts[len(FLAT) :])
+        losses, diagnosed = means(parts[:-NUM_DIAGNOSED]), diagnostic_means(parts[-NUM_DIAGNOSED:])
         return {"loss": loss / steps / self.args.world_size, **losses, **diagnosed}
 
     # ---- checkpoints

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ntl.config.loss import NextTokenConfig
+from ntl.config.loss import ObjectiveConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss, ntl_was
 from ntl.losses.diagnostics import diagnostic_sums
@@ -39,7 +39,7 @@ class NextToken(nn.Module):
     """
 
     def __init__(
-        self, config: NextTokenConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: NumberVocabulary
+        self, config: ObjectiveConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: NumberVocabulary
     ) -> None:
         super().__init__()
         self.config = model.config
@@ -84,16 +84,23 @@ class NextToken(nn.Module):
         how = self._implementation(input_ids.device) if self.training and counts is not None else "reference"
         if how == "linear":
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
-            head = lm_head(self.model)
-            joint = self._joint_loss(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, how)
-            rows_of = partial(linear_number_rows, hidden_BTD, head)
-            self._diagnose(rows_of, labels)
-            return self._with_ntl_was(joint, rows_of, labels)
+            return self._from_hidden(hidden_BTD, labels, counts)
         decoder = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         output = self.model(
             input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._router_arguments()
         )
-        logits_BTV = output.logits
+        return self._from_logits(output.logits, labels, counts, how, output)
+
+    def _from_hidden(self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> JointLoss:
+        head = lm_head(self.model)
+        joint = self._joint_loss(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, "linear")
+        rows_of = partial(linear_number_rows, hidden_BTD, head)
+        self._diagnose(rows_of, labels)
+        return self._with_ntl_was(joint, rows_of, labels)
+
+    def _from_logits(
+        self, logits_BTV: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str, output: Any = None
+    ) -> JointLoss:
         rows_of = partial(number_rows, logits_BTV)
         self._diagnose(rows_of, labels)
         if how != "reference":
@@ -107,7 +114,7 @@ class NextToken(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and bool(terms.numbers)):
             ntl_sum = self._sum(terms.number if terms.numbers else ntl_was, logits_BTV, labels, number_vocab)
         if self.training:
-            labelled, numbers = self.count(labels)
+            labelled, numbers = self._count(labels)
             aux_sum, over = self._router_loss(output, ce_sum) * labelled, counts
         else:
             labelled, numbers = (mask.sum(-1) for mask in self._label_masks(labels))
@@ -156,7 +163,7 @@ class NextToken(nn.Module):
             implementation=how,
         )
         # The total is divided by the given counts; the log needs the counts of this batch.
-        labelled, numbers = self.count(labels)
+        labelled, numbers = self._count(labels)
         return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
 
     @torch.no_grad()
@@ -180,6 +187,9 @@ class NextToken(nn.Module):
 
     def count(self, labels: torch.Tensor) -> torch.Tensor:
         """Return how many labels CE and NTL count, (2,)."""
+        return self._count(labels)
+
+    def _count(self, labels: torch.Tensor) -> torch.Tensor:
         return torch.stack([mask.sum() for mask in self._label_masks(labels)])
 
     def _label_masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,133 @@
+"""``scripts/benchmark_mtp.py``: time and peak memory of a step of multi-token prediction, by number of heads.
+
+A step is forward and backward of a Llama with random weights and as many blocks for every number of heads (heads of one
+block each, the trunk shorter by as many). The forms are ``next token``, the baseline; ``one at a time``, where only one
+head's logits are held; and ``together``, the plain sum of the heads' losses. The forms take turns, and ratios are taken
+within a turn. Peak memory is that of the step beyond the weights, the gradients included.
+"""
+
+import argparse
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ntl.benchmarks.implementations import check, number_vocabulary
+from ntl.benchmarks.timing import Row, in_turns, peak_bytes, ratio_quartiles, remark, seconds, short, show, write_csv
+from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
+from ntl.losses.fused.terms import Terms
+from ntl.models.mtp import add_heads
+from ntl.system.errors import UserError
+from ntl.training.objectives.mtp import MultiTokenPrediction
+from ntl.training.objectives.next_token import NextToken
+
+BASELINE, ONE, TOGETHER = "next token", "one at a time", "together"
+
+
+def step_of(arguments: argparse.Namespace, form: str, heads: int) -> Callable[[], None]:
+    """Return a function that computes the loss and all gradients once."""
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=arguments.vocab,
+        hidden_size=arguments.width,
+        intermediate_size=4 * arguments.width,
+        num_hidden_layers=arguments.layers,
+        num_attention_heads=max(arguments.width // 64, 1),
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+        max_position_embeddings=arguments.length,
+    )
+    model: Any = LlamaForCausalLM(shape).to(arguments.device, getattr(torch, arguments.dtype))
+    terms = Terms.of("was", 0.3, {})
+    terms = Terms(terms.base, terms.numbers, terms.weight, arguments.implementation)
+    common: Any = {"model": model, "terms": terms, "number_vocab": number_vocabulary(arguments.vocab)}
+    if form == BASELINE:
+        objective: Any = NextToken(NextTokenConfig(), **common)
+    else:
+        config = MTPConfig(heads=heads, one_at_a_time=form == ONE)
+        add_heads(model, config)
+        objective = MultiTokenPrediction(config, **common)
+    objective.train()
+    ids = torch.randint(0, arguments.vocab, (arguments.batch, arguments.length + 1), device=arguments.device)
+    inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    counts = objective.count(labels)
+
+    def step() -> None:
+        objective(inputs, torch.ones_like(inputs), labels, counts=counts).total.backward()
+        objective.zero_grad()
+
+    return step
+
+
+def benchmark(arguments: argparse.Namespace) -> Iterator[Row]:
+    """Yield a row for each form and number of heads. Raises UserError for a setting that is not possible."""
+    check(arguments.device, arguments.rounds)
+    checked_implementation(arguments.implementation)
+    if wrong := [heads for heads in arguments.heads if not 1 <= heads <= arguments.layers]:
+        raise UserError(f"--heads {wrong[0]}: choose from 1 to --layers, {arguments.layers}")
+    ways = [(BASELINE, 1), *((form, heads) for heads in arguments.heads for form in (ONE, TOGETHER))]
+    peaks = {}
+    for way in ways:  # one model at a time is in memory
+        step = step_of(arguments, *way)
+        step()
+        peaks[way] = peak_bytes(step, arguments.device) / 2**20
+        del step
+        gc.collect()
+    steps = {str(way): step_of(arguments, *way) for way in ways}
+    for step in steps.values():
+        step()
+    times = in_turns({name: partial(seconds, step, arguments.device) for name, step in steps.items()}, arguments.rounds)
+    settings = ("device", "dtype", "implementation", "vocab", "width", "layers", "batch", "length", "rounds")
+    for form, heads in ways:
+        own, base = times[str((form, heads))], times[str(ways[0])]
+        yield {
+            **{name: getattr(arguments, name) for name in settings},
+            "form": form,
+            "heads": heads,
+            "seconds": short(median(own)),
+            **{name: short(value) for name, value in ratio_quartiles(own, base).items()},
+            "peak_mib": short(peaks[form, heads]),
+            "peak_ratio": short(peaks[form, heads] / peaks[ways[0]]),
+        }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a table, or with --json a list of rows. UserError for a wrong setting."""
+    parser = argparse.ArgumentParser(
+        prog="benchmark_mtp.py", description="Time and memory of multi-token prediction by number of heads."
+    )
+    parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
+    parser.add_argument("--vocab", type=int, default=8192, help="tokens (default: 8192)")
+    parser.add_argument("--width", type=int, default=128, help="hidden size (default: 128)")
+    parser.add_argument("--layers", type=int, default=8, help="blocks of the next-token model (default: 8)")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--implementation", nargs="+", default=["reference", "linear"], dest="implementations")
+    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: 5)")
+    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
+    arguments = parser.parse_args(argv)
+    rows = []
+    for name in arguments.implementations:
+        arguments.implementation = name
+        rows += benchmark(arguments)
+    if arguments.out:
+        write_csv(arguments.out, rows, remark("torch", "transformers"))
+    columns: Any = {
+        "implementation": lambda row: row["implementation"],
+        "form": lambda row: row["form"],
+        "heads": lambda row: str(row["heads"]),
+        "time": lambda row: f"{row['ratio']:.2f} ({row['ratio_low']:.2f}-{row['ratio_high']:.2f})",
+        "peak MiB": lambda row: f"{row['peak_mib']:.0f}",
+        "peak": lambda row: f"{row['peak_ratio']:.2f}",
+    }
+    show(rows, arguments.json, "A step relative to next-token prediction", columns)
+    return 0

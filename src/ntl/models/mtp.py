@@ -1,0 +1,338 @@
+"""Heads for multi-token prediction, as modules of a decoder of transformers. Head k predicts the token k places ahead.
+
+Head 1 is the model itself. The others are stored under ``mtp_heads.`` (parallel; Gloeckle et al., 2024) or
+``mtp.layers.`` (sequential; DeepSeek-V3, in the names that transformers reads for ``generate(use_mtp=True)``), so that
+checkpoints carry them, and a model that is loaded without them is an ordinary next-token model.
+
+Shapes: B batch, T sequence length, D hidden size.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ntl.config.loss import MTPConfig
+from ntl.system.errors import UserError
+from ntl.system.hub import snapshot, weight_files
+
+PARALLEL, SEQUENTIAL = "mtp_heads.", "mtp.layers."
+
+
+class SequentialHead(nn.Module):
+    """A module of DeepSeek-V3's form: it continues a hidden state with the embedding of the next token.
+
+    ``block`` and the three norms have the weights that they begin with.
+    """
+
+    def __init__(self, block: nn.Module, norm: nn.Module, width: int, std: float) -> None:
+        super().__init__()
+        self.enorm, self.hnorm, self.post_norm = (copy.deepcopy(norm) for _ in range(3))
+        self.eh_proj = nn.Linear(2 * width, width, bias=False)
+        nn.init.normal_(self.eh_proj.weight, std=std)
+        self.mtp_block = block
+
+
+class Decoder:
+    """The parts of a decoder that multi-token prediction reads: its blocks, final norm and extra heads.
+
+    Raises UserError for a model that is not a list of blocks and a final norm behind it.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.base = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+        count = model.config.num_hidden_layers
+        lists = [each for _, each in self.base.named_children() if isinstance(each, nn.ModuleList)]
+        lists = [each for each in lists if len(each) == count]
+        norms = [each for _, each in self.base.named_children() if "norm" in type(each).__name__.lower()]
+        if len(lists) != 1 or len(norms) != 1 or not count:
+            raise UserError(
+                f"objective=mtp: model_type {model.config.model_type} has no single list of blocks with one final "
+                "norm behind it, which its heads are made of; take objective=next_token."
+            )
+        self.blocks, self.norm = lists[0], norms[0]
+
+    @property
+    def extra(self) -> Any:
+        """The heads 2, 3, ...; an empty list before they are added."""
+        return getattr(self.model, "mtp_heads", None) or getattr(getattr(self.model, "mtp", None), "layers", ())
+
+    def layer_type(self, index: int) -> Any:
+        types = getattr(self.model.config, "layer_types", None)
+        return types[index] if types else None
+
+    def keep(self, indices: list[int]) -> list[nn.Module]:
+        """Keep these blocks, in this order, and return the others."""
+        config, types = self.model.config, getattr(self.model.config, "layer_types", None)
+        rest = [block for index, block in enumerate(self.blocks) if index not in indices]
+        kept = [self.blocks[index] for index in indices]
+        del self.blocks[:]
+        self.blocks.extend(kept)
+        if types:
+            config.layer_types = [types[index] for index in indices]
+        config.num_hidden_layers = len(indices)
+        self.number(self.blocks)
+        return rest
+
+    @staticmethod
+    def number(blocks: Any, start: int = 0) -> None:
+        """Give the blocks layer indices of their own, which caches read."""
+        for index, block in enumerate(blocks, start):
+            for module in block.modules():
+                if hasattr(module, "layer_idx"):
+                    module.layer_idx = index
+
+    def run_trunk(self, inputs: Mapping[str, Tensor], *, through: bool) -> tuple[Tensor, Callable[..., Tensor]]:
+        """Run the blocks before the last one, or with ``through`` that one as well.
+
+        Returns:
+            The hidden states (B, T, D) before the final norm, and a function (block, hidden states) -> hidden states
+            that calls a block with the mask, the positions and all else that the last block was called with.
+        """
+        block = self.blocks[-1]
+        with _recorded(block, through) as seen:
+            self.base(**inputs, use_cache=False)
+        hidden, args, kwargs = seen["hidden"], seen["args"], seen["kwargs"]
+        return hidden, lambda each, states: _first(each(states, *args, **kwargs))
+
+
+def _first(output: Any) -> Tensor:
+    return output[0] if isinstance(output, tuple) else output
+
+
+@contextmanager
+def _recorded(block: Any, through: bool) -> Iterator[dict[str, Any]]:
+    seen: dict[str, Any] = {}
+    forward, before = block.forward, block.__dict__.get("forward")
+
+    def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        output = forward(hidden_states, *args, **kwargs) if through else hidden_states
+        seen.update(hidden=_first(output), args=args, kwargs=kwargs)
+        return output
+
+    block.forward = record
+    try:
+        yield seen
+    finally:
+        del block.forward
+        if before is not None:
+            block.forward = before
+
+
+def add_heads(
+    model: PreTrainedModel, config: MTPConfig, source: str = "", say: Callable[[str], object] = print
+) -> PreTrainedModel:
+    """Add the heads 2, 3, ... to a model, in place, and return it.
+
+    Args:
+        source: The folder or hub id that the model's weights were loaded from; empty for random weights. Heads that are
+            stored there are loaded.
+        say: Receives a line if blocks of the model are removed, or cannot be.
+
+    Raises:
+        UserError: The model is not made of blocks, has too few of them, or has stored heads that do not fit.
+    """
+    decoder, count = Decoder(model), config.heads - 1
+    if getattr(model.config, "router_aux_loss_coef", 0.0) or getattr(model.config, "num_local_experts", 0):
+        raise UserError(
+            "objective=mtp: a mixture of experts is not supported, since its router loss is one of all blocks; take "
+            "objective=next_token, or a model without experts."
+        )
+    if not count:
+        return model
+    stored = _stored(source) if source else {}
+    add = _add_sequential if config.kind == "sequential" else _add_parallel
+    add(decoder, config, count, source, stored, say)
+    return model
+
+
+def _add_parallel(
+    decoder: Decoder, config: MTPConfig, count: int, source: str, stored: Mapping[str, Path], say: Any
+) -> None:
+    model, blocks = decoder.model, decoder.blocks
+    names = [name for name in stored if name.startswith(PARALLEL)]
+    if config.variant == "linear":
+        heads: list[nn.Module] = [_identity(model) for _ in range(count)]
+    elif names:
+        heads = [copy.deepcopy(blocks[-1]) for _ in range(count)]
+    else:
+        heads = _blocks_for(decoder, config, count, source, say)
+    decoder.number(heads, len(blocks))
+    model.mtp_heads = nn.ModuleList(heads)
+    if names:
+        _load(model.mtp_heads, PARALLEL, stored, source, config)
+
+
+def _identity(model: Any) -> nn.Linear:
+    width = model.config.hidden_size
+    layer = nn.Linear(width, width, bias=False, dtype=model.dtype)
+    nn.init.eye_(layer.weight)
+    return layer
+
+
+def _blocks_for(decoder: Decoder, config: MTPConfig, count: int, source: str, say: Any) -> list[nn.Module]:
+    """Return the blocks of the extra heads, and shorten the trunk by as many, unless its depth is kept."""
+    depth = len(decoder.blocks)
+    too_many = f"objective.heads={config.heads}: the model has {depth} blocks, and every head takes one of them"
+    keep_depth = config.keep_depth
+    if keep_depth is None and config.heads > depth:
+        say(f"{too_many}; its depth is kept, so that it has {count} blocks more than a next-token model.")
+        keep_depth = True
+    if not keep_depth and config.heads > depth:
+        raise UserError(f"{too_many}; lower objective.heads, or set objective.keep_depth=true.")
+    if keep_depth:
+        return _copies(decoder, count) if source else _fresh(decoder, count)
+    trunk = list(range(depth - config.heads))
+    if source:  # head 1 is the learned last block, and the others are copies of it
+        decoder.keep([*trunk, depth - 1])
+        say(
+            f"objective=mtp: {count} of the {depth} learned blocks are removed, so that the number of weights stays "
+            "as it is; objective.keep_depth=true keeps them."
+        )
+        return _copies(decoder, count)
+    first = depth - config.heads
+    if len({(type(decoder.blocks[index]), decoder.layer_type(index)) for index in range(first, depth)}) > 1:
+        raise UserError("objective=mtp: the last blocks differ in type; set objective.keep_depth=true.")
+    return decoder.keep([*trunk, first])
+
+
+def _copies(decoder: Decoder, count: int) -> list[nn.Module]:
+    return [copy.deepcopy(decoder.blocks[-1]) for _ in range(count)]
+
+
+def _fresh(decoder: Decoder, count: int) -> list[nn.Module]:
+    """Return random blocks of the type of the last one, from models of the same config."""
+    model, last = decoder.model, len(decoder.blocks) - 1
+    found: list[nn.Module] = []
+    while len(found) < count:
+        other = Decoder(type(model)(copy.deepcopy(model.config)).to(model.dtype))
+        found += [
+            block for index, block in enumerate(other.blocks) if other.layer_type(index) == decoder.layer_type(last)
+        ]
+    return found[:count]
+
+
+def _add_sequential(
+    decoder: Decoder, config: MTPConfig, count: int, source: str, stored: Mapping[str, Path], say: Any
+) -> None:
+    model, settings = decoder.model, decoder.model.config
+    settings.num_mtp_layers = count
+    if kind := decoder.layer_type(len(decoder.blocks) - 1):
+        settings.mtp_layer_types = [kind] * count
+    own = f"{SEQUENTIAL}0.eh_proj.weight" in stored  # published files may have other names
+    model.mtp = nn.Module()
+    if not own and any(_published(model, name) for name in stored):
+        model.mtp.layers = _published_heads(model, source, config)
+        return
+    width, std = settings.hidden_size, getattr(settings, "initializer_range", 0.02)
+    blocks = _copies(decoder, count) if source else _fresh(decoder, count)
+    heads = [SequentialHead(block, decoder.norm, width, std).to(model.dtype) for block in blocks]
+    decoder.number(heads)  # transformers has a cache of their own for them
+    model.mtp.layers = nn.ModuleList(heads)
+    if own:
+        _load(model.mtp.layers, SEQUENTIAL, stored, source, config)
+
+
+def _published(model: Any, name: str) -> bool:
+    """Return whether a stored weight is one of the architecture's own modules for multi-token prediction."""
+    patterns = [each for each in model._keys_to_ignore_on_load_unexpected or () if re.search(r"mtp|layers", each)]
+    depth = model.config.num_hidden_layers
+    layers = [int(found[1]) for each in patterns if (found := re.search(r"\.(\d+)", each))]
+    return all(layer >= depth for layer in layers) and any(re.search(each, name) for each in patterns)
+
+
+def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleList:
+    try:
+        from transformers.modeling_layers import MtpModel
+
+        return MtpModel.from_pretrained(model).layers
+    except (ImportError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"model {source}: its own modules for multi-token prediction cannot be loaded as objective.heads="
+            f"{config.heads} (head 1 is the model, each further one a module): {reason}"
+        ) from error
+
+
+def _stored(source: str) -> dict[str, Path]:
+    """Return the names of the stored weights, each with its file."""
+    folder = Path(source) if Path(source).is_dir() else snapshot(source)
+    found = {}
+    for path in weight_files(folder) if folder else ():
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                found |= dict.fromkeys(file.keys(), path)
+    return found
+
+
+def _load(heads: nn.Module, prefix: str, stored: Mapping[str, Path], source: str, config: MTPConfig) -> None:
+    state = {}
+    for name, path in stored.items():
+        if name.startswith(prefix):
+            with safe_open(path, framework="pt") as file:
+                state[name.removeprefix(prefix)] = file.get_tensor(name)
+    try:
+        heads.load_state_dict(state)
+    except RuntimeError as error:
+        there = len({name.split(".")[0] for name in state})
+        raise UserError(
+            f"model {source}: it has {there} heads beside its own, which do not fit objective.heads={config.heads} "
+            f"objective.kind={config.kind} objective.variant={config.variant}; set what it was trained with."
+        ) from error
+
+
+class Heads:
+    """The heads of one forward pass as functions of hidden states.
+
+    Attributes:
+        trunk: (B, T, D), what the first head of every chain reads, with its graph.
+        chains: Indices of heads, 0 for head 1: within a chain each head reads the state of the one before it.
+        modules: The modules whose parameters the heads use, in any order.
+    """
+
+    def __init__(self, model: Any, config: MTPConfig, input_ids: Tensor, attention_mask: Tensor) -> None:
+        decoder, indices = Decoder(model), list(range(config.heads))
+        linear = config.kind == "parallel" and config.variant == "linear"
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        self.trunk, self._call = decoder.run_trunk(inputs, through=linear)
+        self._sequential, self._linear = config.kind == "sequential", linear
+        self._decoder, self._input_ids, self._embed = decoder, input_ids, model.get_input_embeddings()
+        self._modules = [decoder.blocks[-1], *decoder.extra]
+        order = indices[::-1] if config.variant == "anticausal" else indices
+        chained = self._sequential or config.variant in ("causal", "anticausal")
+        self.chains = [order] if chained else [[index] for index in order]
+        self.modules = [*self._modules, decoder.norm, model.get_output_embeddings()]
+        if self._sequential:
+            self.modules.append(self._embed)
+
+    def state(self, index: int, states: Tensor) -> Tensor:
+        """Return the state (B, T, D) of a head from that of the head before it, or from the trunk."""
+        module = self._modules[index]
+        if self._sequential:
+            return self._sequential_state(index, module, states)
+        if self._linear:
+            return module(states) if index else states
+        return self._call(module, states)
+
+    def _sequential_state(self, index: int, module: Any, states: Tensor) -> Tensor:
+        if not index:
+            return self._decoder.norm(self._call(module, states))
+        # At position t this is the token at t + index. What is rolled in at the end has no label.
+        embedded = self._embed(self._input_ids.roll(-index, dims=1)).to(states.dtype)
+        parts = [module.enorm(embedded), module.hnorm(states)]
+        if getattr(self._decoder.model.config, "mtp_hidden_states_first", False):
+            parts.reverse()
+        states = self._call(module.mtp_block, module.eh_proj(torch.cat(parts, dim=-1)))
+        return states if module.post_norm is None else module.post_norm(states)
+
+    def read(self, states: Tensor) -> Tensor:
+        """Return what the unembedding reads of a head's state."""
+        return states if self._sequential else self._decoder.norm(states)

@@ -1,0 +1,224 @@
+"""Multi-token prediction: the losses of several heads, each a given number of tokens ahead, added up.
+
+Shapes: B batch, T sequence length, D hidden size, H heads.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from ntl.config.loss import MTPConfig
+from ntl.data.collate import IGNORE_INDEX
+from ntl.losses import JointLoss
+from ntl.losses.fused.terms import Terms
+from ntl.losses.sums import SumCount
+from ntl.models.interface import checked_lm_head, lm_head
+from ntl.models.mtp import Heads
+from ntl.numbers import NumberVocabulary
+from ntl.training.objectives.next_token import NextToken
+from ntl.training.weights import is_sharded
+
+# (head, its state) -> its weighted loss
+HeadLoss = Callable[[int, torch.Tensor], torch.Tensor]
+
+
+def labels_ahead(labels: torch.Tensor, ahead: int, end: int | None) -> torch.Tensor:
+    """Return the labels (B, T) of the head that predicts ``ahead`` tokens beyond the next one.
+
+    They are -100 where ``labels`` are, beyond the end of a row, and beyond an end token, which no head looks across: in
+    packed text, another document begins there.
+    """
+    shifted = _ahead(labels, ahead)
+    for between in range(ahead if end is not None else 0):
+        shifted = shifted.masked_fill(_ahead(labels, between) == end, IGNORE_INDEX)
+    return shifted
+
+
+def _ahead(labels: torch.Tensor, places: int) -> torch.Tensor:
+    width = labels.shape[1]
+    return nn.functional.pad(labels, (0, places), value=IGNORE_INDEX)[:, places : places + width]
+
+
+class MultiTokenPrediction(NextToken):
+    """The weighted sum over heads of `NextToken`'s loss, head k on the labels k - 1 places further on.
+
+    Every head's terms are divided by that head's own counts. With ``one_at_a_time``, heads run forward and backward one
+    after the other (Gloeckle et al., 2024, Section 2), inside one autograd function.
+    """
+
+    def __init__(
+        self, config: MTPConfig, *, model: PreTrainedModel, terms: Terms, number_vocab: NumberVocabulary
+    ) -> None:
+        super().__init__(config, model=model, terms=terms, number_vocab=number_vocab)
+        self.settings = config
+        self.num_heads = config.heads
+        self.weights = list(config.head_weights) or [1.0] * config.heads
+        checked_lm_head(model)
+
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - a decoder alone
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor,
+        counts: torch.Tensor | None = None,
+    ) -> JointLoss:
+        """Compute the total, and sums and counts of the terms of each head.
+
+        Args:
+            input_ids: (B, T).
+            attention_mask: (B, T).
+            labels: (B, T), the next tokens, as of `NextToken`.
+            counts: (H, 2), the denominators of the total in training; by default those of this batch.
+        """
+        how = "reference"
+        if self.training:
+            how = how if counts is None else self._implementation(input_ids.device)
+            counts = self.count(labels) if counts is None else counts
+        heads = Heads(self.model, self.settings, input_ids, attention_mask)
+        found: dict[int, JointLoss] = {}
+
+        def loss(index: int, states: torch.Tensor) -> torch.Tensor:
+            over = None if counts is None else counts[index]
+            diagnosed = self.diagnosed
+            joint = self._of_head(heads.read(states), self._labels(labels, index), over, how)
+            if index:  # the diagnostics are those of head 1
+                self.diagnosed = diagnosed
+            # Without the graph, which would otherwise be held until all heads are done.
+            found[index] = joint._replace(total=joint.total.detach())
+            return self.weights[index] * joint.total
+
+        total = self._total(heads, loss)
+        of_heads = [found[index] for index in range(self.num_heads)]
+        return of_heads[0]._replace(total=total, heads=tuple(head for each in of_heads for head in each.heads))
+
+    def count(self, labels: torch.Tensor) -> torch.Tensor:
+        """Return how many labels CE and NTL count at each head, (H, 2)."""
+        return torch.stack([self._count(self._labels(labels, index)) for index in range(self.num_heads)])
+
+    def _labels(self, labels: torch.Tensor, ahead: int) -> torch.Tensor:
+        return labels_ahead(labels, ahead, self.config.eos_token_id)
+
+    def _of_head(
+        self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str
+    ) -> JointLoss:
+        if how == "linear":
+            joint = self._from_hidden(hidden_BTD, labels, counts)
+        else:
+            logits_BTV = lm_head(self.model).logits(hidden_BTD)
+            joint = self._from_logits(logits_BTV, labels, counts, how)
+        correct = SumCount(torch.zeros_like(joint.base.sum), torch.zeros_like(joint.base.count))
+        if not self.training:
+            hits = (logits_BTV.argmax(-1) == labels) & (labels != IGNORE_INDEX)
+            correct = SumCount(hits.sum(-1), joint.base.count)
+        return joint._replace(heads=((joint.base, joint.number, correct),))
+
+    def _total(self, heads: Heads, loss: HeadLoss) -> torch.Tensor:
+        with_gradient = torch.is_grad_enabled() and self.training
+        if with_gradient and self.settings.one_at_a_time and not is_sharded(self.model):
+            modules = nn.ModuleList(heads.modules)
+            parameters = [each for each in modules.parameters() if each.requires_grad]
+            return _OneAtATime.apply(heads, loss, heads.trunk, *parameters)
+        # Sharded weights are gathered by hooks of the backward pass, so that each head is computed again there.
+        again = with_gradient and self.settings.one_at_a_time
+        total: Any = 0.0
+        for chain in heads.chains:
+            states = heads.trunk
+            for index in chain:
+                states = _maybe_again(again, heads.state, index, states)
+                total = total + _maybe_again(again, loss, index, states)
+        return total
+
+
+def _maybe_again(again: bool, function: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+    return checkpoint(function, *args, use_reentrant=False) if again else function(*args)  # pyright: ignore
+
+
+class _OneAtATime(torch.autograd.Function):
+    """Map the trunk's output and the parameters of the heads to the total; the gradients are computed in the forward.
+
+    The states of a chain are held until its last head is done, and the backward goes from there towards the trunk.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, heads: Heads, loss: HeadLoss, trunk: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        gradients = _Gradients([trunk, *parameters])
+        totals = []
+        for chain in heads.chains:
+            states, held = trunk.detach().requires_grad_(), []
+            for index in chain:
+                before = states
+                with torch.enable_grad():
+                    after = heads.state(index, before)
+                held.append((index, before, after))
+                states = after.detach().requires_grad_()
+            incoming: Any = None
+            while held:
+                index, before, after = held.pop()
+                states = after.detach().requires_grad_()
+                with torch.enable_grad():
+                    total = loss(index, states)
+                totals.append(total.detach())
+                own = gradients.add(total, None, states, parameters)
+                incoming = own if incoming is None else incoming + own
+                del total, states, own
+                incoming = gradients.add(after, incoming, before, parameters)
+                del before, after
+            gradients.add_to(0, incoming)
+        ctx.gradients = gradients
+        return torch.stack(totals).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError("objective=mtp allows one backward pass; set objective.one_at_a_time=false for more")
+        return None, None, *gradients.scaled(grad)
+
+
+class _Gradients:
+    """Sums of the gradients of some tensors, None for one without any.
+
+    A sum is changed in place only if it was made here: what autograd returns for two tensors may be one.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._sums: list[torch.Tensor | None] = [None for _ in tensors]
+        self._made: set[int] = set()
+
+    def add(self, output: torch.Tensor, gradient: Any, leaf: torch.Tensor, parameters: Any) -> torch.Tensor:
+        """Add the gradients of the parameters; return that of the leaf."""
+        others: list[Any]
+        with torch.autocast(leaf.device.type, enabled=False):
+            own, *others = torch.autograd.grad(output, [leaf, *parameters], gradient, allow_unused=True)
+        for place in range(len(others)):
+            each, others[place] = others[place], None
+            if each is not None:
+                self.add_to(place + 1, each)
+        return torch.zeros_like(leaf) if own is None else own
+
+    def add_to(self, place: int, gradient: torch.Tensor) -> None:
+        held = self._sums[place]
+        if held is None:
+            self._sums[place] = gradient
+        elif place in self._made:
+            held.add_(gradient)
+        else:
+            self._sums[place] = held + gradient
+            self._made.add(place)
+
+    def scaled(self, factor: torch.Tensor) -> list[torch.Tensor | None]:
+        """Return the sums times a factor, and forget them."""
+        found: list[torch.Tensor | None] = []
+        for place in range(len(self._sums)):  # each is freed before the next one is scaled
+            each, self._sums[place] = self._sums[place], None
+            if each is not None:
+                value = factor.to(each.dtype)
+                each = each.mul_(value) if place in self._made else each * value
+            found.append(each)
+        return found

@@ -1,0 +1,172 @@
+"""Sequential modules are those of transformers: its drafts are ours, its decoding reads what is saved here."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpModel
+
+from ntl.config import UserError
+from ntl.config.loss import MTPConfig
+from ntl.models.interface import lm_head
+from ntl.models.mtp import Heads, add_heads
+
+SHAPE = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
+EXTRA: dict[str, dict[str, Any]] = {
+    "ernie4_5_moe": {"moe_layer_start_index": 99, "router_aux_loss_coef": 0.0},
+    "qwen3_5_text": {"layer_types": ["full_attention"] * 2, "head_dim": 8},
+}
+GENERATE = """
+import json, sys, torch
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
+model._is_stateful = False  # transformers refuses Qwen3.5 otherwise, even without any stateful layer
+calls = 0
+def count(*args):
+    global calls
+    calls += 1
+model.register_forward_hook(count)
+for prompt in ([1, 2, 3], [9, 8, 7, 6, 5]):
+    found = []
+    for options in ({}, {"use_mtp": True}):
+        calls = 0
+        ids = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False, **options)
+        found.append([ids[0].tolist(), calls])
+    print(json.dumps(found))
+assert not any(name.split(".")[0] == "ntl" for name in sys.modules)
+"""
+
+
+def _model(architecture: str) -> Any:
+    torch.manual_seed(0)
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    shape = {**SHAPE, **EXTRA[architecture], **ids, "num_hidden_layers": 2, "vocab_size": 24}
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **shape))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
+    """A model with sequential modules whose weights are all random, and the folder that it is saved in."""
+
+    def make(architecture: str, heads: int = 3) -> tuple[Any, Path]:
+        model = add_heads(_model(architecture), MTPConfig(kind="sequential", heads=heads))
+        torch.manual_seed(1)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        model.save_pretrained(tmp_path / "model")
+        return model.eval(), tmp_path / "model"
+
+    return make
+
+
+@torch.no_grad()
+def _logits(model: Any, config: MTPConfig, ids: torch.Tensor) -> list[torch.Tensor]:
+    heads = Heads(model, config, ids, torch.ones_like(ids))
+    found, states = [], heads.trunk
+    for index in heads.chains[0]:
+        states = heads.state(index, states)
+        found.append(lm_head(model).logits(heads.read(states)))
+    return found
+
+
+@pytest.mark.parametrize("architecture", list(EXTRA))
+def test_transformers_drafts_what_the_heads_predict(architecture: str, saved: Callable[..., Any]) -> None:
+    _, folder = saved(architecture)
+    stock = AutoModelForCausalLM.from_pretrained(folder).eval()
+    drafter = MtpModel.from_pretrained(stock).eval()
+    ids = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])  # the last one is the token that the main model has just drawn
+    with torch.no_grad():
+        states = stock(ids[:, :-1], output_hidden_states=True).hidden_states[-1]
+        drafts, logits, _ = drafter(
+            input_ids=ids[:, 1:],
+            last_hidden_states=states,
+            attention_mask=None,
+            position_ids=torch.arange(1, 7)[None],
+            mtp_cache=MtpCache(config=stock.config.get_mtp_config()),
+        )
+    config = MTPConfig(kind="sequential", heads=3)
+    ours = add_heads(AutoModelForCausalLM.from_pretrained(folder), config, str(folder)).eval()
+    found = _logits(ours, config, torch.cat([ids, drafts[:, :1]], dim=1))
+    torch.testing.assert_close(found[0][:, :6], stock(ids[:, :-1]).logits, rtol=1e-4, atol=1e-4)
+    for head in (1, 2):
+        torch.testing.assert_close(found[head][:, 5], logits[:, head - 1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", list(EXTRA))
+def test_stock_decoding_gives_the_greedy_tokens(architecture: str, saved: Callable[..., Any]) -> None:
+    _, folder = saved(architecture)
+    done = subprocess.run(
+        [sys.executable, "-c", GENERATE, str(folder)], capture_output=True, text=True, timeout=300, check=True
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
+    assert len(lines) == 2
+    for (greedy, steps), (drafted, fewer) in lines:
+        assert drafted == greedy
+        assert len(greedy) >= 24
+        assert fewer <= steps
+
+
+def test_a_subclass_of_llama_decodes_with_its_modules(tmp_path: Path) -> None:
+    class LlamaWithMtp(LlamaForCausalLM):
+        _keys_to_ignore_on_load_unexpected = [r"^mtp\."]  # noqa: RUF012 - as transformers writes it
+
+    torch.manual_seed(2)
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    model = LlamaForCausalLM(LlamaConfig(**SHAPE, **ids, num_hidden_layers=2, vocab_size=24))
+    for parameter in add_heads(model, MTPConfig(kind="sequential", heads=3)).parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(tmp_path)
+    stock = LlamaWithMtp.from_pretrained(tmp_path)
+    prompt = torch.tensor([[5, 6, 7]])
+    greedy, drafted = (stock.generate(prompt, max_new_tokens=20, do_sample=False, use_mtp=use) for use in (False, True))
+    assert greedy.shape == (1, 23)
+    assert drafted.tolist() == greedy.tolist()
+
+
+def test_published_modules_are_loaded(saved: Callable[..., Any]) -> None:
+    """Under the names of Qwen3.5's own files, which have one module; what is trained from them is saved in ours."""
+    model, folder = saved("qwen3_5_text", heads=2)
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    renamed = {}
+    for name, each in state.items():
+        for ours, theirs in (
+            ("layers.0.eh_proj", "fc"),
+            ("layers.0.enorm", "pre_fc_norm_embedding"),
+            ("layers.0.hnorm", "pre_fc_norm_hidden"),
+            ("layers.0.post_norm", "norm"),
+            ("layers.0.mtp_block", "layers.0"),
+        ):
+            name = name.replace(f"mtp.{ours}.", f"mtp.{theirs}.")
+        renamed[name] = each
+    assert "mtp.fc.weight" in renamed
+    safetensors.torch.save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    config = MTPConfig(kind="sequential", heads=2)
+    loaded = add_heads(AutoModelForCausalLM.from_pretrained(folder), config, str(folder))
+    found = dict(loaded.named_parameters())
+    expected = dict(model.named_parameters())
+    assert found.keys() == expected.keys()
+    for name, each in expected.items():
+        torch.testing.assert_close(found[name], each, rtol=0, atol=0)
+    with pytest.raises(UserError, match="its own modules for multi-token prediction cannot be loaded"):
+        add_heads(AutoModelForCausalLM.from_pretrained(folder), MTPConfig(kind="sequential", heads=3), str(folder))
+    loaded.save_pretrained(folder.parent / "again")
+    assert safetensors.torch.load_file(folder.parent / "again" / "model.safetensors").keys() == state.keys()
+
+
+def test_modules_of_a_saved_run_are_loaded(saved: Callable[..., Any]) -> None:
+    model, folder = saved("ernie4_5_moe")
+    config = MTPConfig(kind="sequential", heads=3)
+    loaded = add_heads(AutoModelForCausalLM.from_pretrained(folder), config, str(folder))
+    for name, each in model.state_dict().items():
+        torch.testing.assert_close(loaded.state_dict()[name], each, rtol=0, atol=0)
+    for wrong in (MTPConfig(kind="sequential", heads=2), MTPConfig(kind="sequential", heads=4)):
+        with pytest.raises(UserError, match="it has 2 heads beside its own"):
+            add_heads(AutoModelForCausalLM.from_pretrained(folder), wrong, str(folder))

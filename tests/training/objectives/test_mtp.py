@@ -1,0 +1,351 @@
+"""Multi-token prediction: every head recomputed by hand, gradients against the plain sum, and whole runs."""
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ntl.config import UserError, compose
+from ntl.config.loss import MTPConfig
+from ntl.losses import ce_ntl
+from ntl.losses.fused.terms import Terms
+from ntl.models.mtp import Decoder, add_heads
+from ntl.numbers import NumberVocabulary
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.objectives.mtp import MultiTokenPrediction, labels_ahead
+
+IGNORED, END, VOCABULARY = -100, 20, 24
+SHAPES: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 16, "n_layer": 5, "n_head": 2, "n_positions": 16},
+    "llama": {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "num_key_value_heads": 1},
+    "qwen2": {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "num_key_value_heads": 1},
+    "granite": {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "logits_scaling": 6.0},
+}
+KINDS = [
+    *({"variant": variant} for variant in ("independent", "causal", "anticausal", "linear")),
+    {"kind": "sequential"},
+]
+KIND_NAMES = [next(iter(kind.values())) for kind in KINDS]
+
+
+def _model(architecture: str, *, tied: bool = True, dropout: float = 0.0) -> Any:
+    torch.manual_seed(3)
+    shape = SHAPES[architecture] | ({} if architecture == "gpt2" else {"intermediate_size": 24})
+    if architecture == "gpt2":
+        shape |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": 21}
+    config = AutoConfig.for_model(architecture, vocab_size=VOCABULARY, tie_word_embeddings=tied, **ids, **shape)
+    return AutoModelForCausalLM.from_config(config).double()
+
+
+def _spread(model: Any) -> Any:
+    """Weights far from uniform, so that a label one place off costs something else, and norms that keep float64.
+
+    Those of transformers compute in float32.
+    """
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if "RMSNorm" in type(child).__name__:
+                setattr(parent, name, torch.nn.RMSNorm(child.weight.shape[0], eps=1e-6, dtype=torch.float64))
+    torch.manual_seed(4)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def _vocab() -> NumberVocabulary:
+    return NumberVocabulary.from_values([float(token) if token < 10 else float("nan") for token in range(VOCABULARY)])
+
+
+def _objective(model: Any, loss: str = "was", implementation: str = "reference", **settings: Any) -> Any:
+    config = MTPConfig(**settings)
+    add_heads(model, config, say=lambda line: None)
+    terms = Terms.of(loss, 0.3, {})
+    terms = Terms(terms.base, terms.numbers, terms.weight, implementation)
+    return MultiTokenPrediction(config, model=_spread(model), terms=terms, number_vocab=_vocab())
+
+
+def _batch() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    ids = torch.randint(0, 20, (3, 10), generator=generator)
+    labels = torch.cat([ids[:, 1:], torch.full((3, 1), END)], dim=1)
+    mask = torch.ones_like(ids)
+    labels[0, :4] = IGNORED  # a question
+    labels[1, 7:], mask[1, 8:], ids[1, 8:] = IGNORED, 0, 21  # padding
+    labels[2, 4] = END  # the end of a document
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def _gradients(objective: Any, batch: dict[str, Tensor], counts: Tensor | None = None) -> tuple[Any, dict[str, Tensor]]:
+    objective.zero_grad()
+    torch.manual_seed(6)
+    joint = objective.train()(**batch, counts=objective.count(batch["labels"]) if counts is None else counts)
+    (joint.total * 1.7).backward()
+    return joint, {name: each.grad.clone() for name, each in objective.named_parameters() if each.grad is not None}
+
+
+def _same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, each in expected.items():
+        torch.testing.assert_close(found[name], each, rtol=0, atol=1e-9, msg=lambda told, name=name: f"{name}: {told}")
+
+
+def test_labels_ahead_by_hand() -> None:
+    labels = torch.tensor([[IGNORED, 1, 2, 3, END, 4, 5]])
+    expected = {
+        0: [IGNORED, 1, 2, 3, END, 4, 5],
+        1: [1, 2, 3, END, IGNORED, 5, IGNORED],
+        2: [2, 3, END, IGNORED, IGNORED, IGNORED, IGNORED],
+        7: [IGNORED] * 7,
+        9: [IGNORED] * 7,
+    }
+    for ahead, row in expected.items():
+        assert labels_ahead(labels, ahead, END)[0].tolist() == row
+    assert labels_ahead(labels, 2, None)[0].tolist() == [2, 3, END, 4, 5, IGNORED, IGNORED]
+
+
+@pytest.mark.parametrize("architecture", list(SHAPES))
+def test_a_parallel_head_is_a_model_that_ends_in_its_block(architecture: str) -> None:
+    """Logits of head k are those of the model whose last block is head k's; the loss is that of the labels k - 1 on."""
+    objective, batch = _objective(_model(architecture), heads=3), _batch()
+    objective.train()
+    joint = objective(**batch, counts=objective.count(batch["labels"]))
+    total = 0.0
+    for index in range(3):
+        alone = copy.deepcopy(objective.model)
+        if index:
+            alone.get_decoder()._modules["h" if architecture == "gpt2" else "layers"][-1] = alone.mtp_heads[index - 1]
+        logits = alone(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
+        expected = ce_ntl(logits, labels_ahead(batch["labels"], index, END), _vocab())
+        total = total + expected.total
+        for found, term in zip(joint.heads[index][:2], (expected.base, expected.number), strict=True):
+            torch.testing.assert_close(found.sum, term.sum)
+            assert found.count == term.count
+    torch.testing.assert_close(joint.total, total)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+@pytest.mark.parametrize("architecture", list(SHAPES))
+def test_gradients_are_those_of_the_plain_sum(architecture: str, kind: dict[str, str], tied: bool) -> None:
+    settings = {"heads": 4, "head_weights": [1.0, 0.5, 0.0, 2.0], **kind}
+    objective = _objective(_model(architecture, tied=tied), **settings)
+    joint, found = _gradients(objective, _batch())
+    objective.settings.one_at_a_time = False
+    plain, expected = _gradients(objective, _batch())
+    _same(found, expected)
+    torch.testing.assert_close(torch.stack(joint.flat), torch.stack(plain.flat), rtol=0, atol=1e-9)
+    torch.testing.assert_close(joint.total, plain.total, rtol=0, atol=1e-9)
+    assert len(found) == len(list(objective.parameters())), "every weight is trained"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+@pytest.mark.parametrize("implementation", ["fused", "linear"])
+def test_implementations_agree(implementation: str, kind: dict[str, str]) -> None:
+    expected, found = (
+        _gradients(_objective(_model("granite"), implementation=name, heads=3, **kind), _batch())
+        for name in ("reference", implementation)
+    )
+    _same(found[1], expected[1])
+    torch.testing.assert_close(torch.stack(found[0].flat), torch.stack(expected[0].flat))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_dropout_and_gradient_checkpointing(kind: dict[str, str]) -> None:
+    """The same random numbers, whether heads run one at a time, together, or are computed again."""
+    objective = _objective(_model("gpt2", dropout=0.3), heads=3, **kind)
+    _, once = _gradients(objective, _batch())
+    objective.settings.one_at_a_time = False
+    _, together = _gradients(objective, _batch())
+    _same(once, together)
+    objective.settings.one_at_a_time = True
+    objective.model.gradient_checkpointing_enable({"use_reentrant": False})
+    _, again = _gradients(objective, _batch())
+    _same(again, once)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_one_batch_is_its_rows_accumulated(kind: dict[str, str]) -> None:
+    objective, batch = _objective(_model("llama"), heads=3, **kind), _batch()
+    counts = objective.count(batch["labels"])
+    _, expected = _gradients(objective, batch)
+    objective.zero_grad()
+    for row in range(3):
+        rows = {name: each[row : row + 1] for name, each in batch.items()}
+        (objective(**rows, counts=counts).total * 1.7).backward()
+    _same({name: each.grad for name, each in objective.named_parameters()}, expected)
+
+
+def test_evaluation_gives_each_head_by_example() -> None:
+    objective, batch = _objective(_model("qwen2"), heads=3), _batch()
+    training, _ = _gradients(objective, batch)
+    with torch.no_grad():
+        rows = objective.eval()(**batch)
+    for head, trained in zip(rows.heads, training.heads, strict=True):
+        for term, same in zip(head[:2], trained[:2], strict=True):
+            torch.testing.assert_close(term.sum.sum(), same.sum)
+            assert term.count.sum() == same.count
+        correct, scored = head[2]
+        assert scored.tolist() == head[0].count.tolist()
+        assert (correct <= scored).all()
+    with torch.no_grad():
+        logits = objective.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    assert rows.heads[0][2].sum.tolist() == (logits.argmax(-1) == batch["labels"]).sum(-1).tolist()
+    torch.testing.assert_close(rows.base.sum, rows.heads[0][0].sum)
+
+
+def test_the_number_of_weights() -> None:
+    """As many as a next-token model has; ``keep_depth`` and sequential modules add theirs."""
+
+    def count(model: Any) -> int:
+        return sum(each.numel() for each in model.parameters())
+
+    whole = count(_model("llama"))
+    block = count(Decoder(_model("llama")).blocks[0])
+    for settings, more in (
+        ({}, 0),
+        ({"variant": "causal"}, 0),
+        ({"keep_depth": True}, 3 * block),
+        ({"variant": "linear"}, 3 * 16 * 16),
+        ({"kind": "sequential"}, 3 * (block + 2 * 16 * 16 + 3 * 16)),
+    ):
+        model = add_heads(_model("llama"), MTPConfig(heads=4, **settings), say=lambda line: None)
+        assert count(model) - whole == more, settings
+    assert Decoder(add_heads(_model("llama"), MTPConfig(heads=4))).blocks[-1].self_attn.layer_idx == 1
+
+
+def test_learned_blocks(tmp_path: Any) -> None:
+    """Head 1 takes the last block, the others copies of it; a line says that blocks in between are removed."""
+    for keep_depth, left in ((True, 5), (None, 3)):
+        model, said = _model("gpt2"), []
+        last = copy.deepcopy(model.transformer.h[-1].state_dict())
+        model.save_pretrained(tmp_path)
+        add_heads(model, MTPConfig(heads=3, keep_depth=keep_depth), str(tmp_path), said.append)
+        assert len(model.transformer.h) == model.config.num_hidden_layers == left
+        for block in (model.transformer.h[-1], *model.mtp_heads):
+            for name, each in block.state_dict().items():
+                torch.testing.assert_close(each, last[name], rtol=0, atol=0)
+        assert [block.attn.layer_idx for block in model.mtp_heads] == [left, left + 1]
+        assert len(said) == (0 if keep_depth else 1)
+
+
+def test_wrong_uses() -> None:
+    with pytest.raises(UserError, match=r"objective.heads=6: the model has 5 blocks.*keep_depth=true"):
+        add_heads(_model("gpt2"), MTPConfig(heads=6, keep_depth=False))
+    said: list[str] = []
+    add_heads(_model("gpt2"), MTPConfig(heads=6), say=said.append)
+    assert "its depth is kept" in said[0]
+    moe = _model("llama")
+    moe.config.router_aux_loss_coef = 0.1
+    with pytest.raises(UserError, match="mixture of experts"):
+        add_heads(moe, MTPConfig())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["model=t5_tiny"], "model=t5_tiny objective=mtp: this objective is for models of the family decoder"),
+        (["model=rt_tiny"], "model=rt_tiny objective=mtp"),
+        (["model=xval_tiny"], "model=xval_tiny objective=mtp"),
+        (["objective.head_weights=[1]"], "give one factor for each head"),
+        (["objective.head_weights=[1,-1]"], "each must be finite and at least 0"),
+        (["objective.heads=0"], "objective.heads=0: must be at least 1"),
+        (["objective.kind=paralel"], "Did you mean 'parallel'"),
+        (["objective.kind=sequential", "objective.variant=causal"], "leave one of the two out"),
+        (["objective.variant=linear", "objective.keep_depth=true"], "has no effect"),
+    ],
+)
+def test_wrong_combinations_get_one_line(overrides: list[str], line: str) -> None:
+    with pytest.raises(UserError) as error:
+        compose(["objective=mtp", *overrides])
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["parallel", "sequential"])
+def test_a_run_resumed_is_the_run(kind: str, small: Callable[..., Any], tmp_path: Any) -> None:
+    """Interrupted and resumed, and accumulated, it is the uninterrupted run; it decodes with every decoding."""
+    own = ["objective=mtp", "objective.heads=3", f"objective.kind={kind}", "trainer.eval_steps=12"]
+    whole = read_record(run(small(*own, f"output_dir={tmp_path / 'whole'}")))
+    folder = next((tmp_path / "whole").iterdir())
+    assert {f"validation/{name}/head{head}" for name in ("ce", "ntl") for head in (2, 3)} <= whole.metrics.keys()
+    assert "validation/accuracy/head1" in whole.metrics
+    first = folder / "checkpoints" / "checkpoint-6"
+    again = read_record(run(small(*own, f"output_dir={tmp_path / 'again'}", f"resume={first}")))
+    assert again.metrics == whole.metrics
+    assert again.curves == whole.curves
+    accumulated = [*own, "trainer.batch_size=2", "trainer.accumulation_steps=8", f"output_dir={tmp_path / 'eight'}"]
+    for name, value in read_record(run(small(*accumulated))).metrics.items():
+        if name.startswith("validation/ce"):
+            assert value == pytest.approx(whole.metrics[name], rel=1e-4)
+
+
+def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_path: Any) -> None:
+    from ntl.training.decode import restore
+
+    own = ["objective=mtp", "model.n_layer=3", "objective.heads=3"]
+    record = run(small(*own))
+    parts, checkpoint = restore(record.parent)
+    assert len(parts.model.mtp_heads) == 2
+    assert parts.model.config.num_hidden_layers == 1
+    stored = AutoModelForCausalLM.from_pretrained(checkpoint)  # an ordinary next-token model
+    ids = torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(stored(ids).logits, parts.model.eval()(ids).logits)
+    with pytest.raises(UserError, match="it has 2 heads beside its own"):
+        add_heads(stored, MTPConfig(heads=2), str(checkpoint))
+
+
+def test_with_adapters_the_heads_are_trained_in_full(settings: Callable[..., list[str]], tmp_path: Any) -> None:
+    pytest.importorskip("peft")
+    first = run(compose(settings("model.n_layer=3", f"output_dir={tmp_path / 'first'}"))).parent
+    first = first / "checkpoints" / "checkpoint-12"
+    own = ["objective=mtp", "objective.keep_depth=true", "model.lora.rank=2", "model.pretrained=true"]
+    words = [word for word in settings(*own, f"model.path={first}") if not word.startswith("model.n_")]
+    folder = run(compose(words)).parent
+    start, end = (
+        AutoModelForCausalLM.from_pretrained(each).state_dict()
+        for each in (first, folder / "checkpoints" / "checkpoint-12")
+    )
+    assert not torch.equal(start["transformer.h.0.attn.c_attn.weight"], end["transformer.h.0.attn.c_attn.weight"])
+    torch.testing.assert_close(start["transformer.wpe.weight"], end["transformer.wpe.weight"], rtol=0, atol=0)
+    saved = safetensors.torch.load_file(folder / "checkpoints" / "checkpoint-12" / "trained.safetensors")
+    assert "mtp_heads.0.mlp.c_fc.weight" in saved
+    assert not [name for name in saved if "mtp_heads" in name and "lora" in name]
+
+
+@pytest.mark.slow
+def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path: Any) -> None:
+    """Two ranks, wrapped by DDP and sharded by FSDP, learn the weights that one process learns."""
+    found = {}
+    own = ["objective=mtp", "objective.heads=3", "model.n_layer=3", "trainer.max_steps=3", "trainer.save_steps=3"]
+    root = Path(__file__).resolve().parents[3]
+    for name, how, ranks, trainer in (
+        ("one", "float64", 1, ["trainer.batch_size=16"]),
+        ("ddp", "float64", 2, ["trainer=ddp", "trainer.batch_size=8"]),
+        ("fsdp", "float64,shard", 2, ["trainer=fsdp", "trainer.batch_size=8"]),
+    ):
+        words = settings(*own, f"output_dir={tmp_path / name}", *trainer)
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        command = [
+            *(launch if ranks > 1 else [sys.executable]),
+            str(root / "tests" / "training" / "on_ranks.py"),
+            how,
+            str(root / "train.py"),
+        ]
+        done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        (weights,) = (tmp_path / name).glob("*/checkpoints/checkpoint-3/model.safetensors")
+        found[name] = safetensors.torch.load_file(weights)
+    for name in ("ddp", "fsdp"):
+        assert found[name].keys() == found["one"].keys()
+        for weight, each in found["one"].items():
+            torch.testing.assert_close(found[name][weight], each, rtol=1e-6, atol=1e-9)
