@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ntl.config import data, decoding, loss, model, root, trainer
+from ntl.config import data, decoding, generated, loss, model, root, trainer
 from ntl.config.identity import plain, run_id
 from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
 from ntl.config.targets import as_now, read_yaml
@@ -45,6 +45,11 @@ SCHEMAS = {
     "dataset/gsm8k": data.GSM8KConfig,
     "dataset/rjokes": data.RJokesConfig,
     "dataset/multirc": data.MultiRCConfig,
+    "dataset/polynomial": generated.PolynomialConfig,
+    "dataset/induction": generated.InductionConfig,
+    "dataset/star_graph": generated.StarGraphConfig,
+    "dataset/needle": generated.NeedleConfig,
+    "dataset/key_values": generated.KeyValuesConfig,
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
