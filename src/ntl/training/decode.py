@@ -147,6 +147,8 @@ def decode_splits(
     count_malformed: Any = getattr(parts.tokenizer, "count_malformed", None)
     for split in splits:
         texts, examples = parts.rows(split), parts.encoded(split)
+        if rank_and_size()[0] == 0:
+            parts.warn_of_lost_text(split)
         share = my_share(len(texts))
         chosen = [examples[index] for index in share]
         ids = [[texts[share[place]]["id"] for place in batch] for batch in batches(chosen, config.batch_size)]

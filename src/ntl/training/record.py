@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Settings of places and of tracking, which do not affect the result.
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
-SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "bleu", "rouge1", "unparsable")
+SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "unparsable")
 CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
 
 
