@@ -41,7 +41,6 @@ def test_what_is_no_expression(question: str) -> None:
 
 def by_sympy(text: str) -> sympy.Poly:
     """The value of a fully parenthesised expression, read from the outside in; polynomials by sympy."""
-    zero_free = sympy.Poly(X**TERMS, X, modulus=PRIME)
     if text[0] == "-":
         return -by_sympy(text[1:])
     if text[0] != "(":
@@ -51,9 +50,9 @@ def by_sympy(text: str) -> sympy.Poly:
         depth += (sign == "(") - (sign == ")")
         # An operation on two follows an operand; a negation follows an operation or a bracket.
         if depth == 1 and sign in "+*@" and place:
-            f, g = by_sympy(text[1:place]), by_sympy(text[place + 1 : -1])
-            value = {"+": lambda: f + g, "*": lambda: f * g, "@": lambda: f.compose(g)}[sign]()
-            return value.rem(zero_free)
+            operation = {"+": sympy.Poly.add, "*": sympy.Poly.mul, "@": sympy.Poly.compose}[sign]
+            value = operation(by_sympy(text[1:place]), by_sympy(text[place + 1 : -1]))
+            return value.rem(sympy.Poly(X**TERMS, X, modulus=PRIME))
     raise AssertionError(text)
 
 

@@ -18,7 +18,8 @@ ROWS = {"train_rows": 3000, "validation_rows": 10, "test_rows": 30}
 
 
 @pytest.mark.parametrize(
-    ("depth", "slots", "slot"), [(0, 15, 0), (100, 15, 14), (50, 15, 7), (25, 15, 4), (75, 5, 3), (50, 2, 1), (25, 1, 0)]
+    ("depth", "slots", "slot"),
+    [(0, 15, 0), (100, 15, 14), (50, 15, 7), (25, 15, 4), (75, 5, 3), (50, 2, 1), (25, 1, 0)],
 )
 def test_the_slot_of_a_depth(depth: int, slots: int, slot: int) -> None:
     assert Place(128, depth).among(slots, random.Random(0)) == (slot, f"128@{depth}")
@@ -38,9 +39,7 @@ def test_training_asks_for_every_slot() -> None:
     keys=st.integers(1, 5),
     depth=st.sampled_from([0, 30, 100, None]),
 )
-def test_the_needle_is_where_its_group_says(
-    side: str, seed: int, sentences: int, keys: int, depth: int | None
-) -> None:
+def test_the_needle_is_where_its_group_says(side: str, seed: int, sentences: int, keys: int, depth: int | None) -> None:
     dataset = Needle(NeedleConfig(keys=keys))
     row = dataset.draw(random.Random(seed), side, Place(8 * sentences, depth))
     assert len(row.question.split()) == 8 * sentences

@@ -7,9 +7,8 @@ from ntl.config.data import DatasetConfig
 
 
 def setting(default: Any, meaning: str, /, **metadata: Any) -> Any:
-    """A field with what it means and its limits; a function as default makes a list."""
-    kind: Any = {"default_factory" if callable(default) else "default": default}
-    return field(**kind, metadata={"meaning": meaning, **metadata})
+    """A field with what it means and its limits."""
+    return field(default=default, metadata={"meaning": meaning, **metadata})
 
 
 @dataclass
@@ -66,17 +65,17 @@ class StarGraphConfig(GeneratedConfig):
     test_rows: int = setting(10_000, "Rows of the test.", unit="rows", min=1)
 
 
-def _depths() -> list[int]:
-    return [0, 25, 50, 75, 100]
-
-
 @dataclass
 class RecallConfig(GeneratedConfig):
     """Numbers that a question asks for, by where they stand."""
 
     digits: int = setting(4, "Digits of each number.", unit="digits", min=2, max=9)
-    depths: list[int] = setting(
-        _depths, "Where the number that is asked for stands in the tests: 0 is the beginning, 100 the end.", unit="%"
+    depths: list[int] = field(
+        default_factory=lambda: [0, 25, 50, 75, 100],
+        metadata={
+            "meaning": "Where the number asked for stands in the tests: 0 is the beginning, 100 the end.",
+            "unit": "%",
+        },
     )
     test_rows: int = setting(200, "Rows of each depth at each length.", unit="rows", min=1)
 
@@ -89,12 +88,16 @@ class NeedleConfig(RecallConfig):
     name: str = "needle"
     train_rows: int = setting(50_000, "Rows for training.", unit="rows", min=1)
     keys: int = setting(4, "Things in a text whose number is told; one of them is asked for.", min=1, max=64)
-    lengths: list[int] = setting(
-        lambda: [128, 256, 512, 1024],
-        "Words of a question of training and interpolation: multiples of 8.",
-        unit="words",
+    lengths: list[int] = field(
+        default_factory=lambda: [128, 256, 512, 1024],
+        metadata={
+            "meaning": "Lengths of a question of training and interpolation, multiples of 8.",
+            "unit": "words",
+        },
     )
-    extrapolate_lengths: list[int] = setting(lambda: [2048], "Those of extrapolation.", unit="words")
+    extrapolate_lengths: list[int] = field(
+        default_factory=lambda: [2048], metadata={"meaning": "Those of extrapolation.", "unit": "words"}
+    )
 
 
 @dataclass
@@ -103,5 +106,8 @@ class KeyValuesConfig(RecallConfig):
 
     _target_: str = "ntl.data.sets.key_values.KeyValues"
     name: str = "key_values"
-    keys: list[int] = setting(lambda: [2, 4, 8, 16], "Keys of a list of training and interpolation.")
-    extrapolate_keys: list[int] = setting(lambda: [32], "Those of extrapolation.")
+    keys: list[int] = field(
+        default_factory=lambda: [2, 4, 8, 16],
+        metadata={"meaning": "Keys of a list of training and interpolation."},
+    )
+    extrapolate_keys: list[int] = field(default_factory=lambda: [32], metadata={"meaning": "Those of extrapolation."})

@@ -30,6 +30,11 @@ class Row(NamedTuple):
     group: str = ""
 
 
+def words(text: str) -> list[str]:
+    """The words of a grammar."""
+    return text.split()
+
+
 def side_of(content: str) -> str:
     """train, validation or test: the same on every machine and for every seed."""
     first = hashlib.sha256(content.encode()).digest()[0]

@@ -202,8 +202,9 @@ def _score_texts(split: _Split) -> None:
 
 def _members(groups: Sequence[str | None]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Each group, and which rows are in it."""
+    each = np.array(groups, dtype=object)
     for group in sorted({group for group in groups if group is not None}):
-        yield group, np.array(groups, dtype=object) == group
+        yield group, each == group
 
 
 def _suffix(rule: str) -> str:

@@ -13,8 +13,8 @@ training story teaches). An encoder would read another kind of question in the t
 decoder-only models take ``answers=continuation``.
 
 Each part is a word, so that no token has two parts. It is a common one, a single token for the published tokenizers of
-GPT-2 and T5; one that is trained on the stories has it as a token if it has some hundred pieces, since every part occurs
-in one story of ten or so. Grammar and words are our own.
+GPT-2 and T5. A tokenizer that is trained on the stories has it as a token if it has some hundred pieces, since every
+part occurs in one story of ten or so. Grammar and words are our own.
 """
 
 import random
@@ -22,21 +22,20 @@ import re
 from functools import cache
 
 from ntl.config.generated import InductionConfig
-from ntl.data.generated import Generated, Row, side_of
-from ntl.system.errors import UserError
+from ntl.data.generated import Generated, Row, side_of, words
 
-FIRST = (
+FIRST = words(
     "Tom Anna Ben Lucy Max Emma Sam Rose Jack Adam Kate Paul Jane Peter Mary Luke Sara Noah Julia Simon Laura David "
     "Alice Martin Helen Robert Diana Victor Grace Henry Emily Frank Sophie George Hannah Arthur Ruby Daniel Amy Felix "
     "Eva Marcus Oliver Lisa Philip Claire Walter Rachel Edward Sarah Thomas Linda Jacob Susan Joseph Karen Maria Oscar "
     "Charlie Michael"
-).split()
-SECOND = (
+)
+SECOND = words(
     "Hill Wood Fox Stone King Brook Field Park Bell Cook Miller Baker Fisher Hunter Green Brown Black White Gray Young "
     "Long Short Day Summer Winter Frost Snow Lake Ford Bridge Moore Marsh Reed Rice Berry Apple Bush Flowers Forest "
-    "Glass Gold Silver Steel Iron Cross Church Page Price Rich Power Love Joy Hope Sharp Swift Strong Grant Mason Carter "
-    "Porter"
-).split()
+    "Glass Gold Silver Steel Iron Cross Church Page Price Rich Power Love Joy Hope Sharp Swift Strong Grant Mason "
+    "Carter Porter"
+)
 START, END = "Story:", "In the end they all thanked"
 OPENINGS = ("One day", "One morning", "Long ago", "Last summer", "Once")
 PLACES = ("in the garden", "by the river", "near the old tower", "at the farm", "on the hill", "under the bridge")
@@ -66,9 +65,9 @@ class Induction(Generated):
 
     def draw(self, rng: random.Random, side: str, cell: int) -> Row:
         story = self._story(rng, _persons(rng, side, self.config.parts, cell))
-        words = story.split(" ")
-        cut = len(words) - 1 if side == "test" else 1
-        return Row(" ".join(words[:cut]), " ".join(words[cut:]), str(cell))
+        told = story.split(" ")
+        cut = len(told) - 1 if side == "test" else 1
+        return Row(" ".join(told[:cut]), " ".join(told[cut:]), str(cell))
 
     def _story(self, rng: random.Random, persons: list[str]) -> str:
         sentences = [f"{rng.choice(OPENINGS)} {' and '.join(persons)} met {rng.choice(PLACES)}."]

@@ -10,15 +10,15 @@ import re
 from typing import NamedTuple
 
 from ntl.config.generated import KeyValuesConfig, RecallConfig
-from ntl.data.generated import Generated, Row, check_rising, drawn_on
+from ntl.data.generated import Generated, Row, check_rising, drawn_on, words
 from ntl.system.errors import UserError
 
-KEYS = (
+KEYS = words(
     "apple bag ball basket bed bell boat book bottle bowl box bread brush bucket button cake candle card chair clock "
     "coat coin cup desk door drum egg feather flag flower fork garden gate glass hammer hat horn key kite knife ladder "
     "lamp leaf letter lock map mirror needle pan pencil pipe plate pot ring rope shell shoe spoon stone sword table "
     "tent wheel window"
-).split()
+)
 QUESTION = re.compile(r"((?:[a-z]+: \d+(?:, |\. ))+)What is ([a-z]+)\?")
 
 

@@ -4,25 +4,26 @@ A text of sentences such as ``The quiet heron waited behind the old mill.`` tell
 secret number of the lamp is 4821.``, and ends by asking for one of them. Every sentence has eight words, so that a
 question has exactly as many words as its length says, itself included. The group of a row is ``512@25``: words, and
 where the sentence that is asked for stands, from 0 (first) to 100 (last before the question); training asks for all
-places, the tests for those of ``depths``. A pair of thing and number that a test asks for is never asked for in training.
+places, the tests for those of ``depths``. A pair of thing and number that a test asks for is never asked for in
+training.
 """
 
 import random
 import re
 
 from ntl.config.generated import NeedleConfig
-from ntl.data.generated import Row, check_rising
+from ntl.data.generated import Row, check_rising, words
 from ntl.data.sets.key_values import Place, Recall
 from ntl.system.errors import UserError
 
 WORDS = 8  # of a sentence
 LONGEST = 1 << 17
-QUALITIES = "quiet old young tall small grey clever hungry shy proud brave gentle".split()
-ANIMALS = "heron fox goat mouse donkey cat goose hare mole swan crow frog".split()
-DEEDS = "waited slept sang hid stood danced rested walked".split()
-WHERE = "behind near beside below above inside".split()
-PLACES = "mill barn well orchard church market cave tower".split()
-TIMES = "morning evening night winter summer autumn".split()
+QUALITIES = words("quiet old young tall small grey clever hungry shy proud brave gentle")
+ANIMALS = words("heron fox goat mouse donkey cat goose hare mole swan crow frog")
+DEEDS = words("waited slept sang hid stood danced rested walked")
+WHERE = words("behind near beside below above inside")
+PLACES = words("mill barn well orchard church market cave tower")
+TIMES = words("morning evening night winter summer autumn")
 NEEDLE = "The secret number of the {} is {}."
 QUESTION = "What is the secret number of the {}?"
 
