@@ -1,4 +1,4 @@
-"""Decode the newest whole checkpoint of a run again and score it: python scripts/predict.py RUN [KEY=VALUE ...]."""
+"""Decode test splits again, or answer questions: python scripts/predict.py RUN [QUESTION] [KEY=VALUE ...]."""
 
 import sys
 

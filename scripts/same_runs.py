@@ -78,11 +78,17 @@ def of_record(folder: Path) -> dict[str, Any]:
     return said
 
 
+def common(value: Any, before: Any) -> Any:
+    """Of a mapping, the entries that ``before`` has, too."""
+    return {key: value[key] for key in before if key in value} if isinstance(before, dict) else value
+
+
 def compare(before: dict[str, Any], now: dict[str, Any]) -> int:
     different = 0
     for name in now:
-        # As text, so that a NaN is the same as a NaN.
-        keys = [key for key, value in now[name].items() if json.dumps(value) != json.dumps(before[name][key])]
+        # A series or metric that is new is no difference. As text, so that a NaN is the same as a NaN.
+        known = {key: common(value, before[name][key]) for key, value in now[name].items()}
+        keys = [key for key, value in known.items() if json.dumps(value) != json.dumps(before[name][key])]
         different += bool(keys)
         print(f"{name}: {'other ' + ', '.join(keys) if keys else 'the same'}")
     print(f"{len(now) - different} of {len(now)} runs say the same as before")

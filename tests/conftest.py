@@ -12,7 +12,7 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["WANDB_MODE"] = "offline"
+os.environ["WANDB_MODE"] = "disabled"
 os.environ["WANDB_SILENT"] = "true"
 # One thread: tiny tensors gain nothing from more, and sums come out in the same order on every machine.
 os.environ["OMP_NUM_THREADS"] = "1"

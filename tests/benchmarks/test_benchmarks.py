@@ -207,6 +207,25 @@ def test_tracking() -> None:
     assert (offline["tracking"], offline["ratio"] > 0) == ("offline", True)
 
 
+def test_the_cost_of_the_diagnostics() -> None:
+    row = training.compare_diagnostics([*TINY, "trainer.logging_steps=10"], steps=4, rounds=2)
+    assert (row["model"], row["steps"], row["rounds"], row["logging_steps"]) == ("gpt2_tiny", 4, 2, 10)
+    assert row["ratio"] > 0 < row["step_s"]
+    assert row["share"] == pytest.approx((row["ratio"] - 1) / 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--diagnostics", "--steps", "3"], "--steps 3 --rounds 5: an even number"),
+        (["--out", "a.csv"], "--out: a table of --diagnostics alone"),
+    ],
+)
+def test_a_wrong_use_of_the_tracking_benchmark_is_one_line(options: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        training.main_tracking(options)
+
+
 # ---- data
 
 

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from ntl.config import Config, compose
+from ntl.config.composition import known_datasets
 
 
 @pytest.fixture(scope="session")
@@ -34,4 +35,6 @@ def words() -> Callable[[str, str], list[str]]:
     return lambda group, name: [
         *([f"model={MODELS[group, name]}"] if (group, name) in MODELS else []),
         f"{group}={name}",
+        *(["dataset=text", "dataset.path=owner/name"] if name == "likelihood" else []),
+        *(["dataset.path=owner/name"] if group == "dataset" and name not in known_datasets() else []),
     ]

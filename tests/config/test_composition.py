@@ -28,9 +28,9 @@ def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((CONFIG_DIR / "scale" / "recipe").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_recipe_belongs_to_a_scale_and_a_data_set_and_acts(path) -> None:
+def test_every_recipe_belongs_to_a_scale_and_a_data_set_and_acts(path, words) -> None:
     scale, _, dataset = path.stem.partition("_")
-    config = compose([f"scale={scale}", f"dataset={dataset}"])
+    config = compose([f"scale={scale}", *words("dataset", dataset)])
     recipe = OmegaConf.merge({"seed": config.seed}, OmegaConf.load(path))
     OmegaConf.resolve(recipe)
     for key in ("trainer", "dataset"):

@@ -2,7 +2,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose
-from ntl.config.composition import choices
+from ntl.config.composition import known_datasets
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.dataset import id_width, numbered
@@ -38,7 +38,7 @@ def test_group(small: Prepared, example_id: str, group: str | None) -> None:
     assert small.dataset.group(example_id) == group
 
 
-@pytest.mark.parametrize("name", choices("dataset"))
+@pytest.mark.parametrize("name", known_datasets())
 def test_the_defaults_are_the_paper_scale(name: str) -> None:
     by_config = compose([f"dataset={name}", "scale=paper"]).dataset
     dataset = dataset_named(name)

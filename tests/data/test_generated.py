@@ -145,12 +145,20 @@ def test_three_quarters_are_for_training() -> None:
     [
         ("polynomial", {"extrapolate_operations": 5}, "dataset.extrapolate_operations=5: must be above dataset.max_op"),
         ("star_graph", {"nodes": 8}, "dataset.nodes=8: 2 paths of 5 nodes need 9 labels; raise it."),
-        ("needle", {"lengths": [100]}, r"dataset.lengths=\[100\]: must be multiples of 8 of 8 to 131,072, at least"),
+        (
+            "needle",
+            {"lengths": [100]},
+            r"dataset.lengths=\[100\]: must be different multiples of 8 of 8 to 131,072, at least",
+        ),
         ("needle", {"lengths": [256]}, r"dataset.extrapolate_lengths=\[128\]: must be above dataset.lengths=\[256\]"),
-        ("needle", {"keys": 6}, "dataset.lengths: 48 words are 6 sentences, too few for the question and dataset.keys"),
+        ("needle", {"keys": 6}, "dataset.lengths: 48 words are 6 sentences, too few for the question and dataset"),
         ("needle", {"depths": [0, 101]}, r"dataset.depths=\[0,101\]: must be different whole numbers of 0 to 100"),
-        ("key_values", {"keys": []}, r"dataset.keys=\[\]: must be whole numbers of 1 to 64, at least one"),
-        ("key_values", {"extrapolate_keys": [65]}, r"dataset.extrapolate_keys=\[65\]: must be whole numbers of 1 to"),
+        ("key_values", {"keys": []}, r"dataset.keys=\[\]: must be different whole numbers of 1 to 64, at least one"),
+        (
+            "key_values",
+            {"extrapolate_keys": [65]},
+            r"dataset.extrapolate_keys=\[65\]: must be different whole numbers of 1 to",
+        ),
         ("key_values", {"depths": [50, 50]}, r"dataset.depths=\[50,50\]: must be different"),
     ],
 )

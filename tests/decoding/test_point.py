@@ -116,3 +116,19 @@ def test_a_model_that_never_says_a_number_answers_nothing(name: str) -> None:
     head.bias.data[END] = 0
     model.set_output_embeddings(head)
     assert read(name, model) == [Answer("", [], {"covered": 0.0})] * len(QUESTIONS)
+
+
+@pytest.mark.parametrize("name", ["expectation", "median"])
+def test_an_interval_is_that_of_the_same_distribution(name: str) -> None:
+    """Half of the probability lies between the quartiles; the answers are those without an interval."""
+    model = MODELS["decoder"]()
+    given = {"num_beams": 2000, "batch_size": 2, "tolerance": 0.0}
+    config = TreeConfig(_target_=f"ntl.decoding.point.{name}", name=name, **given)
+    for plain, wide in zip(
+        read(name, model, tolerance=0.0), answers(model, config, QUESTIONS, interval=0.5), strict=True
+    ):
+        assert wide.text == plain.text
+        assert wide.about["interval"] == [plain.about["quantiles"]["0.25"], plain.about["quantiles"]["0.75"]]
+        assert {key: wide.about[key] for key in ("sd", "covered")} == {k: plain.about[k] for k in ("sd", "covered")}
+        if name == "expectation":
+            assert float(plain.text) == pytest.approx(wide.about["mean"], abs=0.005)

@@ -134,7 +134,10 @@ def without(values: dict, key: str) -> dict:
         ([ROWS[0]], 'FILE:1: no header: the first line must be {"header": {...}}'),
         ([{"header": 1}], 'FILE:1: no header: the first line must be {"header": {...}}'),
         ([{"header": HEADER | {"schema": 2}}], "FILE:1: schema 2 is not 1, the one this version reads"),
-        ([{"header": HEADER | {"metrics": "both"}}], "FILE:1: 'metrics' is 'both', must be one of number, text"),
+        (
+            [{"header": HEADER | {"metrics": "both"}}],
+            "FILE:1: 'metrics' is 'both', must be one of number, text, likelihood",
+        ),
         ([{"header": HEADER | {"baselines": None}}], "FILE:1: 'baselines' in the header must be dict, not NoneType"),
         ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' is on line 2 already"),
         *(([{"header": without(HEADER, key)}], f"FILE:1: the header lacks '{key}'") for key in HEADER),

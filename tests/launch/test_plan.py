@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from ntl.config import UserError, compose, run_id
 from ntl.launch import complete_tables
 from ntl.launch.ledger import State, statuses
-from ntl.launch.plan import Run, demands, load_table, output_root, plan_runs, runs_to_make
+from ntl.launch.plan import Run, demands, load_table, missing_overrides, output_root, plan_runs, runs_to_make
 from ntl.launch.workers import sweep_missing
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at, write_manifest
@@ -119,6 +119,18 @@ def test_runs_by_id_and_what_lacks_a_record(small_table: Path, tmp_path: Path) -
     (after,) = demands([str(small_table)], "tiny", load_records([tmp_path]))
     assert after.runs.keys() == demand.runs.keys()
     assert set(demand.missing.values()) - set(after.missing.values()) == {key}
+
+
+def test_in_wandb_the_runs_of_a_table_are_a_group(small_table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where W&B is told at all: the overrides of other runs stay what they were."""
+    (demand,) = demands([str(small_table)], "tiny", [])
+    assert missing_overrides([demand]) == list(demand.missing)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    grouped = missing_overrides([demand])
+    assert grouped == [(*overrides, f"tracking.group='{demand.spec.name}'") for overrides in demand.missing]
+    assert [run_id(compose(overrides)) for overrides in grouped] == list(demand.missing.values())
+    (own,) = demands([str(small_table)], "tiny", [], overrides=["tracking.group=mine"])
+    assert missing_overrides([own]) == list(own.missing)
 
 
 def test_a_run_of_two_tables_is_one(make_table: Callable[..., Path], tmp_path: Path) -> None:

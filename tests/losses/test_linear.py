@@ -12,7 +12,8 @@ from ntl.benchmarks.timing import peak_bytes
 from ntl.losses import JointLoss, linear_ce_ntl, ntl_was
 from ntl.losses.fused import chunks
 from ntl.losses.fused.joint import FASTER_FROM
-from ntl.losses.fused.linear import LMHead, linear_was
+from ntl.losses.fused.linear import LMHead, linear_number_rows
+from ntl.losses.wasserstein import was_rows
 
 HEADS = {
     "plain": (False, {}),
@@ -122,9 +123,10 @@ def test_ntl_was_of_the_number_tokens_logits_alone(head: str) -> None:
     hidden, weight, bias, labels = example((3, 5), torch.float64)
     made = LMHead(weight, bias if with_bias else None, options.get("logit_scale", 1.0), options.get("softcap"))
     expected = ntl_was(made.logits(hidden), labels, DIGITS, reduction="sum")
-    assert float(linear_was(hidden, made, labels, DIGITS)) == pytest.approx(float(expected), rel=1e-12)
+    rows = linear_number_rows(hidden, made, labels, DIGITS, -100)
+    assert float(was_rows(rows).sum()) == pytest.approx(float(expected), rel=1e-12)
     assert expected > 0
-    assert float(linear_was(hidden, made, torch.full_like(labels, -100), DIGITS)) == 0
+    assert len(linear_number_rows(hidden, made, torch.full_like(labels, -100), DIGITS, -100).targets_N) == 0
 
 
 def test_two_backwards() -> None:

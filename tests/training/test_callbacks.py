@@ -1,4 +1,4 @@
-"""Signals, progress lines and probes during a training."""
+"""The banner, signals, progress lines and probes of a training."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from ntl.config import UserError, compose, run_id
 from ntl.decoding.batches import Answer
 from ntl.results import read_record
 from ntl.training import callbacks, decode, run
-from ntl.training.callbacks import ProgressLines, StopOnSignal, probe
+from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
 from ntl.training.decode import DecodingLines
 from ntl.training.tracking import METRICS, read_metrics
 
@@ -249,3 +249,34 @@ def test_a_probe_is_no_part_of_the_run_s_name(small) -> None:
 def test_where_there_is_nothing_to_probe_one_line_says_so(overrides: list[str]) -> None:
     with pytest.raises(UserError, match="probe_steps=5: a probe is the relative error of generated numbers"):
         compose([*overrides, "probe_steps=5"])
+
+
+# ---- the banner
+
+
+def test_the_banner_by_hand(parts, tmp_path: Path) -> None:
+    made = parts("trainer.batch_size=8", "trainer.accumulation_steps=3", "trainer.eval_rows=7")
+    trainer, rows = made.trainer(tmp_path / "checkpoints"), made.encoded("train")
+    lengths = [len(rows[index]["question_ids"]) + len(rows[index]["answer_ids"]) for index in range(96)]
+    tokens = float(f"{24 * sum(lengths) / 96:.2g}")
+    size = sum(parameter.numel() for parameter in made.model.parameters())
+    run, model, device, data, steps, folder = banner(made, trainer, tmp_path / "the-run")
+    assert run == "the-run"
+    assert model == f"  model   gpt2_tiny, {size:,} parameters"
+    assert device.startswith("  device  cpu ")
+    assert data == "  rows    noisy_numbers: 96 to train on, 7 to validate; tests: test"
+    assert steps == f"  steps   12, each of 24 rows, about {tokens:,.0f} tokens"
+    assert folder == f"  folder  {tmp_path / 'the-run'}"
+    assert banner(made, trainer, tmp_path, step=8)[4].startswith("  steps   8 of 12 done, each of 24 rows")
+
+
+def test_the_banner_and_the_saved_step_are_printed_once_a_process(small, run_interrupted, capsys) -> None:
+    config = small()
+    run_interrupted(config, 10)
+    first = capsys.readouterr().out
+    assert first.count("  steps   12, each of 16 rows, about ") == 1
+    assert first.endswith("saved step 10; the same command continues\n")
+    run(config)
+    again = capsys.readouterr().out
+    assert again.count("  steps   10 of 12 done, each of 16 rows, about ") == 1
+    assert "saved step" not in again

@@ -22,7 +22,7 @@ from ntl.training.tracking import METRICS
 
 GIT = {"commit": "c" * 40, "dirty": True}
 TRAINER: Any = SimpleNamespace(
-    args=SimpleNamespace(device=torch.device("cpu"), world_size=3), state=SimpleNamespace(global_step=12)
+    best=None, args=SimpleNamespace(device=torch.device("cpu"), world_size=3), state=SimpleNamespace(global_step=12)
 )
 SCORES = SimpleNamespace(
     metrics={"test/accuracy": 0.25, "test/rmse": None},

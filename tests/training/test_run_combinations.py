@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.composition import choices
+from ntl.config.composition import choices, known_datasets
 from ntl.config.legality import FAMILIES
 from ntl.results import read_record
 from ntl.training import run
@@ -61,7 +61,7 @@ def pairs(choice: Choice) -> set[Pair]:
 def legal() -> list[Choice]:
     """All that fit by the one table (``ntl.config.legality``), read off one composed config for each choice."""
     losses = {name: OmegaConf.load(f"config/loss/{name}.yaml").get("heads", ["lm"]) for name in choices("loss")}
-    answers = {name: compose([f"dataset={name}"]).dataset.answers for name in choices("dataset")}
+    answers = {name: compose([f"dataset={name}"]).dataset.answers for name in known_datasets()}
     return [
         (model, tokenizer, loss, dataset)
         for model, tokenizer, loss, dataset in product(MODELS, choices("tokenizer"), losses, answers)
@@ -92,7 +92,7 @@ def covering(candidates: Iterable[Choice], most: int) -> tuple[list[Choice], set
 def test_the_table_is_what_validation_says() -> None:
     """A sample of all combinations, legal or not: composing raises exactly where the table says no."""
     allowed = set(legal())
-    every = list(product(MODELS, choices("tokenizer"), choices("loss"), choices("dataset")))
+    every = list(product(MODELS, choices("tokenizer"), choices("loss"), known_datasets()))
     for choice in every[::181]:
         overrides = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
         if choice in allowed:

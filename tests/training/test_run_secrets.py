@@ -15,7 +15,7 @@ from ntl.launch.worker import error_line
 from ntl.launch.workers import worker_environment
 from ntl.results.make_tables import main as make_tables
 from ntl.results.report.make_report import main as make_report
-from ntl.training.tracking import WandbMirror
+from ntl.training.tracking import Tracked, WandbMirror
 
 PLANTED = {
     "WANDB_API_KEY": "5ec4e7" * 6 + "beef",
@@ -39,7 +39,7 @@ def _holds_a_secret(text: bytes) -> bool:
 
 @pytest.mark.slow
 def test_nothing_that_a_run_writes_or_says_holds_a_secret(
-    settings: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str], trained_once: Path
+    settings: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str], trained_once: Path, train
 ) -> None:
     # Also where somebody typed one: as the name of a group, which W&B alone is told, and in a path that is recorded.
     tokenizer = shutil.copytree(trained_once / "tokenizer", tmp_path / PLANTED["HF_TOKEN"] / "tokenizer")
@@ -90,7 +90,9 @@ def test_what_wandb_says_of_a_key(planted: str, monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(login=lambda **_: True, init=refuse))
     said: list[str] = []
-    tracker = WandbMirror(small("tracking=wandb"), "id", Path("folder"), said.append)
+    config = small("tracking=wandb")
+    tracker = WandbMirror(config.tracking, warn=said.append)
+    tracker.start(Tracked.of(config, "id", Path("folder"), 1))
     tracker.close()
     tracker._thread.join(10)
     assert "the key <WANDB_API_KEY> is refused" in " ".join(said)

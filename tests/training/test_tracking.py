@@ -17,7 +17,15 @@ import pytest
 from ntl.config import Config, compose, run_id
 from ntl.results import read_record
 from ntl.training import run, tracking
-from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics
+from ntl.training.tracking import (
+    MetricsFile,
+    NoMirror,
+    Tracked,
+    WandbMirror,
+    mirror,
+    public_name,
+    read_metrics,
+)
 
 
 def _state(*history: dict[str, float]) -> Any:
@@ -65,13 +73,19 @@ def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "none") == []
 
 
+def _started(config: Config, folder: Path, warn: Callable[[str], object] = print) -> Any:
+    tracker = mirror(config.tracking, warn)
+    tracker.start(Tracked.of(config, "id", folder, 1234))
+    return tracker
+
+
 @pytest.fixture
 def make_tracker(tmp_path: Path) -> Callable[[], tuple[WandbMirror, list[str]]]:
-    """A mirror, and the list of its warnings."""
+    """A mirror that has started, and the list of its warnings."""
 
     def make() -> tuple[WandbMirror, list[str]]:
         said: list[str] = []
-        return WandbMirror(compose(), "id", tmp_path, said.append), said
+        return _started(compose(["tracking=wandb"]), tmp_path, said.append), said
 
     return make
 
@@ -97,10 +111,11 @@ class _FailingRun:
 
 @pytest.mark.parametrize("at", ["import", "init", "log", "summary", "finish", ""])
 def test_whatever_fails_the_run_goes_on_and_says_so_once(at: str, make_tracker, monkeypatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
     run = _FailingRun(at)
 
     def init(**settings: Any) -> _FailingRun:
-        assert settings["mode"] in ("offline", "online")
+        assert settings["mode"] == "offline"
         if at == "init":
             raise RuntimeError("bad key")
         return run
@@ -128,19 +143,42 @@ def test_offline_without_a_key_and_never_a_prompt(has_key: bool, mode: str, tmp_
 
     stand_in = SimpleNamespace(init=lambda **settings: seen.update(settings), login=login)
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
-    WandbMirror(compose(["tracking=wandb", "tracking.group=table2"]), "id", tmp_path, print).finish({})
-    assert (seen["mode"], seen["group"], seen["id"]) == (mode, "table2", "id")
+    config = compose(["tracking=wandb", "tracking.group=table2", "tracking.tags=[mine,tiny]"])
+    _started(config, tmp_path).finish({})
+    assert (seen["mode"], seen["group"], seen["id"], seen["job_type"]) == (mode, "table2", "id", "train")
     assert seen["reinit"] == "finish_previous"
+    assert seen["tags"] == ["mine", "tiny", "multiplication", "gpt2_tiny", "ntl_was"], "each once: the scale is tiny"
+    assert (seen["config"]["parameters"], seen["config"]["loss"]["name"]) == (1234, "ntl_was")
     assert "tracking" not in seen["config"]
 
 
 def test_the_real_client_offline(make_tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr(tracking, "SECONDS_TO_FINISH", 120.0)  # a busy machine takes long to import the client
     tracker, said = make_tracker()
-    tracker.log({"step": 1, "loss": 0.25})
-    tracker.finish({"test/mae": 1.0})
+    tracker.log({"step": 1, "loss": 0.25, "eval_ce": 0.5})
+    tracker.table("test/predictions", ("question", "error"), [("1 + 1 =", None), ("2 + 2 =", 0.5)])
+    tracker.finish({"interpolate/mae": 1.0})
     assert said == []
-    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    (written,) = (path.read_bytes() for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert written
+    (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/test/predictions_*.table.json")
+    assert json.loads(table.read_text())["data"] == [["1 + 1 =", None], ["2 + 2 =", 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        ("ce", "train/ce"),
+        ("learning_rate", "train/learning_rate"),
+        ("eval_digit_mae", "validation/digit_mae"),
+        ("validation/ce", "validation/ce"),
+        ("test/mae@paper", "test/mae@paper"),
+        ("extrapolate/mae", "test/extrapolate/mae"),
+    ],
+)
+def test_every_name_begins_with_train_validation_or_test(name: str, public: str) -> None:
+    assert public_name(name) == public
 
 
 class _SlowRun:
@@ -252,9 +290,11 @@ def test_the_real_client_online(port: int, request: pytest.FixtureRequest, tmp_p
     online = {"WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": f"http://127.0.0.1:{port}"}
     program = f"""
 from pathlib import Path
-from ntl.config import Config, compose, run_id
-from ntl.training.tracking import WandbMirror
-tracker = WandbMirror(compose(), "run-1", Path({str(tmp_path)!r}), print)
+from ntl.config import compose
+from ntl.training.tracking import Tracked, mirror
+config = compose(["tracking=wandb"])
+tracker = mirror(config.tracking, print)
+tracker.start(Tracked.of(config, "run-1", Path({str(tmp_path)!r}), 1))
 tracker.log({{"step": 1, "loss": 0.25}})
 tracker.finish({{}})
 print("ended")
@@ -268,25 +308,41 @@ print("ended")
     assert told.endswith("metrics.jsonl has everything.")
 
 
-def test_the_mirror_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[str] = []
-    monkeypatch.setattr(WandbMirror, "_start", lambda self, config, run_id, folder: started.append(run_id))
-    asked = compose(["tracking=wandb"])
-    tracker = mirror(asked, "id", tmp_path, print)
-    assert isinstance(tracker, WandbMirror)
-    tracker.close()
-    tracker._thread.join(10)
-    assert started == ["id"]
+def test_the_first_rank_alone_is_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = compose(["tracking=wandb"]).tracking
+    assert isinstance(mirror(asked, print), WandbMirror)
     monkeypatch.setenv("RANK", "1")
-    assert isinstance(mirror(asked, "id", tmp_path, print), NoMirror)
+    assert type(mirror(asked, print)) is NoMirror
 
 
-def test_a_run_that_was_not_told_to_reports_nowhere_even_with_a_key(settings, monkeypatch, capsys) -> None:
-    monkeypatch.delenv("WANDB_MODE")
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert [config.tracking.name for config in (compose(), Config())] == ["none", "none"]
-    assert run_id(compose()) == run_id(compose(["tracking=wandb"]))
-    monkeypatch.setattr(WandbMirror, "__init__", lambda *_: pytest.fail("W&B was asked for by nobody"))
-    path = run(compose([word for word in settings() if word != "tracking=none"]))
-    assert read_record(path).steps == 12
-    assert "W&B" not in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("tracking", "environment", "to_wandb"),
+    [
+        ("auto", {}, False),
+        ("auto", {"WANDB_API_KEY": "0" * 40}, True),
+        ("auto", {"WANDB_MODE": "offline"}, True),
+        ("auto", {"WANDB_MODE": "disabled", "WANDB_API_KEY": "0" * 40}, False),
+        ("none", {"WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40}, False),
+        ("wandb", {}, True),
+    ],
+)
+def test_when_wandb_is_told(tracking: str, environment: dict[str, str], to_wandb: bool, monkeypatch) -> None:
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    config = compose([f"tracking={tracking}"])
+    assert config.tracking.to_wandb is to_wandb
+    assert type(mirror(config.tracking, print)) is (WandbMirror if to_wandb else NoMirror)
+    assert run_id(config) == run_id(compose())
+
+
+def test_auto_is_the_default_and_says_when_settings_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [config.tracking.name for config in (compose(), Config())] == ["auto", "auto"]
+    said: list[str] = []
+    mirror(compose().tracking, said.append)
+    assert said == []
+    mirror(compose(["tracking.project=mine"]).tracking, said.append)
+    assert len(said) == 1
+    assert said[0].startswith("W&B is off: neither WANDB_API_KEY nor WANDB_MODE")
+    assert "add tracking=wandb" in said[0]

@@ -123,13 +123,41 @@ def test_what_is_told_beside_ce_changes_no_weight(parts, monkeypatch: pytest.Mon
         settings = ["loss=ce", f"loss.implementation={implementation}", "model.dropout=0.1", "trainer.max_steps=6"]
         told = _trained(parts(*settings), torch.float32)
         with monkeypatch.context() as without:
-            for name in ("ntl_was", "linear_was"):
-                without.setattr(next_token, name, lambda inputs, *args, **options: inputs.new_zeros(()))
+            without.setattr(next_token, "ntl_was", lambda logits, *args, **options: logits.new_zeros(()))
+            without.setattr(next_token.NextToken, "_with_ntl_was", lambda self, joint, *args: joint)
+            without.setattr(next_token.NextToken, "_diagnose", lambda self, *args: None)
             silent = _trained(parts(*settings), torch.float32)
         assert torch.equal(_parameters(told), _parameters(silent))
         lines = [_entries(trainer, "loss") for trainer in (told, silent)]
         assert [(line["loss"], line["ce"]) for line in lines[0]] == [(line["loss"], line["ce"]) for line in lines[1]]
         assert all(line["ntl"] > 0 for line in lines[0])
+        # CE says the same of itself as any other loss: its number term is NTL-WAS, over all steps since the last line.
+        assert all({"ntl_was", "digit_accuracy", "digit_mae"} <= line.keys() for line in lines[0])
+        assert not {"ntl_was", "digit_accuracy", "digit_mae"} & {key for line in lines[1] for key in line}
+
+
+@pytest.mark.parametrize("loss", ["ce", "ntl_was", "ntl_mse"])
+def test_a_log_line_has_the_diagnostics_of_all_batches_of_its_step(loss: str, parts) -> None:
+    settings = [
+        "trainer.batch_size=24",
+        "trainer.accumulation_steps=2",
+        "trainer.max_steps=4",
+        "trainer.logging_steps=2",
+    ]
+    trainer, seen = _trainer(parts(f"loss={loss}", *settings)), []
+    trainer.model.register_forward_hook(lambda module, *_: seen.append(module.diagnosed if module.diagnosing else None))
+    trainer.train()
+    assert [batch is None for batch in seen] == [True, True, False, False] * 2
+    for line, batches in zip(_entries(trainer, "loss"), (seen[2:4], seen[6:8]), strict=True):
+        ntl_was, right, error, count = sum(batches).tolist()
+        assert count == 2 * 24 * 2, "each answer has two digits"
+        found = [line["ntl_was"], line["digit_accuracy"], line["digit_mae"]]
+        assert found == pytest.approx([ntl_was / count, right / count, error / count], rel=1e-6)
+    validation = trainer.evaluate()
+    assert 0 <= validation["eval_digit_accuracy"] <= 1
+    assert 0 < validation["eval_digit_mae"] <= validation["eval_ntl_was"]
+    if loss != "ntl_mse":
+        assert validation["eval_ntl_was"] == pytest.approx(validation["eval_ntl"], rel=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["ce", "ntl_was"])
@@ -143,7 +171,7 @@ def test_without_a_number_label_there_is_no_ntl(loss: str, parts) -> None:
     trainer._objective().number_vocab = NumberVocabulary.from_values(values)
     trainer.train()
     first, *_ = trainer.state.log_history
-    assert "ntl" not in first
+    assert not {"ntl", "ntl_was", "digit_accuracy", "digit_mae"} & first.keys()
     assert first["loss"] == first["ce"] > 0
     assert "eval_ntl" not in trainer.evaluate()
     evaluation = trainer.state.log_history[-1]
@@ -154,7 +182,7 @@ def test_a_number_head_alone_has_no_ce(parts) -> None:
     made = parts("model=gpt2_tiny_regression", "trainer.max_steps=1", "trainer.logging_steps=1")
     trainer = _trained(made, torch.float32)
     first, *_ = trainer.state.log_history
-    assert "ce" not in first
+    assert not {"ce", "ntl_was"} & first.keys()
     assert first["loss"] == pytest.approx(first["ntl"])
     assert "eval_ce" not in trainer.evaluate()
     assert trainer.state.log_history[-1]["eval_loss"] == trainer.state.log_history[-1]["eval_ntl"] > 0

@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, TrainerCallback, set_seed
 
-from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, show
+from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, short, show, write_csv
 from ntl.config import Config, build, compose
+from ntl.models.lora import parameters
 from ntl.system.errors import UserError
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
-from ntl.training.tracking import METRICS, MetricsFile, mirror
+from ntl.training.tracking import METRICS, MetricsFile, Tracked, mirror
 
 TRAINING = "Compare our trainer with a plain Seq2SeqTrainer on the same model, batches and optimizer, in one process."
 TRACKING = """
@@ -168,7 +169,8 @@ def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up
         trainer = parts.trainer(Path(folder) / "run", callbacks=[clock])
         trainer.args.set_save("no")
         # The client's warnings are discarded.
-        with closing(mirror(config, "benchmark", Path(folder), lambda line: None)) as tracker:
+        with closing(mirror(config.tracking, lambda line: None)) as tracker:
+            tracker.start(Tracked.of(config, "benchmark", Path(folder), parameters(parts.model)))
             trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
             trainer.train()
         return mean_step(clock.ends, warm_up), mean_step(clock.worked, warm_up)
@@ -177,6 +179,39 @@ def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up
 def mean_step(ends: Sequence[float], warm_up: int) -> float:
     """Return the mean time of a step after ``warm_up`` steps, given the times at which steps ended."""
     return (ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up)
+
+
+def compare_diagnostics(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
+    """Measure what the diagnostics of a step cost: in one training, every second step computes them.
+
+    The ratio is that of the median processor times of both sorts of steps, within each round of ``steps`` steps. In a
+    training, only every ``logging_steps``-th step computes them; ``share`` is what they add to the whole.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", NONE]
+        config = compose([*overrides, *places, f"trainer.max_steps={steps * (rounds + 1)}", "trainer.save_steps=0"])
+        clock = Clock()
+        trainer = ours(config, Path(folder))(clock)
+        trainer.is_logged = lambda: trainer.state.global_step % 2 == 1
+        trainer.train()
+    worked = [after - before for before, after in zip(clock.worked, clock.worked[1:], strict=False)]
+    # The first round warms up. ``worked`` begins with the second step, the first that has diagnostics.
+    starts = range(steps, steps * (rounds + 1) - 1, steps)
+    with_them, without = (
+        [median(worked[start + other : start + steps - 1 : 2]) for start in starts] for other in (0, 1)
+    )
+    every = config.trainer.logging_steps
+    found = ratio_quartiles(with_them, without)
+    return {
+        "model": config.model.name,
+        "loss": config.loss.name,
+        "steps": steps,
+        "rounds": rounds,
+        "step_s": median(without),
+        **found,
+        "logging_steps": every,
+        "share": (found["ratio"] - 1) / every,
+    }
 
 
 def _in_a_process(*arguments: Any) -> tuple[float, float]:
@@ -220,7 +255,13 @@ def main_tracking(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--diagnostics", action="store_true", help="the cost of the logged diagnostics, instead")
+    parser.add_argument("--out", type=Path, metavar="CSV", help="of --diagnostics: write the rows there, too")
     chosen = parser.parse_args(argv)
+    if chosen.diagnostics:
+        return _show_diagnostics(chosen)
+    if chosen.out:
+        raise UserError("--out: a table of --diagnostics alone; add that, or leave it out")
     rows = compare_tracking(chosen.overrides, steps=chosen.steps, rounds=chosen.rounds)
     columns: dict[str, Callable[[Row], str]] = {
         "tracking": lambda row: row["tracking"],
@@ -232,3 +273,26 @@ def main_tracking(argv: Sequence[str] | None = None) -> None:
     }
     title = f"Training with W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
     show(rows, chosen.json, title, columns)
+
+
+def _show_diagnostics(chosen: argparse.Namespace) -> None:
+    if chosen.steps < 4 or chosen.steps % 2 or chosen.rounds < 2:
+        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: an even number from 4 on, and 2 rounds")
+    sides = [("gpt2_tiny", "ce"), ("gpt2_tiny", "ntl_was"), ("t5_tiny", "ce"), ("t5_tiny", "ntl_was")]
+    rows = [
+        compare_diagnostics(
+            [f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds
+        )
+        for model, loss in sides
+    ]
+    if chosen.out:
+        write_csv(chosen.out, [{name: short(value) for name, value in row.items()} for row in rows], remark("torch"))
+    columns: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: row["model"],
+        "loss": lambda row: row["loss"],
+        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
+        "ratio": lambda row: f"{row['ratio']:.4f}",
+        "quartiles": lambda row: f"{row['ratio_low']:.4f} to {row['ratio_high']:.4f}",
+        "of a training": lambda row: f"{row['share']:.3%}, logged every {row['logging_steps']} steps",
+    }
+    show(rows, chosen.json, f"A step with diagnostics, {torch.get_num_threads()} threads", columns)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ntl.config.model import ModelConfig as ModelConfig
     from ntl.config.model import TokenizerConfig as TokenizerConfig
     from ntl.config.root import Config as Config
+    from ntl.config.settings import setting as setting
     from ntl.config.targets import build as build
     from ntl.config.trainer import TrainerConfig as TrainerConfig
     from ntl.system.errors import Diverged as Diverged

@@ -28,7 +28,7 @@ MISUSES = {
 }
 # Advice where a group is given a path.
 PATH_ADVICE = {
-    "dataset": " No data set is a file alone; docs/extending.md says how to add one.",
+    "dataset": " Plain text is read by dataset=text. A file is given by dataset=file dataset.path={}.",
     "model": " Weights are given by model.path={}, with a model= of their kind.",
 }
 # Errors about a path that cannot be followed: the path was typed by the user.

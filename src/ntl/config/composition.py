@@ -1,7 +1,8 @@
 """A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,12 +14,13 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, generated, loss, model, root, trainer
-from ntl.config.identity import plain, run_id
-from ntl.config.legality import check_effects, did_you_mean, nearest, setting_names, validate
+from ntl.config.identity import plain, read_contents, run_id
+from ntl.config.legality import check_effects, closest, did_you_mean, setting_names, validate
+from ntl.config.settings import describe
 from ntl.config.targets import as_now, read_yaml
 from ntl.system.errors import UserError
 
@@ -50,12 +52,15 @@ SCHEMAS = {
     "dataset/star_graph": generated.StarGraphConfig,
     "dataset/needle": generated.NeedleConfig,
     "dataset/key_values": generated.KeyValuesConfig,
+    "dataset/file": data.FileConfig,
+    "dataset/text": data.TextConfig,
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
     "decoding/own": decoding.OwnConfig,
     "decoding/number_head": decoding.NumberHeadConfig,
     "decoding/tree": decoding.TreeConfig,
+    "decoding/likelihood": decoding.LikelihoodConfig,
     "tracking/base": root.TrackingConfig,
 }
 
@@ -66,10 +71,10 @@ GROUPS = {
     "objective": "which tokens are predicted",
     "dataset": "what is read",
     "trainer": "on one device, or in several processes: ddp, fsdp",
-    "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU, from scratch; paper: as in the paper",
+    "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU; finetune: given weights; paper: the paper's",
     "decoding": "how answers are decoded",
     "beside": "further decodings: metrics as test/mae@expectation",
-    "tracking": "where metrics are mirrored: wandb, online where its key is stored",
+    "tracking": "where metrics are mirrored; auto: wandb if WANDB_API_KEY or WANDB_MODE is set, else nowhere",
     "experiment": "several of these choices at once",
     "hydra/launcher": "where the runs of a sweep (-m) are executed",
 }
@@ -78,7 +83,7 @@ GROUPS = {
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
-CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat")
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset", "tracking")
 
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
 
@@ -86,6 +91,7 @@ Choices (group=name):
 {choices}
 
 Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
+`python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
 `python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
 
 Examples:
@@ -114,6 +120,11 @@ def schemas() -> dict[str, Any]:
     return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name))}
 
 
+def known_datasets() -> list[str]:
+    """The choices of ``dataset=`` that need no path."""
+    return [name for name in choices("dataset") if "path" not in setting_names(schemas()[f"dataset/{name}"])]
+
+
 @cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
@@ -124,20 +135,21 @@ def register() -> None:
         store.store(group=f"schema/{group}", name=name, node=node)
 
 
-def _paths(schema: Any, path: str) -> Iterator[str]:
-    for field in fields(schema):
-        yield f"{path}.{field.name}"
-        if is_dataclass(field.type):
-            yield from _paths(field.type, f"{path}.{field.name}")
-
-
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
-    """A suggestion for an unknown key: a setting of that name in a group, else the most similar known key."""
+    """A suggestion for an unknown key: a setting of that name in a group, one with these words, or a similar one."""
     if key == "name":  # every group has one
         return ""
-    paths = dict.fromkeys(path for name, schema in schemas().items() for path in _paths(schema, name.partition("/")[0]))
-    same = [path for path in paths if path.endswith(f".{key}") and key != "_target_"]
-    return did_you_mean(same) if same and not parent else nearest(key, known)
+    rows = [row for name, schema in schemas().items() for row in describe(schema, f"{name.partition('/')[0]}.")]
+    there = {row.name: row.meaning.lower() for row in rows if row.name.startswith(parent)}
+    same = [path for path in there if path.endswith(f".{key}")]
+    if same and not parent:
+        return did_you_mean(same)
+    if told := [path for path, meaning in there.items() if "_" in key and key.replace("_", " ") in meaning]:
+        return did_you_mean(sorted(told, key=lambda path: len(there[path]))[:1])
+    ends = {each: [each] for each in known}
+    for path in () if parent else there:
+        ends.setdefault(path.rpartition(".")[2], []).append(path)
+    return did_you_mean(path for each in closest(key, ends) for path in ends[each])
 
 
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:
@@ -145,7 +157,7 @@ def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     schema = OmegaConf.get_type(node)
     known = setting_names(schema) if is_dataclass(schema) else None
     for key in node:
-        if known is not None and key not in (*known, "_target_"):
+        if known is not None and key not in (*known, "_target_", "contents"):
             raise UserError(
                 f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{hint(str(key), known, path)}"
             )
@@ -205,7 +217,7 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
         return
     words, step = found
     base = compose(words)
-    if step > base.trainer.max_steps:
+    if step > base.trainer.max_steps and not base.trainer.epochs:
         raise UserError(f"base={config.base}: that run ends at step {base.trainer.max_steps}; name a step up to it.")
     for group in ("model", "tokenizer"):
         if plain(getattr(base, group)) != plain(getattr(config, group)):
@@ -216,14 +228,36 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
     config.base = f"{run_id(base)}@{step}"
 
 
+def _settle(config: root.Config, overrides: Sequence[str]) -> None:
+    # 1, yes and on are true; what is neither true nor false is left to ``validate``.
+    with suppress(ValidationError):
+        config.trainer.bf16 = BooleanNode(config.trainer.bf16)._value()
+    # What is typed wins over the files: a number of steps over the epochs of a scale.
+    typed = {override.partition("=")[0].lstrip("+") for override in overrides}
+    for length, steps in trainer.DERIVED.items():
+        value, name, other = getattr(config.trainer, length), f"trainer.{length}", f"trainer.{steps}"
+        if value and other in typed:
+            if name in typed:
+                raise UserError(
+                    f"{name}={value:g} {other}={getattr(config.trainer, steps)}: {other} follows from {name}; leave "
+                    "one of them out."
+                )
+            setattr(config.trainer, length, 0.0)
+
+
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     """The typed, validated form of what Hydra composed from ``overrides``, which resolving ``base=`` needs."""
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
     _resolve_base(config, overrides)
+    _settle(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
+    if config.dataset.contents:
+        raise UserError("dataset.contents: it is computed from the files that other settings name; leave it out.")
+    config.dataset.check(config.data_dir)
+    read_contents(config.dataset, config.data_dir)
     return config
 
 
@@ -248,8 +282,17 @@ _cached = lru_cache(maxsize=256)(_composed)
 _SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
 
 
+def quoted(word: str) -> str:
+    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
+    key, equals, value = word.partition("=")
+    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
+        return word
+    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
+
+
 def compose(overrides: Sequence[str] = ()) -> root.Config:
     """The config that ``train.py`` makes of these overrides."""
+    overrides = [quoted(word) for word in overrides]
     seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
     if len(seeds) == 1:
         raw = _cached(tuple(override for override in overrides if override != seeds[0].string))
@@ -291,7 +334,10 @@ def from_values(values: Mapping[str, Any], where: str) -> root.Config:
 
 
 def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
-    """The config of a run folder, with overrides of ``CHANGEABLE``. UserError: no config.yaml, or another override."""
+    """The config of a run folder, with overrides of ``CHANGEABLE``. UserError: no config.yaml, or another override.
+
+    ``dataset=NAME`` is that data set at the run's scale and seed.
+    """
     path = folder / "config.yaml"
     advice = "give the folder of a run, for example outputs/<run id>."
     if not path.is_file():
@@ -300,12 +346,17 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     if not isinstance(values, dict):
         raise UserError(f"{path}: no config of a run; {advice}")
     config = from_values(values, str(path))
+    data = [override for override in overrides if override.startswith(("dataset=", "dataset."))]
+    if any(override.startswith("dataset=") for override in data):
+        config.dataset = compose([f"scale={config.scale.name}", f"seed={config.seed}", *data]).dataset
+        overrides = [override for override in overrides if override not in data]
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-        if key == "decoding":
-            config.decoding = compose([override]).decoding
+        if key in ("decoding", "tracking"):
+            if override != f"{key}={getattr(config, key).name}":
+                setattr(config, key, getattr(compose([override]), key))
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

@@ -4,27 +4,49 @@ Those of the package's own sets stand here, so that a command answers before num
 schema in its own file, where ``added_schema`` finds it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+from string import Formatter
+from typing import ClassVar
 
 from omegaconf import MISSING
 
+from ntl.config.legality import HUB_ID, check_place, nearest, shorten
+from ntl.config.settings import setting
+from ntl.system.errors import UserError
+from ntl.system.files import data_roots
 
-def _count(default: int) -> int:
-    return field(default=default, metadata={"min": 1})
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SUFFIXES = (".jsonl", ".ndjson", ".json", *DELIMITERS, ".parquet")
+PLAIN_TEXT = (".txt", ".md")
+# What `save_to_disk` of datasets writes for several splits, and for one.
+SAVED = ("dataset_dict.json", "state.json")
+
+_SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
 
 
 @dataclass
 class DatasetConfig:
-    """``name`` is the group's choice, ``_target_`` the class in ``ntl.data`` that is built from this config.
+    """Settings of every data set.
 
-    An answer is a ``number``, ``reasoning`` that ends in one, or ``text`` (``ntl.config.legality``).
+    ``contents`` is computed: the sha256 of the files that other settings name (``ntl.config.identity.read_contents``).
     """
 
     _target_: str = MISSING
-    name: str = MISSING
-    answers: str = "number"
+    name: str = setting(MISSING, "The choice of the group, part of the run's name.")
+    answers: str = setting(
+        "number",
+        "What an answer is: one number, a text that ends in one, or text; exact is text that counts symbol by symbol, "
+        "continuation the rest of the question's text, none plain text, without questions.",
+        choices=("number", "reasoning", "text", "exact", "continuation", "none"),
+    )
+    contents: dict[str, str] = setting(dict, "Computed.")
+
+    def check(self, data_dir: str) -> None:
+        """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
 
 
 @dataclass
@@ -33,11 +55,11 @@ class NoisyNumbersConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.noisy_numbers.NoisyNumbers"
     name: str = "noisy_numbers"
-    train_rows: int = _count(2000)
-    validation_rows: int = _count(500)
-    test_rows: int = _count(2000)
-    noise_sd: float = field(default=6.0, metadata={"min": 0})
-    seed: int = 0
+    train_rows: int = setting(2000, "Rows for training.", unit="rows", min=1)
+    validation_rows: int = setting(500, "Rows for validation.", unit="rows", min=1)
+    test_rows: int = setting(2000, "Rows for the test.", unit="rows", min=1)
+    noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
@@ -46,92 +68,285 @@ class ArithmeticConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.arithmetic.Arithmetic"
     name: str = "arithmetic"
-    train_rows_per_difficulty: int = _count(33_333)
-    validation_rows_per_difficulty: int = _count(1_000)
-    test_rows: int = _count(10_000)
-    seed: int = 0
+    train_rows_per_difficulty: int = setting(
+        33_333, "Rows for training, of each of three difficulties.", unit="rows", origin="original code", min=1
+    )
+    validation_rows_per_difficulty: int = setting(
+        1_000, "Rows for validation, of each of three difficulties.", unit="rows", origin="original code", min=1
+    )
+    test_rows: int = setting(10_000, "Rows of each of the two tests.", unit="rows", origin="original code", min=1)
+    seed: int = setting(0, _SEED)
 
 
 @dataclass
 class MathematicsConfig(DatasetConfig):
-    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs.
-
-    ``rows_per_file`` counts training and validation rows of each of the 39 training files, ``train_share`` of them for
-    training; ``test_rows_per_file`` those of each of the 13 + 7 test files. ``allow_generation`` allows hours of work
-    by the original generator where the official release is not available.
-    """
+    """DeepMind mathematics, 13 modules of three difficulties: the paper's 26 million pairs."""
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
-    rows_per_file: int = field(default=666_666, metadata={"min": 2})
-    train_share: float = field(default=0.9995, metadata={"above": 0, "max": 1})
-    test_rows_per_file: int = _count(10_000)
-    seed: int = 0
-    allow_generation: bool = False
+    rows_per_file: int = setting(
+        666_666,
+        "Rows for training and validation together, of each of the 39 training files.",
+        unit="rows",
+        origin="original code",
+        min=2,
+    )
+    train_share: float = setting(
+        0.9995, "The share of these that is for training; the rest validates.", origin="original code", above=0, max=1
+    )
+    test_rows_per_file: int = setting(
+        10_000, "Rows of each of the 13 + 7 test files.", unit="rows", origin="original code", min=1
+    )
+    seed: int = setting(0, _SEED)
+    allow_generation: bool = setting(
+        False, "Allow hours of work by the original generator where the official release is not available."
+    )
 
 
 @dataclass
 class MultiplicationConfig(DatasetConfig):
-    """``What is A times B?`` for operands of 1 to ``max_digits`` digits; tests go one digit further.
-
-    ``exhaustive_digits`` n > 0 selects another set: every ordered pair of n-digit operands once, divided into
-    ``train_rows``, ``validation_rows`` and ``test_rows_per_cell``.
-    """
+    """`What is A times B?` for operands of few digits; the extrapolation test has longer ones."""
 
     _target_: str = "ntl.data.sets.multiplication.Multiplication"
     name: str = "multiplication"
-    max_digits: int = field(default=5, metadata={"min": 1, "max": 9})
-    extrapolate_digits: int = field(default=6, metadata={"min": 2, "max": 10})
-    train_rows: int = _count(1_000_000)
-    validation_rows: int = _count(5_000)
-    test_rows_per_cell: int = _count(500)
-    test_share: float = field(default=0.2, metadata={"above": 0, "max": 0.3})
-    seed: int = 0
-    exhaustive_digits: int = field(default=0, metadata={"min": 0, "max": 3})
-
-
-def _limit() -> int:
-    return field(default=0, metadata={"min": 0})
+    max_digits: int = setting(
+        5, "The longest operand of training and interpolation.", unit="digits", origin="paper, Table 5", min=1, max=9
+    )
+    extrapolate_digits: int = setting(
+        6, "The longer operand of each extrapolation row.", unit="digits", origin="paper, Table 5", min=2, max=10
+    )
+    train_rows: int = setting(1_000_000, "Rows for training.", unit="rows", min=1)
+    validation_rows: int = setting(5_000, "Rows for validation.", unit="rows", min=1)
+    test_rows_per_cell: int = setting(
+        500, "Test rows of each pair of lengths, at most.", unit="rows", origin="paper (read off its heat map)", min=1
+    )
+    test_share: float = setting(
+        0.2, "The largest share of all pairs of two lengths that is for the test.", above=0, max=0.3
+    )
+    seed: int = setting(0, _SEED)
+    exhaustive_digits: int = setting(
+        0,
+        "Above 0 another set: every ordered pair of operands of so many digits once, divided into `train_rows`, "
+        "`validation_rows` and `test_rows_per_cell`.",
+        unit="digits",
+        min=0,
+        max=3,
+    )
 
 
 @dataclass
 class GSM8KConfig(DatasetConfig):
-    """Grade-school word problems, whose answer is a text that ends in ``#### number``.
-
-    ``paper_compat`` corrupts the text as the original code did; ``test_rows`` 0 means all.
-    """
+    """Grade-school word problems, whose answer is a text that ends in `#### number`."""
 
     _target_: str = "ntl.data.sets.gsm8k.GSM8K"
     name: str = "gsm8k"
     answers: str = "reasoning"
-    paper_compat: bool = False
-    test_rows: int = _limit()
+    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
+    test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
 
 
 @dataclass
 class RJokesConfig(DatasetConfig):
-    """Jokes and their log-upvotes, 0 to 11; counts of 0 mean all rows.
-
-    ``allow_dev_training`` trains and validates on parts of dev; the result is not comparable to the paper's.
-    ``paper_compat`` keeps the file's backslash escapes and strips trailing white space, as the original code did.
-    """
+    """Jokes and their log-upvotes, 0 to 11."""
 
     _target_: str = "ntl.data.sets.rjokes.RJokes"
     name: str = "rjokes"
-    allow_dev_training: bool = False
-    paper_compat: bool = False
-    train_rows: int = _limit()
-    test_rows: int = _limit()
+    allow_dev_training: bool = setting(
+        False, "Train and validate on parts of dev; the result is not comparable to the paper's."
+    )
+    paper_compat: bool = setting(
+        False, "Keep the file's backslash escapes and strip trailing white space, as the original code did."
+    )
+    train_rows: int = setting(0, "Train on the first so many rows; 0: on all.", unit="rows", min=0)
+    test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
 
 
 @dataclass
 class MultiRCConfig(DatasetConfig):
-    """Questions on a passage; an answer is all correct options. ``paper_compat`` keeps rows without any."""
+    """Questions on a passage; an answer is all correct options."""
 
     _target_: str = "ntl.data.sets.multirc.MultiRC"
     name: str = "multirc"
     answers: str = "text"
-    paper_compat: bool = False
+    paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
+
+
+@dataclass
+class SharesConfig:
+    """The share of the different questions, or documents, that goes into a split of which there is no file."""
+
+    validation: float = setting(0.05, "Share of the validation split.", above=0, max=0.9)
+    test: float = setting(0.1, "Share of the test split.", above=0, max=0.9)
+
+
+@dataclass
+class OwnConfig(DatasetConfig):
+    """Where the rows of a user's own are (docs/your_own_data.md)."""
+
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+
+    path: str = setting("", "File, folder that `save_to_disk` wrote, or `owner/name` of the hub.")
+    validation_path: str = setting("", "The same for the validation split, if it has a file of its own.")
+    test_path: str = setting("", "The same for the test split, if it has a file of its own.")
+    config_name: str = setting("", "Configuration of a data set of the hub.")
+    header: bool = setting(True, "The first row of CSV and TSV names the columns; else they are called 1, 2, ...")
+    cells: str = setting(
+        "quoted",
+        "How cells of CSV and TSV are written: with quotation marks, as they are, or with backslash escapes.",
+        choices=("quoted", "plain", "escaped"),
+    )
+    splits: SharesConfig = setting(SharesConfig, "Shares of the splits that have no file of their own.")
+    seed: int = setting(0, "Seed of the splits, and of the rows that are used.", min=0, max=2**32 - 1)
+    train_rows: int = setting(0, "Training rows that are used; 0 means all.", unit="rows", min=0)
+    test_rows: int = setting(0, "Test rows that are used; 0 means all.", unit="rows", min=0)
+    licence: str = setting("", "Licence of the text; without one, none of it is published.")
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Split -> its path, without those that have none."""
+        paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
+        return {split: path for split, path in paths.items() if path}
+
+    def check(self, data_dir: str) -> None:
+        if not self.path:
+            raise UserError(
+                f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({', '.join(self.suffixes)}, a "
+                "folder from save_to_disk, or owner/name of the hub)."
+            )
+        for split, path in self.paths.items():
+            name = "dataset.path" if split == "train" else f"dataset.{split}_path"
+            _check_path(name, path, data_dir, self.suffixes)
+        if self.config_name and not any(is_on_hub(path, data_dir) for path in self.paths.values()):
+            raise UserError(
+                f"dataset.config_name={self.config_name}: only a data set of the hub has one; leave it out."
+            )
+        if self.splits.validation + self.splits.test >= 1:
+            raise UserError(
+                f"dataset.splits.validation={self.splits.validation} dataset.splits.test={self.splits.test}: nothing "
+                "is left for training; make them smaller."
+            )
+        for split in ("validation", "test"):
+            share = getattr(self.splits, split)
+            if split in self.paths and share != getattr(SharesConfig, split):
+                raise UserError(
+                    f"dataset.splits.{split}={share}: that split is all of dataset.{split}_path; leave one of them out."
+                )
+
+
+@dataclass
+class FileConfig(OwnConfig):
+    """Questions and answers of one's own."""
+
+    _target_: str = "ntl.data.sets.file.File"
+    name: str = "file"
+    question: str = setting("question", "Column of the question.")
+    answer: str = setting("answer", "Column of the answer.")
+    template: str = setting("", "Question made from several columns, as in `Convert {value} {unit} to metres`.")
+    mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the question is made from."""
+        return [name for _, name, *_ in Formatter().parse(self.template) if name] if self.template else [self.question]
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        if self.answers == "none":
+            raise UserError("dataset=file dataset.answers=none: text without answers is read by dataset=text.")
+        if self.answers in ("exact", "continuation"):
+            raise UserError(f"dataset=file dataset.answers={self.answers}: choose one of number, reasoning, text.")
+        if self.template:
+            self._check_template()
+
+    def _check_template(self) -> None:
+        where = f"dataset.template={self.template!r}"
+        try:
+            parts = list(Formatter().parse(self.template))
+        except ValueError as error:
+            raise UserError(f"{where}: {error}; write {{{{ and }}}} for braces that are text.") from error
+        if wrong := [name for _, name, kind, how in parts if name is not None and (not name.strip() or kind or how)]:
+            raise UserError(f"{where}: {{{wrong[0]}}} must be the name of a column and nothing else.")
+        if not any(name for _, name, *_ in parts):
+            raise UserError(f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it.")
+        if self.question != "question":
+            raise UserError(f"{where} dataset.question={self.question}: the template is the question; leave one out.")
+
+
+class Documents(Enum):
+    """What a document of a plain text file is: what stands between blank lines, a line, or the whole file."""
+
+    paragraph = "paragraph"
+    line = "line"
+    file = "file"
+
+
+@dataclass
+class TextConfig(OwnConfig):
+    """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (*PLAIN_TEXT, *SUFFIXES)
+
+    _target_: str = "ntl.data.sets.text.Text"
+    name: str = "text"
+    answers: str = "none"
+    column: str = setting("text", "Column with a document in each row, of all but text files.")
+    documents: Documents = setting(
+        Documents.paragraph, "What a document of a text file is: what stands between blank lines, a line, or the file."
+    )
+
+    def check(self, data_dir: str) -> None:
+        super().check(data_dir)
+        if self.answers != "none":
+            raise UserError(f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out.")
+        plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
+        if all(plain) and self.column != "text":
+            raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
+        if not any(plain) and self.documents is not Documents.paragraph:
+            raise UserError(
+                f"dataset.documents={self.documents.name}: only text files ({', '.join(PLAIN_TEXT)}) are divided, of "
+                "all others each row is a document; leave it out."
+            )
+
+
+def suffix_of(path: Path) -> str:
+    """``.jsonl`` of ``my.jsonl`` and of ``my.JSONL.gz``."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def find_file(path: str, data_dir: str | Path) -> Path | None:
+    """The file or folder of this path, or of this path below a data folder."""
+    return next(
+        (each for each in (Path(path), *(root / path for root in data_roots(Path(data_dir)))) if each.exists()), None
+    )
+
+
+def is_on_hub(path: str, data_dir: str | Path) -> bool:
+    """Whether a path that is nowhere here may be ``owner/name``."""
+    return (
+        not find_file(path, data_dir)
+        and bool(HUB_ID.fullmatch(path))
+        and suffix_of(Path(path)) not in TextConfig.suffixes
+    )
+
+
+def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> None:
+    check_place(name, path)
+    if is_on_hub(path, data_dir):
+        return
+    if (found := find_file(path, data_dir)) is None:
+        near = [each.name for each in Path(path).parent.glob("*")] if Path(path).parent.is_dir() else []
+        raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
+    if found.is_dir():
+        if not any((found / each).is_file() for each in SAVED):
+            raise UserError(
+                f"{name}={path}: a folder that save_to_disk did not write; give one that it wrote, or a file."
+            )
+    elif suffix_of(found) not in suffixes or (found.suffix == ".gz" and suffix_of(found) == ".parquet"):
+        plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
+        raise UserError(
+            f"{name}={path}: unknown format; {plain}rename it after what it holds: {', '.join(suffixes)}, all but "
+            "Parquet also with .gz."
+        )
 
 
 def added_schema(name: str) -> type[DatasetConfig] | None:

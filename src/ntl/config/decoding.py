@@ -1,66 +1,94 @@
 """Schemas of decodings: how an answer is read off a trained model."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from omegaconf import MISSING
 
+from ntl.config.settings import setting
+
 
 @dataclass
 class DecodingConfig:
-    """``max_new_tokens`` 0 means: the longest answer of the training data, never of the test data, plus a margin.
+    """Settings of every decoding; `greedy` and `beam` have no others.
 
-    ``head`` is the model's head that it reads. ``answers`` and ``tokenizers`` are the kinds that it can read; empty
-    means all (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used, and the
-    record contains it.
+    Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
+    (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used, and the record
+    contains it.
     """
 
-    answers: ClassVar[tuple[str, ...]] = ()
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text", "exact", "continuation")
     tokenizers: ClassVar[tuple[str, ...]] = ()
     obeys_model: ClassVar[bool] = False
 
     _target_: str = "ntl.decoding.generation.generate"
-    name: str = MISSING
-    head: str = "lm"
-    num_beams: int = field(default=1, metadata={"min": 1})
-    max_new_tokens: int = field(default=0, metadata={"min": 0})
-    batch_size: int = field(default=256, metadata={"min": 1})
+    name: str = setting(MISSING, "The choice of the group.")
+    head: str = setting("lm", "The head of the model that it reads.")
+    num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", unit="beams", min=1)
+    max_new_tokens: int = setting(
+        0,
+        "The longest answer; 0: the longest of the training data, never of the test data, plus a margin.",
+        unit="tokens",
+        min=0,
+    )
+    batch_size: int = setting(256, "Examples of one forward pass.", unit="examples", min=1)
 
 
 @dataclass
 class OwnConfig(DecodingConfig):
-    """As the generation config in the model's folder says; ``num_beams`` 0 leaves the number of beams to it."""
+    """As the generation config in the model's folder says."""
 
     obeys_model: ClassVar[bool] = True
 
     _target_: str = "ntl.decoding.generation.generate_as_the_model_says"
-    num_beams: int = field(default=0, metadata={"min": 0})
+    num_beams: int = setting(
+        0, "Beams of the search; 0 leaves their number to the model's folder.", unit="beams", min=0
+    )
+
+
+_DECIMALS = "Decimals of the number that is written as the answer."
 
 
 @dataclass
 class NumberHeadConfig(DecodingConfig):
-    """The output of a number head, rounded to ``decimals``; nothing is generated."""
+    """The output of a number head; nothing is generated."""
 
     _target_: str = MISSING
     head: str = MISSING
-    decimals: int = field(default=2, metadata={"min": 0, "max": 12})
+    decimals: int = setting(2, _DECIMALS, unit="decimals", origin="paper, Table 1", min=0, max=12)
 
 
 @dataclass
 class TreeConfig(DecodingConfig):
-    """A point of the model's distribution over numbers, found by a search of the tree of token sequences.
-
-    ``num_beams`` is the number of prefixes of one length that are kept per example; the search is exact where there are
-    no more. It stops when the prefixes of an example have probability ``tolerance`` or less in total. An expectation is
-    trimmed by a share ``trim`` of the probability at either end (``ntl.decoding.point``) and rounded to ``decimals``.
-    ``splits`` are the test splits to decode, empty for all: the search is slow where answers are long.
-    """
+    """A point of the model's distribution over numbers, found by a search of the tree of token sequences."""
 
     answers: ClassVar[tuple[str, ...]] = ("number",)
     tokenizers: ClassVar[tuple[str, ...]] = ("default", "digit")
 
     _target_: str = MISSING
-    decimals: int = field(default=2, metadata={"min": 0, "max": 12})
-    splits: list[str] = field(default_factory=list)
-    tolerance: float = field(default=1e-3, metadata={"min": 0, "max": 0.5})
-    trim: float = field(default=5e-3, metadata={"min": 0, "max": 0.25})
+    num_beams: int = setting(
+        1,
+        "Prefixes of one length that are kept for each example; the search is exact where there are no more.",
+        unit="prefixes",
+        min=1,
+    )
+    decimals: int = setting(2, _DECIMALS, unit="decimals", min=0, max=12)
+    splits: list[str] = setting(
+        list, "Names of the test splits to decode, none for all; the search is slow where answers are long."
+    )
+    tolerance: float = setting(
+        1e-3, "The search of an example stops once its open prefixes have this probability or less.", min=0, max=0.5
+    )
+    trim: float = setting(
+        5e-3, "The share of the probability that an expectation leaves out at either end.", min=0, max=0.25
+    )
+
+
+@dataclass
+class LikelihoodConfig(DecodingConfig):
+    """Nothing is decoded: each token of a plain text is scored, given those before it."""
+
+    answers: ClassVar[tuple[str, ...]] = ("none",)
+
+    _target_: str = "ntl.decoding.likelihood.read_likelihood"
+    digits_only: bool = setting(True, "Only digits count as numbers; the tokenizer's own setting.")

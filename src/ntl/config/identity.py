@@ -2,18 +2,26 @@
 
 import hashlib
 import json
+import re
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ntl.config.data import DatasetConfig, find_file
 from ntl.config.model import NOT_IN_WEIGHTS
-from ntl.system.hub import digest, tokenizer_files, weight_files
+from ntl.config.trainer import DERIVED, chooses_decoded
+from ntl.system.hub import content_of, digest, tokenizer_files, weight_files
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
 # Locations and bookkeeping, which change no result.
 NOT_RECORDED = ("output_dir", "data_dir", "tracking", "resume", "device", "probe_steps", "keep_steps")
+
+# Settings of a data set that never name a file, and names of settings that do.
+_NAMELESS = ("_target_", *(field.name for field in fields(DatasetConfig)))
+_PATH = re.compile(r"(path|file|folder|dir)s?$")
 
 
 def plain(value: Any) -> Any:
@@ -51,6 +59,48 @@ def _contents(config: Any) -> dict[str, str]:
     return {group: content for group, content in found.items() if content}
 
 
+def setting_files(config: Any, data_dir: str | Path) -> dict[str, list[Path]]:
+    """Setting -> the existing files and folders that it names, of a data set's settings; those without any left out.
+
+    A text names a file by a path of its own or one below a data folder. It must have a dot or a slash in it, or stand
+    in a setting called path, file, folder or dir: a word such as ``train`` is none because a folder has that name.
+    """
+    own = {key: value for key, value in plain(config).items() if key not in _NAMELESS}
+    found = {key: _paths(value, data_dir, bool(_PATH.search(key))) for key, value in own.items()}
+    return {key: paths for key, paths in sorted(found.items()) if paths}
+
+
+def _paths(value: Any, data_dir: str | Path, named: bool) -> list[Path]:
+    if isinstance(value, dict | list):
+        items = [value[key] for key in sorted(value)] if isinstance(value, dict) else value
+        return [path for item in items for path in _paths(item, data_dir, named)]
+    if not (isinstance(value, str) and value and (named or "/" in value or "." in value)):
+        return []
+    with suppress(OSError, ValueError):
+        return [path for path in [find_file(value, data_dir)] if path]
+    return []
+
+
+def read_contents(config: Any, data_dir: str | Path) -> None:
+    """Set ``contents`` of a data set's config: the sha256 of what each setting names that names a file or a folder.
+
+    From then on it stands for the setting: an edited file is another data set, and a moved one the same.
+    """
+    found = setting_files(config, data_dir)
+    config.contents = {key: contents_of(paths) for key, paths in found.items()}
+
+
+def contents_of(paths: list[Path]) -> str:
+    """``content_of`` a single path, or the sha256 of that of each of several."""
+    each = [content_of(path) for path in paths]
+    return each[0] if len(each) == 1 else f"sha256:{hashlib.sha256(json.dumps(each).encode()).hexdigest()}"
+
+
+def by_content(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a data set's config, with contents in place of the settings that name files."""
+    return {key: value for key, value in values.items() if key != "contents"} | values.get("contents", {})
+
+
 def deciding(config: Any) -> dict[str, Any]:
     """Everything that decides the result, by group, except for defaults.
 
@@ -59,6 +109,12 @@ def deciding(config: Any) -> dict[str, Any]:
     values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
     for group, content in _contents(config).items():
         values[group]["path"] = content
+    for given, steps in DERIVED.items():
+        if getattr(config.trainer, given):
+            values["trainer"].pop(steps, None)
+    if chooses_decoded(config.trainer):
+        values["decoding"] = differing(config.decoding)
+    values["dataset"] = by_content(values["dataset"])
     if config.base:
         values["base"] = config.base
     return {**values, "seed": config.seed}
@@ -67,8 +123,9 @@ def deciding(config: Any) -> dict[str, Any]:
 def run_id(config: Any) -> str:
     """``<dataset>-<model>-<loss>-s<seed>-<hash>``. The hash, of ``deciding``, identifies the run; words are for people.
 
-    It leaves out locations (``NOT_RECORDED``), and decoding and paper_compat: a trained model can be decoded in several
-    ways, and every record has the scores of both parse rules.
+    It leaves out locations (``NOT_RECORDED``), steps that follow from epochs, and decoding and paper_compat: a trained
+    model can be decoded in several ways, and every record has the scores of both parse rules. Only where decoded
+    answers choose the checkpoint (``trainer.best``) is the decoding part of it.
     """
     canonical = json.dumps(deciding(config), sort_keys=True, separators=(",", ":"))
     hashed = hashlib.sha256(canonical.encode()).hexdigest()[:12]
@@ -84,6 +141,7 @@ def recorded(config: Any) -> dict[str, Any]:
     values = {key: value for key, value in plain(config).items() if key not in NOT_RECORDED}
     for group, content in _contents(config).items():
         values[group]["path"] = content
+    values["dataset"] = by_content(values["dataset"])
     if config.model.pretrained:
         values["model"] = {key: value for key, value in values["model"].items() if key in NOT_IN_WEIGHTS}
     for name in ("beside", "base"):

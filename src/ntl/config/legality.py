@@ -4,11 +4,13 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ntl.config.settings import COMPUTED, about
 from ntl.config.targets import check_plain, check_trust
+from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
 from ntl.system.errors import UserError
 
 
@@ -28,6 +30,8 @@ ANSWERS = {
     "exact": "is matched symbol by symbol",  # rt writes numbers and the spaces around them in another way
     "continuation": "continues the text of the question",  # in training from its first word, so nothing to encode
 }
+PLAIN = "none"  # plain text has no questions and no answers
+WITHOUT_WANDB = ("none", "tensorboard")
 HEADS = {
     "lm": "a language-model head",
     "regression": "one output for a sequence",
@@ -36,14 +40,15 @@ HEADS = {
 # All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
     "t5": Family("lm", ("default", "digit"), ("number", "reasoning", "text", "exact")),
-    "decoder": Family("lm", ("default", "digit"), tuple(ANSWERS)),
+    "decoder": Family("lm", ("default", "digit"), (*ANSWERS, PLAIN)),
     "rt": Family("lm", ("rt",), ("number", "reasoning", "text")),
     "t5_regression": Family("regression", ("digit", "default"), ("number",)),
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
-DEVICES = ("auto", "cpu", "cuda")
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
+PUNCTUATION = re.compile(r"[-_.]")
+SIZES = ("small", "base", "medium", "large", "xl")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -53,16 +58,39 @@ def did_you_mean(options: Iterable[str]) -> str:
     return f" Did you mean {'one of ' if len(quoted) > 1 else ''}{', '.join(quoted)}?" if quoted else ""
 
 
+def closest(word: str, options: Iterable[str]) -> list[str]:
+    """The options that a mistyped word may mean: all that begin with it, else one that contains it, else a similar one.
+
+    Case, ``-``, ``_`` and ``.`` do not count. Of a family of models the small published one comes first.
+    """
+    plain = {option: PUNCTUATION.sub("", option).lower() for option in options}
+    asked = PUNCTUATION.sub("", word).lower()
+    if family := [option for option, text in plain.items() if asked and text.startswith(asked)]:
+        return sorted(family, key=lambda option: [*SIZES, option.rpartition("_")[2]].index(option.rpartition("_")[2]))[
+            :8
+        ]
+    containing = [option for option, text in plain.items() if len(asked) > 1 and asked in text]
+    if containing:
+        return difflib.get_close_matches(word, containing, n=1, cutoff=0)
+    similar = difflib.get_close_matches(word, plain, n=3, cutoff=0.5)
+    return sorted(similar, key=lambda option: -_shared(word, option))[:1]
+
+
+def _shared(first: str, second: str) -> int:
+    """How many characters two texts begin with alike."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
-    """``did_you_mean`` with the options that begin with the word, if they are few, else with the most similar one."""
-    options = list(options)
-    family = [option for option in options if word and option.startswith(word)]
-    return did_you_mean(family if 0 < len(family) <= 8 else difflib.get_close_matches(word, options, n=1, cutoff=0.5))
+    """``did_you_mean`` of the ``closest`` options."""
+    return did_you_mean(closest(word, options))
 
 
 def setting_names(schema: type) -> list[str]:
     """The keys of a schema that a user may set."""
-    return [field.name for field in fields(schema) if field.name != "_target_"]
+    return [field.name for field in fields(schema) if field.name not in COMPUTED]
 
 
 def shorten(text: str) -> str:
@@ -71,11 +99,14 @@ def shorten(text: str) -> str:
 
 
 def _check_ranges(config: Any, path: str = "") -> None:
-    for field in fields(config):
-        name, value, limits = f"{path}{field.name}", getattr(config, field.name), field.metadata
+    for key, limits in about(type(config)).items():
+        name, value = f"{path}{key}", getattr(config, key)
         if is_dataclass(value):
             _check_ranges(value, f"{name}.")
-        if limits and value != value:
+        choices = limits.get("choices", (value,))
+        if value not in choices:
+            raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
+        if value != value:
             raise UserError(f"{name}=nan: must be a number.")
         if "min" in limits and value < limits["min"]:
             raise UserError(f"{name}={value}: must be at least {limits['min']}.")
@@ -85,7 +116,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: must be at most {limits['max']}.")
 
 
-def _check_place(name: str, path: str) -> None:
+def check_place(name: str, path: str) -> None:
     """UserError for a path that is too long or circular, or that could not be read back from a stored config."""
     check_plain(path, f"{name}={path}")
     try:
@@ -107,6 +138,16 @@ def _check_family(config: Any) -> None:
         raise UserError(
             f"model={model.name} tokenizer={config.tokenizer.name}: this model reads "
             f"{' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
+        )
+    if config.dataset.answers == PLAIN and PLAIN not in family.answers:
+        raise UserError(
+            f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
+            "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
+        )
+    if config.dataset.answers not in (*ANSWERS, PLAIN):
+        raise UserError(
+            f"dataset.answers={config.dataset.answers}: choose one of {', '.join(ANSWERS)}."
+            f"{nearest(config.dataset.answers, ANSWERS)}"
         )
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
@@ -131,7 +172,17 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
             f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "
             f"{HEADS.get(decoding.head, decoding.head)}; {other}."
         )
-    if decoding.answers and config.dataset.answers not in decoding.answers:
+    if config.dataset.answers == PLAIN and PLAIN not in decoding.answers:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, it is scored by "
+            f"decoding=likelihood; leave {group}= out."
+        )
+    if PLAIN in decoding.answers and config.dataset.answers != PLAIN:
+        raise UserError(
+            f"{chosen} dataset={config.dataset.name}: it scores plain text, and this data set has answers to decode; "
+            f"{other}."
+        )
+    if config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
         raise UserError(
             f"{chosen} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and this decoding "
@@ -144,6 +195,59 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
         )
 
 
+def check_keep_steps(config: Any) -> None:
+    """UserError for a step to keep that the run does not have."""
+    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
+        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
+
+
+def _check_trainer(config: Any) -> None:
+    trainer = config.trainer
+    is_sharded, evaluates = trainer.parallel.name == "fsdp", trainer.eval_steps or trainer.eval_epochs
+    trains = trainer.max_steps or trainer.epochs
+    if not isinstance(trainer.bf16, bool) and trainer.bf16 != "auto":
+        raise UserError(f"trainer.bf16={trainer.bf16}: choose true, false, or auto: true where the device has it.")
+    if trainer.optim not in OPTIMIZERS:
+        near = nearest(trainer.optim, OPTIMIZERS) or f" Choose one of {', '.join(OPTIMIZERS)}."
+        raise UserError(
+            f"trainer.optim={trainer.optim}: no optimizer of transformers that works by its name alone.{near}"
+        )
+    if is_sharded and trainer.optim not in TORCH_OPTIMIZERS:
+        raise UserError(
+            f"trainer.optim={trainer.optim} trainer.parallel=fsdp: sharded weights need an optimizer of torch; choose "
+            f"one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
+        )
+    if is_sharded and not trains:
+        raise UserError("trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained; use trainer=ddp.")
+    if is_sharded and is_decoded(trainer):
+        raise UserError(
+            f"trainer.parallel=fsdp trainer.eval_decoded={trainer.eval_decoded} trainer.best={trainer.best}: sharded "
+            "weights would be gathered at every generated token; set trainer.eval_decoded=false trainer.best=loss, or "
+            "trainer=ddp."
+        )
+    if trainer.schedule.name == "plateau" and trains and not evaluates:
+        raise UserError(
+            "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
+            "set trainer.eval_steps, or trainer.schedule=constant."
+        )
+    fitting = (LOSS, *(OF_TEXT if config.dataset.answers == "text" else OF_NUMBERS))
+    if trainer.best and trainer.best not in fitting:
+        raise UserError(
+            f"trainer.best={trainer.best} dataset={config.dataset.name}: no validation metric of these answers; choose "
+            f"one of {', '.join(fitting)}.{nearest(trainer.best, fitting)}"
+        )
+    if trainer.best and trains and not evaluates:
+        raise UserError(
+            f"trainer.best={trainer.best} trainer.eval_steps=0: only evaluations say which checkpoint is the best; set "
+            "trainer.eval_epochs=1 or trainer.eval_steps, or leave trainer.best out."
+        )
+    if trainer.early_stopping and not trainer.best:
+        raise UserError(
+            f"trainer.early_stopping={trainer.early_stopping} trainer.best=: it watches a metric; "
+            "set trainer.best=loss, or another validation metric."
+        )
+
+
 def validate(config: Any) -> None:
     """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
     check_trust(config)
@@ -151,25 +255,22 @@ def validate(config: Any) -> None:
     sources = {"model.path": config.model.path, "tokenizer.path": config.tokenizer.path}
     places = {name: getattr(config, name) for name in ("output_dir", "data_dir", "resume")}
     for name, path in (places | sources).items():
-        _check_place(name, path)
+        check_place(name, path)
     for name, path in sources.items():
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
-    if config.device not in DEVICES:
-        raise UserError(f"device={config.device}: choose one of {', '.join(DEVICES)}.{nearest(config.device, DEVICES)}")
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
         raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
     if config.base and not BASE.fullmatch(config.base):
         raise UserError(f"base={config.base}: give the id of a run in {config.output_dir} and a step, as ID@8000.")
-    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
-        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
-    if config.tracking.name == "none" and config.tracking != type(config.tracking)():
-        raise UserError("tracking=none: its other settings are those of W&B; add tracking=wandb, or leave them out.")
-    if config.trainer.schedule.name == "plateau" and not config.trainer.eval_steps:
+    if not config.trainer.epochs:
+        check_keep_steps(config)
+    tracking = config.tracking
+    if tracking.name in WITHOUT_WANDB and replace(tracking, name="", _target_="") != type(tracking)("", ""):
         raise UserError(
-            "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
-            "set trainer.eval_steps, or trainer.schedule=constant."
+            f"tracking={tracking.name}: its other settings are those of W&B; add tracking=wandb, or leave them out."
         )
+    _check_trainer(config)
     _check_family(config)
     _check_decoding(config, config.decoding, "decoding", "use decoding=greedy or decoding=beam")
     for name, decoding in config.beside.items():

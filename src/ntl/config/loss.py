@@ -1,11 +1,10 @@
 """Schemas of the loss, a term on all labelled tokens plus a weighted one on number tokens, and of the objective."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-# As omegaconf.MISSING; ntl.losses imports this file and works without omegaconf.
-MISSING: Any = "???"
+from ntl.config.settings import MISSING, setting  # ntl.losses imports this file and works without omegaconf
 
 
 class Implementation(StrEnum):
@@ -33,46 +32,49 @@ def checked_implementation(name: str) -> Implementation:
 
 @dataclass
 class FunctionConfig:
-    """A function of ``ntl.losses`` by its dotted path, and its keyword options."""
+    """A function of ``ntl.losses``."""
 
     _target_: str = MISSING
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = setting(dict, "Its keyword arguments, as `+loss.number.options.delta=2`.")
 
 
 @dataclass
 class LossConfig:
-    """total = base + weight x number (paper, Eq. 3: CE + lambda NTL).
+    """total = base + weight x number (paper, Eq. 3: CE + λ NTL)."""
 
-    ``base`` is averaged over all labelled tokens, ``number`` over number-labelled tokens; without ``number`` the
-    weight has no effect. ``cost`` builds the cost matrix from the number tokens' values. ``heads`` are the model heads
-    that the terms apply to (``ntl.config.legality``).
-    """
-
-    name: str = MISSING
-    heads: list[str] = field(default_factory=lambda: ["lm"])
-    base: FunctionConfig = field(default_factory=lambda: FunctionConfig("ntl.losses.cross_entropy"))
-    number: FunctionConfig | None = None
-    cost: FunctionConfig | None = None
-    weight: float = field(default=0.3, metadata={"min": 0})
-    implementation: Implementation = Implementation.auto
+    name: str = setting(MISSING, "The choice of the group, part of the run's name.")
+    heads: list[str] = setting(lambda: ["lm"], "The heads of models that it is for: lm, regression, masked_number.")
+    base: FunctionConfig = setting(
+        lambda: FunctionConfig("ntl.losses.cross_entropy"), "The term that is averaged over all labelled tokens."
+    )
+    number: FunctionConfig | None = setting(
+        None, "The term that is averaged over labels that are number tokens; null: there is none."
+    )
+    cost: FunctionConfig | None = setting(
+        None, "Makes the distances that `number` takes from the values of the number tokens; null: plain distances."
+    )
+    weight: float = setting(0.3, "The factor λ of `number`, without effect where that is null.", origin="paper", min=0)
+    implementation: Implementation = setting(
+        Implementation.auto,
+        "How both terms are computed, with equal results up to rounding: `reference` from all logits, `fused` in one "
+        "pass over them, `linear` from hidden states in chunks, `triton` in one GPU kernel; `auto` takes the fastest.",
+    )
 
 
 @dataclass
 class ObjectiveConfig:
-    """``_target_`` is the nn.Module that wraps a model and computes the loss inside its forward.
-
-    ``head`` is the model head that it trains: ``lm``, ``regression`` or ``masked_number`` (``ntl.config.legality``).
-    ``collator`` makes its batches. ``keep_target`` also stores an answer's value, not only its tokens. ``watch`` is the
-    validation term that the plateau schedule uses, ``ce`` or ``ntl``: never their sum, so that the schedule does not
-    depend on the loss weight.
-    """
+    """Settings of every objective: an nn.Module that wraps a model and computes the loss inside its forward."""
 
     _target_: str = MISSING
-    name: str = MISSING
-    head: str = "lm"
-    collator: str = "ntl.data.collate.token_collator"
-    keep_target: bool = False
-    watch: str = "ce"
+    name: str = setting(MISSING, "The choice of the group.")
+    head: str = setting("lm", "The head of the model that it trains: lm, regression or masked_number.")
+    collator: str = setting("ntl.data.collate.token_collator", "The dotted path of the function that makes batches.")
+    keep_target: bool = setting(False, "Store the value of an answer with its tokens.")
+    watch: str = setting(
+        "ce",
+        "The validation term that the plateau schedule follows; never the sum, which depends on the weight.",
+        choices=("ce", "ntl"),
+    )
 
 
 @dataclass

@@ -1,65 +1,63 @@
 """Schemas of models and tokenizers: where the weights come from, and the architecture where none are loaded."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from omegaconf import MISSING
 
+from ntl.config.settings import setting
 
-def _size(default: int) -> int:
-    return field(default=default, metadata={"min": 1})
+
+def _size(default: int, meaning: str, **about: Any) -> Any:
+    return setting(default, meaning, min=1, **about)
+
+
+def _rows() -> Any:
+    return setting(0, "Rows of the embedding, at least; 0: one for each token.", unit="tokens", min=0)
 
 
 @dataclass
 class LoraConfig:
-    """Low-rank adaptation (Hu et al., 2021) of every linear layer; ``rank`` 0 trains all weights instead.
+    """Low-rank adaptation (Hu et al., 2021) of every linear layer."""
 
-    ``full`` are prefixes of names of weights that are trained in full: those that a checkpoint does not contain.
-    """
-
-    rank: int = field(default=0, metadata={"min": 0})
-    alpha: float = field(default=32.0, metadata={"above": 0})
-    dropout: float = field(default=0.0, metadata={"min": 0, "max": 0.9})
-    full: list[str] = field(default_factory=list)
+    rank: int = setting(0, "Rank of the adapters; 0: all weights are trained instead.", min=0)
+    alpha: float = setting(32.0, "The adapters' output is multiplied by alpha / rank.", above=0)
+    dropout: float = setting(0.0, "Dropout before the adapters.", min=0, max=0.9)
+    full: list[str] = setting(
+        list, "Prefixes of names of weights that are trained in full: those that a checkpoint does not contain."
+    )
 
 
 @dataclass
 class ModelConfig:
-    """Settings of every model.
-
-    ``family`` decides which tokenizers and data sets fit, ``head`` which losses, objectives and decodings
-    (``ntl.config.legality``). ``hub_id`` is the published checkpoint, empty for a model that has none;
-    ``tokenizer_hub_id`` that of the tokenizer alone. ``path``, a local folder or ``owner/name``, replaces both.
-    ``pretrained=false`` builds the architecture from this config with random weights. ``requires`` says in words what
-    the model needs.
-    """
+    """Settings of every model."""
 
     _target_: str = MISSING
-    name: str = MISSING
-    family: str = MISSING
-    head: str = "lm"
-    hub_id: str = ""
-    tokenizer_hub_id: str = ""
-    path: str = ""
-    requires: str = ""
-    pretrained: bool = True
-    dropout: float = field(default=0.1, metadata={"min": 0, "max": 0.9})
-    lora: LoraConfig = field(default_factory=LoraConfig)
+    name: str = setting(MISSING, "The choice of the group, part of the run's name.")
+    family: str = setting(MISSING, "Decides which tokenizers and data sets fit; not to be set.")
+    head: str = setting("lm", "Decides which losses, objectives and decodings fit; not to be set.")
+    hub_id: str = setting("", "The published checkpoint, `owner/name`; empty: there is none.")
+    tokenizer_hub_id: str = setting("", "The published tokenizer of a model without published weights.")
+    path: str = setting("", "Weights and tokenizer from a local folder or another `owner/name`, in place of both.")
+    requires: str = setting("", "What the model needs, in words; not to be set.")
+    pretrained: bool = setting(True, "Start from the published weights or those in `path`; false: from random ones.")
+    dropout: float = setting(0.1, "Dropout of a model with random weights.", origin="published", min=0, max=0.9)
+    lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
 
 @dataclass
 class T5Config(ModelConfig):
-    """T5 v1.0: tied embeddings, ReLU, relative positions."""
+    """T5 v1.0: tied embeddings, ReLU, relative positions. The shape is that of T5-Small."""
 
     _target_: str = "ntl.models.t5.build"
     family: str = "t5"
-    d_model: int = _size(512)
-    d_kv: int = _size(64)
-    d_ff: int = _size(2048)
-    num_layers: int = _size(6)
-    num_heads: int = _size(8)
-    vocab_size: int = field(default=0, metadata={"min": 0})
-    initializer_factor: float = field(default=1.0, metadata={"above": 0})
+    d_model: int = _size(512, "Width of the hidden states.", origin="published")
+    d_kv: int = _size(64, "Width of one attention head.", origin="published")
+    d_ff: int = _size(2048, "Width of the feed-forward layers.", origin="published")
+    num_layers: int = _size(6, "Layers of the encoder, and of the decoder.", origin="published")
+    num_heads: int = _size(8, "Attention heads of a layer.", origin="published")
+    vocab_size: int = _rows()
+    initializer_factor: float = setting(1.0, "Factor of the random initial weights.", origin="published", above=0)
 
 
 @dataclass
@@ -75,26 +73,26 @@ class T5RegressionConfig(T5Config):
 class RTConfig(T5Config):
     """Regression Transformer (Born and Manica, 2023) as in the paper: T5 with frozen number encodings.
 
-    The encoding of a token ``_d_e_`` is that of d x 10^e; ``log_scale`` and ``max_value`` scale it (paper: on, 3e9).
+    The encoding of a token ``_d_e_`` is that of d x 10^e.
     """
 
     _target_: str = "ntl.models.rt.build"
     family: str = "rt"
-    log_scale: bool = True
-    max_value: float = field(default=3e9, metadata={"above": 0})
+    log_scale: bool = setting(True, "Scale the number encodings by their logarithm.", origin="paper")
+    max_value: float = setting(3e9, "The value that scales the number encodings to 10.", origin="paper", above=0)
 
 
 @dataclass
 class GPT2Config(ModelConfig):
-    """GPT-2: learned positions, tied embeddings, GELU."""
+    """GPT-2: learned positions, tied embeddings, GELU. The shape is that of GPT-2 Small."""
 
     _target_: str = "ntl.models.causal.build_gpt2"
     family: str = "decoder"
-    n_embd: int = _size(768)
-    n_layer: int = _size(12)
-    n_head: int = _size(12)
-    n_positions: int = _size(1024)
-    vocab_size: int = field(default=0, metadata={"min": 0})
+    n_embd: int = _size(768, "Width of the hidden states.", origin="published")
+    n_layer: int = _size(12, "Layers.", origin="published")
+    n_head: int = _size(12, "Attention heads of a layer.", origin="published")
+    n_positions: int = _size(1024, "Question and answer together.", unit="tokens", origin="published")
+    vocab_size: int = _rows()
 
 
 @dataclass
@@ -108,37 +106,32 @@ class GPT2RegressionConfig(GPT2Config):
 
 @dataclass
 class CausalConfig(ModelConfig):
-    """Any decoder-only model of transformers.
-
-    ``architecture`` is its ``model_type`` ("granite", "llama", "qwen2"), ``settings`` are those of that type's config
-    class where the model is built from scratch; ``vocab_size`` is the least number of embedding rows.
-    """
+    """Any decoder-only model of transformers."""
 
     _target_: str = "ntl.models.causal.build"
     family: str = "decoder"
-    architecture: str = MISSING
-    vocab_size: int = field(default=0, metadata={"min": 0})
-    settings: dict[str, Any] = field(default_factory=dict)
+    architecture: str = setting(MISSING, "Its `model_type` in transformers: granite, llama, qwen2, ...")
+    vocab_size: int = _rows()
+    settings: dict[str, Any] = setting(
+        dict, "Settings of that type's config class, for a model with random weights: `+model.settings.KEY=VALUE`."
+    )
 
 
 @dataclass
 class XValConfig(ModelConfig):
-    """xVal (Golkar et al., 2023) as the paper trains it: a pre-norm encoder whose ``[NUM]`` embedding is scaled.
-
-    ``paper_compat`` attends to padding, as the original does.
-    """
+    """xVal (Golkar et al., 2023) as the paper trains it: a pre-norm encoder whose `[NUM]` embedding is scaled."""
 
     _target_: str = "ntl.models.xval.build"
     family: str = "xval"
     head: str = "masked_number"
     pretrained: bool = False
-    d_model: int = _size(768)
-    d_ff: int = _size(3072)
-    num_layers: int = _size(12)
-    num_heads: int = _size(12)
-    max_positions: int = _size(512)
-    vocab_size: int = field(default=0, metadata={"min": 0})
-    paper_compat: bool = False
+    d_model: int = _size(768, "Width of the hidden states.", origin="original code")
+    d_ff: int = _size(3072, "Width of the feed-forward layers.", origin="original code")
+    num_layers: int = _size(12, "Layers.", origin="original code")
+    num_heads: int = _size(12, "Attention heads of a layer.", origin="original code")
+    max_positions: int = _size(512, "Question and answer together.", unit="tokens", origin="original code")
+    vocab_size: int = _rows()
+    paper_compat: bool = setting(False, "Attend to padding, as the original code does.")
 
 
 # Settings that have an effect although weights are loaded; the weights determine all others.
@@ -157,19 +150,29 @@ def tokenizer_source(config: ModelConfig) -> str:
 
 @dataclass
 class TokenizerConfig:
-    """``kind`` is the segmentation; ``digits_only`` says which tokens the losses count as numbers.
+    """How text becomes token ids, and which of them are numbers."""
 
-    ``path``, a local folder or ``owner/name``, replaces the model's own tokenizer files. A model without published
-    files gets one trained on the prepared text, of at most ``vocab_size`` pieces. For ``kind=xval``, ``paper_compat``
-    leaves the sign of a number in the text, as the original does. For ``kind=rt``, ``max_place`` is the highest decimal
-    place of a number token (paper: 19, for numbers of 20 digits).
-    """
-
-    name: str = MISSING
-    kind: str = MISSING
-    digits_only: bool = True
-    path: str = ""
-    vocab_size: int = field(default=256, metadata={"min": 32})
-    paper_compat: bool = False
+    name: str = setting(MISSING, "The choice of the group.")
+    kind: str = setting(MISSING, "How numbers are cut into tokens.", choices=("default", "digit", "rt", "xval"))
+    digits_only: bool = setting(
+        True, "Only the tokens `0` to `9` are numbers to the losses; false: every token that is a decimal number."
+    )
+    path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
+    vocab_size: int = setting(
+        256,
+        "The largest vocabulary of a tokenizer that is trained on the data, where none is published.",
+        unit="tokens",
+        min=32,
+    )
+    paper_compat: bool = setting(
+        False, "With `kind=xval`, leave the sign of a number in the text, as the original code does."
+    )
     # Above 37 a value is infinite in float32.
-    max_place: int = field(default=19, metadata={"min": 19, "max": 37})
+    max_place: int = setting(
+        19,
+        "With `kind=rt`, the highest decimal place of a number token.",
+        unit="decimal places",
+        origin="original code (numbers of 20 digits)",
+        min=19,
+        max=37,
+    )

@@ -1,6 +1,7 @@
 """The config of one run."""
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass
 
 from omegaconf import MISSING
 
@@ -8,39 +9,48 @@ from ntl.config.data import DatasetConfig
 from ntl.config.decoding import DecodingConfig
 from ntl.config.loss import LossConfig, ObjectiveConfig
 from ntl.config.model import ModelConfig, TokenizerConfig
+from ntl.config.settings import setting
 from ntl.config.trainer import TrainerConfig
 
 
 @dataclass
 class ScaleConfig:
-    """The size of a run: tiny, hour, small or paper. Its files set trainer and data sizes.
+    """The size of a run. The files of this group set values of trainer and dataset."""
 
-    ``positions`` is the context length, question and answer together, of a small decoder that replaces a published one.
-    """
-
-    name: str = MISSING
-    positions: int = field(default=128, metadata={"min": 8})
+    name: str = setting(MISSING, "The choice of the group.")
+    positions: int = setting(
+        128,
+        "Question and answer together, of a small decoder that stands for a published one.",
+        unit="tokens",
+        min=8,
+    )
 
 
 @dataclass
 class TrackingConfig:
-    """``wandb`` mirrors metrics.jsonl to Weights & Biases, offline where no key is set; ``none`` does not."""
+    """Where metrics.jsonl is mirrored: `wandb` is Weights & Biases, offline where no key is set."""
 
-    name: str = "none"
-    project: str = "ntl"
-    entity: str = ""
-    group: str = ""
-    tags: list[str] = field(default_factory=list)
+    _target_: str = "ntl.training.tracking.auto"
+    name: str = setting("auto", "The choice of the group; `auto` is W&B if `WANDB_API_KEY` or `WANDB_MODE` is set.")
+    project: str = setting("ntl", "The project there.")
+    entity: str = setting("", "The user or team there; empty: the key's own.")
+    group: str = setting("", "The group of the run there; empty: the table, or what a sweep varies.")
+    tags: list[str] = setting(list, "The tags of the run there.")
+
+    @property
+    def to_wandb(self) -> bool:
+        """Whether runs are mirrored to Weights & Biases: as the name says, else as the environment says."""
+        if self.name != "auto":
+            return self.name == "wandb"
+        mode = os.environ.get("WANDB_MODE", "")
+        return mode != "disabled" if mode else bool(os.environ.get("WANDB_API_KEY"))
 
 
 @dataclass
 class Config:
-    """One training run. Which settings are part of its id: ``ntl.config.identity``.
+    """One training run.
 
-    ``base``: initial weights ``ID@STEP`` from another run in ``output_dir``. Instead of its id, overrides may describe
-    it: ``"base='loss=ce trainer.max_steps=8000@8000'"`` (``ntl.config.composition.base_words``).
-    ``keep_steps``: checkpoints of these steps are written and never deleted, so that other runs can start from them.
-    ``probe_steps``: a few test examples are decoded every so many steps (``ntl.training.callbacks``); 0 means never.
+    Which settings are part of its id: ``ntl.config.identity``.
     """
 
     model: ModelConfig = MISSING
@@ -51,15 +61,29 @@ class Config:
     scale: ScaleConfig = MISSING
     trainer: TrainerConfig = MISSING
     decoding: DecodingConfig = MISSING
-    # Further decodings of the trained model; the record has their scores as "<split>/<metric>@<name>".
-    beside: dict[str, DecodingConfig] = field(default_factory=dict)
-    base: str = ""
-    seed: int = field(default=1, metadata={"min": 0, "max": 2**32 - 1})
-    paper_compat: bool = False
-    probe_steps: int = field(default=0, metadata={"min": 0})
-    keep_steps: list[int] = field(default_factory=list)
-    tracking: TrackingConfig = field(default_factory=TrackingConfig)
-    resume: str = "auto"
-    output_dir: str = "outputs"
-    data_dir: str = "data"
-    device: str = "auto"
+    beside: dict[str, DecodingConfig] = setting(
+        dict, "Further decodings of the trained model, whose metrics are `test/mae@NAME`."
+    )
+    base: str = setting(
+        "",
+        "Initial weights from another run: its id, or the settings that describe it, then `@` and the step.",
+    )
+    seed: int = setting(1, "Seed of weights, order and dropout.", min=0, max=2**32 - 1)
+    paper_compat: bool = setting(
+        False, "Behave as the original code where that is wrong, and print the paper's scores at the end."
+    )
+    probe_steps: int = setting(
+        0, "Decode a few test examples every so many steps; 0: never.", unit="optimizer steps", min=0
+    )
+    keep_steps: list[int] = setting(
+        list, "Checkpoints to write and never to delete, so that other runs can start there.", unit="optimizer steps"
+    )
+    tracking: TrackingConfig = setting(TrackingConfig, "Where metrics are mirrored.")
+    resume: str = setting(
+        "auto", "Continue from the run's newest checkpoint; `never`: start again; a folder: from that checkpoint."
+    )
+    output_dir: str = setting("outputs", "The folder of all runs; each has one of its own in it.")
+    data_dir: str = setting("data", "The folder of data files and prepared rows.")
+    device: str = setting(
+        "auto", "Where to compute; `auto` takes a GPU if there is one.", choices=("auto", "cpu", "cuda")
+    )

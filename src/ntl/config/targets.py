@@ -29,6 +29,7 @@ ROOMS = {
     "loss.number._target_": "ntl.losses",
     "loss.cost._target_": "ntl.losses",
     "decoding._target_": "ntl.decoding",
+    "tracking._target_": "ntl.training.tracking",
 }
 # Old module, or function, -> its present one: configs of old runs contain the old names.
 MOVED = {

@@ -1,7 +1,38 @@
 """Schema of training: optimization, evaluation, checkpoints, parallelism."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, replace
 from enum import Enum
+from fractions import Fraction
+from typing import Any
+
+from ntl.config.settings import setting
+
+# A setting in epochs, or in a share of all steps -> the setting in steps that follows from it (``in_steps``).
+DERIVED = {"epochs": "max_steps", "eval_epochs": "eval_steps", "warmup_ratio": "warmup_steps"}
+LOSS = "loss"
+# The decoded validation metrics that ``best`` may name -> whether higher is better; by the kind of answers.
+OF_NUMBERS = {
+    **dict.fromkeys(("accuracy", "within_1_percent", "r2", "log_r2", "pearson", "spearman"), True),
+    **dict.fromkeys(("mae", "rmse", "median_error", "log_mae", "mape", "mape_median", "mape_clipped"), False),
+}
+OF_TEXT = dict.fromkeys(("exact_match", "bleu", "rouge1", "rouge2", "rougeL"), True)
+HIGHER_IS_BETTER = {LOSS: False, **OF_NUMBERS, **OF_TEXT}
+TORCH_OPTIMIZERS = ("adamw", "adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
+_BITSANDBYTES = (
+    *("adamw_bnb_8bit", "adamw_8bit", "ademamix", "ademamix_8bit", "lion_8bit", "lion_32bit", "paged_adamw_32bit"),
+    *("paged_adamw_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "paged_lion_32bit", "paged_lion_8bit"),
+    *("rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit"),
+)
+# The optimizers of transformers (``OptimizerNames``) that need no more than a name -> the (module, package) that they
+# need. Left out are those that need further settings, another training loop, or a schedule of their own.
+OPTIMIZERS = {
+    **dict.fromkeys((*TORCH_OPTIMIZERS, "adafactor"), ("", "")),
+    **dict.fromkeys(_BITSANDBYTES, ("bitsandbytes", "bitsandbytes")),
+    **dict.fromkeys(("adamw_torch_4bit", "adamw_torch_8bit"), ("torchao", "torchao")),
+    "grokadamw": ("grokadamw", "grokadamw"),
+    "stable_adamw": ("optimi", "torch-optimi"),
+}
 
 
 class Schedule(Enum):
@@ -28,41 +59,120 @@ class Parallel(Enum):
     fsdp = "fsdp"
 
 
-def _count(default: int) -> int:
-    return field(default=default, metadata={"min": 1})
+_STEPS = "optimizer steps"
 
 
 @dataclass
 class TrainerConfig:
-    """Batch sizes are per device; intervals are in optimizer steps, 0 means never (evaluation: only at the end).
+    """Optimization, evaluation and checkpoints. Most values come from ``scale=``."""
 
-    ``bf16`` computes in bfloat16 with float32 weights; ``gradient_checkpointing`` recomputes activations instead of
-    storing them. ``length_bucketing`` makes batches of similar length: less padding, but less random batches.
-    ``keep_checkpoints`` is how many are kept during training, ``keep_checkpoints_after`` after it has finished.
+    name: str = setting("default", "The choice of the group.")
+    max_steps: int = setting(1000, "How long to train; 0 scores the model as it is.", unit=_STEPS, min=0)
+    epochs: float = setting(0.0, "How long to train, in place of `max_steps`; 0: that counts.", unit="epochs", min=0)
+    batch_size: int = setting(
+        32, "Examples of one forward pass, on each device.", unit="examples", origin="paper", min=1
+    )
+    accumulation_steps: int = setting(
+        1, "Forward passes of one optimizer step.", unit="batches", origin="original code", min=1
+    )
+    optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.")
+    lr: float = setting(1e-4, "The highest learning rate.", origin="original code", above=0)
+    schedule: Schedule = setting(
+        Schedule.plateau,
+        "How the learning rate changes; `plateau` multiplies it by `factor` after `patience` evaluations without a "
+        "lower validation loss.",
+        origin="original code",
+    )
+    warmup_steps: int = setting(
+        0, "The learning rate first rises from 0 over so many steps.", unit=_STEPS, origin="original code", min=0
+    )
+    warmup_ratio: float = setting(
+        0.0, "A share of all steps, in place of `warmup_steps`; 0: that counts.", min=0, max=1
+    )
+    patience: int = setting(5, "See `schedule`.", unit="evaluations", origin="original code", min=1)
+    factor: float = setting(0.5, "See `schedule`.", origin="original code", above=0, max=1)
+    weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin="original code", min=0)
+    max_grad_norm: float = setting(
+        1.0, "A larger norm of the gradient is scaled down to this.", origin="original code", above=0
+    )
+    normalization: Normalization = setting(
+        Normalization.step,
+        "`step` divides the loss by the label counts of the whole optimizer step; `micro_batch` takes the mean of the "
+        "batches' means, as the paper does.",
+    )
+    # Any, since omegaconf does not merge a typed union: True, False or "auto".
+    bf16: Any = setting(
+        False,
+        "Compute in bfloat16, with float32 weights; `auto`: where the device has it.",
+        origin="original code",
+    )
+    gradient_checkpointing: bool = setting(
+        False, "Recompute activations in the backward pass instead of storing them: less memory, slower."
+    )
+    eval_steps: int = setting(0, "Validate every so many steps; 0: only at the end.", unit=_STEPS, min=0)
+    eval_epochs: float = setting(
+        0.0, "Validate every so many epochs, in place of `eval_steps`; 0: that counts.", unit="epochs", min=0
+    )
+    eval_decoded: bool = setting(False, "Also decode the `eval_rows` at each validation, as the test sets are decoded.")
+    best: str = setting(
+        "", "The validation metric whose best checkpoint is kept and scored: `loss` or a decoded one; empty: the last."
+    )
+    early_stopping: int = setting(
+        0, "Stop so many validations after the `best` one; 0: never.", unit="evaluations", min=0
+    )
+    eval_batch_size: int = setting(
+        64,
+        "Examples of one forward pass of validation, on each device.",
+        unit="examples",
+        origin="original code",
+        min=1,
+    )
+    eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", unit="rows", min=0)
+    save_steps: int = setting(500, "Write a checkpoint every so many steps; 0: only at the end.", unit=_STEPS, min=0)
+    logging_steps: int = setting(50, "Log the training loss every so many steps.", unit=_STEPS, min=1)
+    keep_checkpoints: int = setting(
+        2, "How many of the newest checkpoints are kept during training.", origin="original code", min=1
+    )
+    keep_checkpoints_after: int = setting(1, "How many are kept once the run has finished.", min=1)
+    length_bucketing: bool = setting(
+        False, "Make batches of examples of similar length: less padding, but less random batches."
+    )
+    max_input_length: int = setting(
+        512,
+        "Of a longer question the beginning is cut off, with a warning.",
+        unit="tokens",
+        origin="original code (T5's limit)",
+        min=8,
+    )
+    num_workers: int = setting(0, "Further processes that load data, for each device.", unit="processes", min=0)
+    parallel: Parallel = setting(
+        Parallel.auto,
+        "How several processes share the work: `ddp` copies the model, `fsdp` shards it, `auto` is ddp where torchrun "
+        "started several.",
+    )
+
+
+def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerConfig:
+    """The config with the steps of ``DERIVED``, for ``rows`` training examples.
+
+    An epoch ends with a step of the examples that are left, however few: n epochs are n times the steps of one.
     """
+    epoch = -(-rows // (config.batch_size * config.accumulation_steps * processes))
 
-    name: str = "default"
-    max_steps: int = _count(1000)
-    batch_size: int = _count(32)
-    accumulation_steps: int = _count(1)
-    lr: float = field(default=1e-4, metadata={"above": 0})
-    schedule: Schedule = Schedule.plateau
-    warmup_steps: int = field(default=0, metadata={"min": 0})
-    patience: int = _count(5)
-    factor: float = field(default=0.5, metadata={"above": 0, "max": 1})
-    weight_decay: float = field(default=0.01, metadata={"min": 0})
-    max_grad_norm: float = field(default=1.0, metadata={"above": 0})
-    normalization: Normalization = Normalization.step
-    bf16: bool = False
-    gradient_checkpointing: bool = False
-    eval_steps: int = field(default=0, metadata={"min": 0})
-    eval_batch_size: int = _count(64)
-    eval_rows: int = field(default=0, metadata={"min": 0})
-    save_steps: int = field(default=500, metadata={"min": 0})
-    logging_steps: int = _count(50)
-    keep_checkpoints: int = _count(2)
-    keep_checkpoints_after: int = _count(1)
-    length_bucketing: bool = False
-    max_input_length: int = field(default=512, metadata={"min": 8})
-    num_workers: int = field(default=0, metadata={"min": 0})
-    parallel: Parallel = Parallel.auto
+    def part_of(steps: int, share: float) -> int:
+        return math.ceil(Fraction(str(share)) * steps)  # exact: 0.1 x 30 is 3
+
+    max_steps = part_of(epoch, config.epochs) if config.epochs else config.max_steps
+    eval_steps = part_of(epoch, config.eval_epochs) if config.eval_epochs else config.eval_steps
+    warmup = part_of(max_steps, config.warmup_ratio) if config.warmup_ratio else config.warmup_steps
+    return replace(config, max_steps=max_steps, eval_steps=eval_steps, warmup_steps=warmup)
+
+
+def is_decoded(config: TrainerConfig) -> bool:
+    """Whether evaluations decode the validation examples, for the log or to choose the best checkpoint."""
+    return config.eval_decoded or chooses_decoded(config)
+
+
+def chooses_decoded(config: TrainerConfig) -> bool:
+    """Whether decoded answers decide which checkpoint is scored."""
+    return config.best not in ("", LOSS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ntl.config import Config, build, compose
+from ntl.config.legality import PLAIN
 from ntl.config.targets import locate
 from ntl.system.errors import UserError
 
@@ -129,8 +130,12 @@ def estimate(
 
 
 def _lengths(config: Config, model: Any, question: int, answer: int) -> tuple[int, int]:
-    answer, longest = answer or ANSWER_TOKENS[config.dataset.answers], config.trainer.max_input_length
+    longest = config.trainer.max_input_length
+    # An example of plain text is full.
+    answer = answer or ANSWER_TOKENS.get(config.dataset.answers, longest)
     positions = None if model.config.is_encoder_decoder else getattr(model.config, "max_position_embeddings", None)
+    if config.dataset.answers == PLAIN:
+        return question or 1, min(answer, positions or answer)
     if positions is not None:
         answer = min(answer, positions // 2)
         # The last generated token is never an input.
@@ -163,7 +168,7 @@ def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
             build(config.objective, model=model, terms=terms, number_vocab=numbers),
             collate(_examples(batch_size, lengths, tokenizer)),
             mode,
-            bf16=config.trainer.bf16,
+            bf16=bool(config.trainer.bf16),
             fused=config.device != "cpu",
             accumulate=config.trainer.accumulation_steps > 1,
         )

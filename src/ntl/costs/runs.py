@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
-from ntl.config import Config
+from ntl.config import Config, build
 from ntl.config.identity import plain
+from ntl.config.trainer import in_steps
+from ntl.data.prepared import Prepared
 from ntl.results import RunRecord
 
 # The dense FLOP/s of an H100 SXM (NVIDIA's data sheet), with trainer.bf16 and without, where PyTorch uses full float32
@@ -43,7 +45,7 @@ RunKind = tuple[str, ...]
 class Cost:
     """The cost of one run: ``disk`` bytes remain after it, and it takes ``disk_more`` while it trains."""
 
-    seconds: float  # wall time times the number of devices
+    seconds: float  # wall time times the number of devices; NaN if its steps are not known
     device: str  # that these seconds are for
     measured: bool  # whether they come from records of the same kind of run
     disk: int
@@ -78,7 +80,8 @@ class Costs:
         self._train_rows: dict[str, int] = {}
         for record in records:
             names = [str(record.config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale")]
-            kind = (*names, str(record.config.get("trainer", {}).get("max_steps", "")))
+            trainer = record.config.get("trainer", {})
+            kind = (*names, _length(trainer.get("epochs", 0), trainer.get("max_steps", "")))
             by_device = self._seconds.setdefault(kind, {})
             by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
             if rows := record.data.get("rows", {}).get("train"):
@@ -116,7 +119,14 @@ class Costs:
 
     def _epochs(self, config: Config) -> float:
         trainer, rows = config.trainer, self._train_rows.get(_settings(plain(config.dataset)))
+        if trainer.epochs:
+            return trainer.epochs
         return trainer.max_steps * trainer.batch_size * trainer.accumulation_steps / rows if rows else math.nan
+
+    def _steps(self, config: Config) -> float:
+        rows = self._train_rows.get(_settings(plain(config.dataset)))
+        steps = in_steps(config.trainer, rows).max_steps if rows else planned_steps(config)
+        return steps if steps or not config.trainer.epochs else math.nan
 
     def _measured(self, kind: RunKind) -> tuple[str, float]:
         device, seconds = max(self._seconds[kind].items(), key=lambda item: (len(item[1]), item[0]))
@@ -144,9 +154,12 @@ class Costs:
 
     def _disk(self, config: Config) -> tuple[int, int]:
         checkpoint, trainer = BYTES_PER_PARAMETER * self.parameters(config), config.trainer
-        # The newest checkpoint is written before the oldest is deleted.
-        most = trainer.keep_checkpoints + 1 if trainer.save_steps else 1
-        remaining = min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
+        if not (trainer.max_steps or trainer.epochs):  # the weights alone
+            return checkpoint // 3 + NON_CHECKPOINT_BYTES, 0
+        # The newest checkpoint is written before the oldest is deleted; the best one may be older than these.
+        best = 1 if trainer.best else 0
+        most = best + (trainer.keep_checkpoints + 1 if trainer.save_steps or best else 1)
+        remaining = best + min(trainer.keep_checkpoints_after, trainer.keep_checkpoints)
         return checkpoint * remaining + NON_CHECKPOINT_BYTES, checkpoint * (most - remaining)
 
     def _similar(self, kind: RunKind) -> list[RunKind]:
@@ -157,14 +170,14 @@ class Costs:
     def _on_a_core(self, config: Config) -> float:
         # Runs that differ only in their number of steps give the time of a step.
         kind = kind_of(config)
-        alike = [each for each in self._seconds if each[:3] == kind[:3]]
+        alike = [each for each in self._seconds if each[:3] == kind[:3] and each[3].isdecimal() and int(each[3])]
         of_a_step = [seconds / int(each[3]) for each in alike for seconds in self._seconds[each].get(CPU, [])]
-        return config.trainer.max_steps * (median(of_a_step) if of_a_step else self._flops(config) / CORE_FLOPS)
+        return self._steps(config) * (median(of_a_step) if of_a_step else self._flops(config) / CORE_FLOPS)
 
     def _by_flops(self, config: Config) -> float:
         trainer = config.trainer
         rate = UTILISATION * (BF16_FLOPS if trainer.bf16 else FLOAT32_FLOPS)
-        return trainer.max_steps * max(self._flops(config) / rate, STEP_SECONDS)
+        return self._steps(config) * max(self._flops(config) / rate, STEP_SECONDS)
 
     def _flops(self, config: Config) -> float:
         # Of a step, without decoding. Kaplan et al., 2020: 6 per parameter and token, forward and backward together.
@@ -199,4 +212,17 @@ def _device(record: RunRecord) -> str:
 
 def kind_of(config: Config) -> tuple[str, ...]:
     """Return the kind of a run; runs of one kind are expected to cost the same."""
-    return (config.dataset.name, config.model.name, config.scale.name, str(config.trainer.max_steps))
+    length = _length(config.trainer.epochs, config.trainer.max_steps)
+    return (config.dataset.name, config.model.name, config.scale.name, length)
+
+
+def _length(epochs: float, max_steps: object) -> str:
+    return f"{epochs:g} epochs" if epochs else str(max_steps)
+
+
+def planned_steps(config: Config) -> int:
+    """Return the optimizer steps of a run; 0 if they are given in epochs of data that is not prepared yet."""
+    if not config.trainer.epochs:
+        return config.trainer.max_steps
+    prepared = Prepared(build(config.dataset), config.data_dir)
+    return in_steps(config.trainer, prepared.fingerprint()["rows"]["train"]).max_steps if prepared.find() else 0

@@ -86,7 +86,7 @@ def describe(prepared: "Prepared", *, tokenizer: Any = None, tokenizer_name: str
             split: _card(split, counted, _tokens(rows, tokenizer), max_length) for split, rows in parts.items() if rows
         },
         missing=manifest.get("missing", {}),
-        publishable=origin is None or origin.publishable,
+        publishable=dataset.publishable,
         tokenizer=tokenizer_name,
         max_length=max_length,
         samples=[(escaped(row["question"]), escaped(row["answer"])) for row in first[:SAMPLES]],
@@ -105,7 +105,8 @@ class _Counts:
             question, answer = row["question"], row["answer"]
             self.numeric += parse_number(dataset.scored(answer)) is not None
             self.digits += sum(map(answer.count, DIGITS))
-            questions.append(hash(question))
+            # A document has no question, and is known by its text.
+            questions.append(hash(question or answer))
             examples.append(hash((question, answer)))
             for part, text in zip(PARTS, (question, answer), strict=True):
                 lengths[f"{part} characters"].append(len(text))

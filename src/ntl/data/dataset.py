@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import build
 from ntl.config.composition import schemas
+from ntl.config.identity import by_content, read_contents
 from ntl.config.legality import nearest
 from ntl.data import raw
 from ntl.data.raw import Log as Log
@@ -87,11 +88,16 @@ class TextDataset(ABC):
         return None
 
     @property
+    def publishable(self) -> bool:
+        """Whether the licence permits publishing its text; made-up questions have none."""
+        return self.origin is None or self.origin.publishable
+
+    @property
     def values(self) -> dict[str, Any]:
-        """The config's values, without the class that reads them."""
+        """The config's values, without the class that reads them; the content of a file stands for its path."""
         node = OmegaConf.structured(self.config) if dataclasses.is_dataclass(self.config) else self.config
-        container: Any = OmegaConf.to_container(node, resolve=True)
-        return {key: value for key, value in container.items() if key != "_target_"}
+        container: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
+        return by_content({key: value for key, value in container.items() if key != "_target_"})
 
     @property
     def folder_name(self) -> str:
@@ -112,12 +118,18 @@ def id_width(total: int) -> int:
     return max(5, len(str(total - 1)))
 
 
-def dataset_named(name: str, **values: Any) -> TextDataset:
-    """The data set with its schema's defaults (the paper's sizes), some of them replaced: ``train_rows=1000``."""
+def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> TextDataset:
+    """The data set with its schema's defaults (the paper's sizes), some of them replaced: ``train_rows=1000``.
+
+    ``data_dir`` is where files that a setting names are looked for, besides the working directory.
+    """
     known = {path.removeprefix(GROUP): schema for path, schema in schemas().items() if path.startswith(GROUP)}
     if name not in known:
         raise UserError(f"no data set {name!r}; choose one of {', '.join(sorted(known))}.{nearest(name, known)}")
     try:
-        return build(known[name](**values))
+        config = known[name](**values)
+        config.check(data_dir)
+        read_contents(config, data_dir)
+        return build(config)
     except TypeError as error:
         raise UserError(f"data set {name!r}: {error}.") from error

@@ -18,6 +18,8 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ntl.data.encode_worker import BlockEncoder, EncodedBlock, Failure, Settings
 from ntl.data.encoded import ABOUT, Damaged, EncodedDataset, EncodedWriter
 from ntl.data.store import Rows
@@ -34,6 +36,7 @@ CHUNK = 5_000
 # With fewer blocks of a prepared file, worker processes cost more time than they save.
 FEW_BLOCKS = 8
 SAY_SECONDS = 15.0
+PARTS = ((0, "question"), (1, "answer"))
 Source = Callable[[], Iterable[Mapping[str, Any]]]
 
 
@@ -107,6 +110,18 @@ def settings_for(tokenizer: Any, *, decoder_only: bool, max_length: int, keep_ta
         number_token=getattr(tokenizer, "number_token_id", -1),
         keep_target=keep_target,
     )
+
+
+def encode_rows(rows: Iterable[Mapping[str, Any]], settings: Settings) -> list[dict[str, np.ndarray]]:
+    """A few rows, in memory: examples as those of an ``EncodedDataset``."""
+    lines = [json.dumps({"question": row["question"], "answer": row["answer"]}) for row in rows]
+    block = BlockEncoder(settings)("\n".join(lines).encode())
+    columns = {"ids": block.tokens} | ({} if block.values is None else {"values": block.values})
+    cut = {name: np.split(values, block.sizes.cumsum()[:-1]) for name, values in columns.items()}
+    return [
+        {f"{part}_{name}": pieces[2 * index + place] for name, pieces in cut.items() for place, part in PARTS}
+        for index in range(len(lines))
+    ]
 
 
 def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:

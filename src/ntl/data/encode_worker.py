@@ -85,7 +85,11 @@ class BlockEncoder:
         except ValueError as error:
             raise UserError("prepared data: a line is no JSON; delete its folder and prepare it again.") from error
         questions, question_values = self._encode([row["question"] for row in rows])
-        answers, answer_values = self._encode([settings.answer_prefix + row["answer"] for row in rows])
+        # The prefix parts an answer from its question; a document has none.
+        prefixes = [settings.answer_prefix if row["question"] else "" for row in rows]
+        answers, answer_values = self._encode(
+            [prefix + row["answer"] for prefix, row in zip(prefixes, rows, strict=True)]
+        )
         truncated = unknown = 0
         flat: list[int] = []
         values: list[float] = []

@@ -7,7 +7,7 @@ import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -18,6 +18,7 @@ from ntl.system.errors import UserError, one_line_errors
 Pair = tuple[str, str]
 Buffer = bytes | mmap.mmap
 BLOCK = 1 << 20
+LINE = 1 << 24
 # The most bytes that a packed file may unpack to: this, or RATIO times its size. Text packs to a tenth, a gzip bomb to
 # a thousandth.
 UNPACKED = 1 << 28
@@ -68,7 +69,7 @@ def read_file(path: Path) -> bytes:
 
 def map_file(path: Path) -> Buffer:
     with one_line_errors("read", path), open(path, "rb") as stream:
-        return _map(stream)
+        return map_open(stream)
 
 
 def map_unpacked(path: Path, scratch: Path) -> Buffer:
@@ -81,10 +82,10 @@ def map_unpacked(path: Path, scratch: Path) -> Buffer:
             for block in _blocks(stream, str(path)):
                 unpacked.write(block)
         unpacked.flush()
-        return _map(unpacked)
+        return map_open(unpacked)
 
 
-def _map(stream: IO[bytes]) -> Buffer:
+def map_open(stream: IO[bytes]) -> Buffer:
     # An empty file cannot be mapped.
     return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(stream.fileno()).st_size else b""
 
@@ -131,6 +132,32 @@ def decode(data: bytes, label: str) -> str:
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         raise UserError(f"{label}:{line}: byte 0x{data[error.start]:02x} is not UTF-8.") from error
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    r"""The lines of a UTF-8 file, plain or ``.gz``, without their ``\n``, numbered from 1, and no byte order mark.
+
+    UserError for a file that cannot be read, is damaged, or has a line of more than ``LINE`` bytes.
+    """
+    number, rest = 0, b""
+    with one_line_errors("read", path), Unpacked(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+        for block in _blocks(stream, str(path)):
+            *lines, rest = (rest + block).split(b"\n")
+            if len(rest) > LINE:
+                raise UserError(f"{path}:{number + len(lines) + 1}: more than {LINE >> 20} MiB in a line.")
+            for line in lines:
+                number += 1
+                yield number, _text(line, path, number)
+    if rest:
+        yield number + 1, _text(rest, path, number + 1)
+
+
+def _text(line: bytes, path: Path, number: int) -> str:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{number}: byte 0x{line[error.start]:02x} is not UTF-8.") from error
+    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 class Pairs:
@@ -197,10 +224,12 @@ def parse_jsonl(data: bytes, label: str, fields: tuple[str, ...]) -> list[tuple[
     return rows
 
 
-def parse_object(line: str, label: str, fields: tuple[str, ...]) -> dict[str, Any]:
+def parse_object(
+    line: str, label: str, fields: tuple[str, ...], decode: Callable[[str], Any] = json.loads
+) -> dict[str, Any]:
     """One line of JSON as an object whose ``fields`` are strings that UTF-8 can hold."""
     try:
-        row = json.loads(line)
+        row = decode(line)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{label}: not a JSON object ({error}).") from error
     if not isinstance(row, dict):

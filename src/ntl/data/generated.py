@@ -9,7 +9,7 @@ import hashlib
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -64,12 +64,9 @@ class Generated(TextDataset):
     def draw(self, rng: random.Random, side: str, cell: Any) -> Row:
         """A row of this cell whose content is on this side (``side_of``)."""
 
-    def check(self) -> None:
-        """UserError for settings that do not fit each other."""
-
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """Each split draws from a stream of its own: more training rows leave the test rows as they are."""
-        self.check()
+        self.config.check(str(data_dir))
         rows = {"train": self.config.train_rows, "validation": self.config.validation_rows}
         rows |= {split: self.config.test_rows * len(self.cells(split)) for split in self.test_splits}
         log(f"{self.name}: computing {sum(rows.values()):,} rows")
@@ -104,23 +101,3 @@ class Generated(TextDataset):
             if side != "train":
                 seen.add(digest)
             yield row
-
-
-def check_rising(name: str, values: Sequence[int], further: Sequence[int], most: int, step: int = 1) -> None:
-    """UserError unless both lists have values, multiples of ``step`` up to ``most``, the further ones above the others.
-
-    ``name`` is the setting, and ``extrapolate_`` and it that of the further values.
-    """
-    for key, given in ((name, values), (f"extrapolate_{name}", further)):
-        if not given or any(each < step or each % step or each > most for each in given):
-            kind = f"multiples of {step}" if step > 1 else "whole numbers"
-            raise UserError(f"dataset.{key}={_listed(given)}: must be {kind} of {step} to {most:,}, at least one.")
-    if min(further) <= max(values):
-        raise UserError(
-            f"dataset.extrapolate_{name}={_listed(further)}: must be above dataset.{name}={_listed(values)}, or "
-            "extrapolation would test what was trained."
-        )
-
-
-def _listed(values: Iterable[int]) -> str:
-    return f"[{','.join(map(str, values))}]"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ntl.config import Config, build, compose
 from ntl.config.cli import BAD_INPUT, DONE
-from ntl.config.composition import choices
+from ntl.config.composition import choices, known_datasets
 from ntl.data import card
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   prepare_data.py multiplication scale=tiny               what train.py dataset=multiplication scale=tiny reads
   prepare_data.py arithmetic dataset.test_rows=1000       a setting of its own
   prepare_data.py all --verify                            check every sha256 of what is there
+  prepare_data.py file dataset.path=my.jsonl              a file of your own
   prepare_data.py --describe gsm8k tokenizer.path=FOLDER  lengths, repetitions, overlaps, samples
 """
 
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     everything = "all" in chosen
     scale = [] if any(word.startswith("scale=") for word in overrides) else ["scale=paper"]
     # Composed first: a mistake in a setting shows before anything is downloaded.
-    wanted = names if everything else list(dict.fromkeys(chosen))
+    wanted = known_datasets() if everything else list(dict.fromkeys(chosen))
     configs = {name: compose([f"dataset={name}", *scale, *overrides]) for name in wanted}
     reports: dict[str, dict[str, Any]] = {}
     failures: dict[str, UserError] = {}

@@ -15,13 +15,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ntl.config.identity import contents_of, setting_files
 from ntl.data import store
 from ntl.data.dataset import Log, Material, TextDataset, dataset_named
-from ntl.data.raw import Missing, data_roots
+from ntl.data.raw import Missing
 from ntl.data.reads import Files, Stamp, code_of, named_files, watching
 from ntl.data.store import Rows
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, sha256_of, sweep, sync
+from ntl.system.files import UNUSED_SECONDS, data_roots, sha256_of, sweep, sync
 from ntl.system.locks import wait_for_lock
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Prepared:
         name, roots = self.dataset.folder_name, data_roots(self.data_dir)
         folders = [path for root in roots for path in (root / name, *sorted(root.glob(f"{name}-*"))) if path.is_dir()]
         files, code = Files(roots), code_of(type(self.dataset))
-        found = []
+        lost, found = self._lost(), []
         for folder in folders:
             manifest = store.read_manifest(folder)
             made_from = manifest.get("made_from")
@@ -173,7 +174,7 @@ class Prepared:
                 found.append(Copy(folder, manifest, [], [], other_code=self.dataset.origin is None))
             else:
                 changed, gone = files.changes(made_from["files"])
-                found.append(Copy(folder, manifest, changed, gone, other_code=made_from["code"] != code))
+                found.append(Copy(folder, manifest, changed, [*gone, *lost], other_code=made_from["code"] != code))
         return found
 
     def find(self) -> Path | None:
@@ -193,6 +194,21 @@ class Prepared:
         missing = store.read_manifest(found).get("missing") if found else None
         obtainable = missing and self.dataset.obtainable(missing, self.data_dir, log, download=download)
         return None if obtainable else found
+
+    def _lost(self) -> dict[str, str]:
+        """Of the settings that name files: value -> sha256, where what it names is gone or has other content now."""
+        config = self.dataset.config
+        contents: dict[str, str] = getattr(config, "contents", {})
+        now = setting_files(config, self.data_dir) if contents else {}
+        lost = {key for key, content in contents.items() if key not in now or contents_of(now[key]) != content}
+        return {str(getattr(config, key)): contents[key] for key in sorted(lost)}
+
+    def _check_sources(self) -> None:
+        for path, content in self._lost().items():
+            raise UserError(
+                f"{path}: gone, or changed since this run was named by its content, {content}, of which no prepared "
+                "copy is left; put it back."
+            )
 
     def _changed_sources(self) -> list[str]:
         return list(dict.fromkeys(path for copy in self.copies() for path in copy.changed))
@@ -214,7 +230,11 @@ class Prepared:
             with wait_for_lock(self.data_dir / f".{self.dataset.folder_name}.lock", log) as held:
                 # Another process may have been first; what it left out, it could not have.
                 found = self._find_complete(log, download=False) or self._make(log, download=download, held=held)
-        store.check_files(found, self.dataset.fault, digests=verify)
+        manifest = store.check_files(found, self.dataset.fault, digests=verify)
+        for path in self._lost():
+            log(f"{path}: gone, or changed since it was prepared; reading the prepared copy {found}")
+        for warning in manifest.get("remarks", {}).get("warnings", []):
+            log(warning)
         self._folder = found
         return found
 
@@ -223,6 +243,7 @@ class Prepared:
         prefix = f".{dataset.folder_name}.part-"
         # Without a lock the folder of another process at work may be among them.
         sweep(data_dir, f"{prefix}*", 0 if held else UNUSED_SECONDS)
+        self._check_sources()
         if dataset.origin:
             log(f"{dataset.name}: licence: {dataset.origin.licence}")
         with watching() as opened:
@@ -235,6 +256,7 @@ class Prepared:
                 part = Path(tempfile.mkdtemp(prefix=prefix, dir=data_dir)).absolute()
                 try:
                     manifest = self._write(part, material, opened)
+                    self._check_sources()  # it may have been edited while it was read
                     target, replaces = self._target(manifest)
                     if replaces:
                         # A kill between the two renames costs one more preparation, and no reader a partial folder.
@@ -249,7 +271,10 @@ class Prepared:
         """Write the splits, then the manifest, which is returned. ``opened`` grows while the rows are read."""
         dataset, roots = self.dataset, data_roots(self.data_dir)
         entries = {split: store.write_split(part, split, rows) for split, rows in material.splits.items()}
-        files = Files(roots).digests_by_name(opened, named_files(dataset.values, roots), part)
+        # What `contents` covers is part of the folder's name.
+        known = [path for paths in setting_files(dataset.config, self.data_dir).values() for path in paths]
+        without = [part, *(known if getattr(dataset.config, "contents", {}) else [])]
+        files = Files(roots).digests_by_name(opened, named_files(dataset.values, roots), without)
         manifest = {
             "schema": store.SCHEMA,
             "dataset": dataset.name,
@@ -290,7 +315,8 @@ def load_dataset(name: str, split: str, data_dir: Path | str | None = None) -> "
     ``data_dir`` is where prepared files are written, ``data`` when None. Whatever lies under the environment variable
     NTL_DATA_DIR, prepared or raw, is read and never written.
     """
-    prepared = Prepared(dataset_named(name), "data" if data_dir is None else data_dir)
+    data_dir = "data" if data_dir is None else data_dir
+    prepared = Prepared(dataset_named(name, data_dir), data_dir)
     prepared.prepare()
     return prepared.load(split)
 

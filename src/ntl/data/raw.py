@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ntl.data.files import read_file
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import atomic_writer, sha256_of
+from ntl.system.files import atomic_writer, data_roots, sha256_of
 from ntl.system.hub import unreachable
 
 Log = Callable[[str], None]
@@ -71,13 +71,6 @@ class Origin:
     @property
     def remarks(self) -> dict[str, Any]:
         return {"licence": self.licence}
-
-
-def data_roots(data_dir: Path) -> list[Path]:
-    """Folders to read from: the data folder, then NTL_DATA_DIR. Only the first is ever written to."""
-    shared = os.environ.get("NTL_DATA_DIR")
-    roots = [data_dir] if not shared else [data_dir, Path(shared)]
-    return list(dict.fromkeys(root.absolute() for root in roots))
 
 
 def obtain(file: RawFile, data_dir: Path, log: Log, *, download: bool = True) -> Path | None:

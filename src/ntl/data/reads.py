@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -181,16 +181,19 @@ class Files:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def digests_by_name(self, opened: Mapping[str, Stamp], named: Iterable[Path], without: Path) -> dict[str, str]:
+    def digests_by_name(
+        self, opened: Mapping[str, Stamp], named: Iterable[Path], without: Sequence[Path]
+    ) -> dict[str, str]:
         """Name -> sha256 of the files that were read, except those in ``without``, and of the folders listed.
 
         A folder counts if its entries were listed and a file in it was read: another file would have been read, too.
         UserError for a file that has changed since it was opened.
         """
         paths: dict[str, Path] = {}
+        places = [os.path.abspath(path) for path in without]
         for text, stamp in opened.items():
             path = Path(text)
-            if not path.is_file() or Path(os.path.abspath(path)).is_relative_to(without):
+            if not path.is_file() or any(Path(os.path.abspath(path)).is_relative_to(other) for other in places):
                 continue
             if (name := self.name(path)) is None:
                 continue

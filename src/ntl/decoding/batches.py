@@ -49,6 +49,7 @@ def decode(
     max_new_tokens: int,
     progress: Callable[[int], None] = lambda done: None,
     journal: "Journal | None" = None,
+    **options: Any,
 ) -> list[Answer]:
     """Decode by ``config._target_``: one answer per example, in the order of the examples.
 
@@ -59,10 +60,12 @@ def decode(
         max_new_tokens: Used where the config says 0; taken from the training data, never from the test answers.
         progress: Called after each batch with the number of examples that are done.
         journal: Stores the answers of each batch. Batches that it has already are not decoded again.
+        options: Further arguments of the decoding itself.
     """
     was_training = model.training
     model.eval()
-    read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=config.max_new_tokens or max_new_tokens)
+    limit = config.max_new_tokens or max_new_tokens
+    read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=limit, **options)
     known = journal.answers if journal else {}
     done = journal.examples if journal else 0
     answers: dict[int, Answer] = {}

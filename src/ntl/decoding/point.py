@@ -79,8 +79,15 @@ def median(config: TreeConfig, **given: Any) -> Read:
 
 
 def _read_points(
-    config: TreeConfig, write: Callable[[Point], str], *, model: Any, tokenizer: Any, max_new_tokens: int
+    config: TreeConfig,
+    write: Callable[[Point], str],
+    *,
+    model: Any,
+    tokenizer: Any,
+    max_new_tokens: int,
+    interval: float = 0.0,
 ) -> Read:
+    """``interval``: instead of quantiles, the mean and the central interval of this share of the probability."""
     tokens = NumberTokens.from_tokenizer(tokenizer, model.device)
     limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens, "tolerance": config.tolerance}
 
@@ -88,8 +95,13 @@ def _read_points(
         found = point(numbers)
         if not found.covered:
             return Answer("", [], {"covered": 0.0})
-        quantiles = {str(share): float(found.values[found.quantile(share)]) for share in QUANTILES}
-        about = {"covered": found.covered, "sd": found.moments(config.trim)[1], "quantiles": quantiles}
+        mean, sd = found.moments(config.trim)
+        shares = (0.5 - interval / 2, 0.5 + interval / 2) if interval else QUANTILES
+        quantiles = {str(share): float(found.values[found.quantile(share)]) for share in shares}
+        if interval:
+            about = {"mean": mean, "interval": [*quantiles.values()], "sd": sd, "covered": found.covered}
+        else:
+            about = {"covered": found.covered, "sd": sd, "quantiles": quantiles}
         return Answer(write(found), [], about)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:

@@ -1,6 +1,7 @@
 """predictions.jsonl: a header line, then one line for every decoded example.
 
-{"header": {"schema": 1, "dataset": "...", "metrics": "number" or "text", "decoding": {...}, "baselines": {...}}}
+{"header": {"schema": 1, "dataset": "...", "metrics": "number", "text" or "likelihood", "decoding": {...},
+            "baselines": {...}}}
 {"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth",
                                                                              "shortcut"
 
@@ -9,6 +10,10 @@ A row of a text data set may have the integers "tokens_correct", "tokens_total" 
 "malformed" is the number of errors in a prediction's numbers. For a prediction from a distribution over numbers,
 "covered" is the total probability of the numbers that were found; unless that is 0, there are also "sd" and "quantiles"
 {"0.05": ..., ...} of the distribution, given that the answer is one of them.
+
+Plain text has no answers and no predictions: a line has the sums over the tokens of one document, which
+``ntl.evaluation.likelihood`` describes, and the header has "bytes" {split: UTF-8 bytes of its documents} and "digits",
+whether a number token is one digit.
 """
 
 import json
@@ -23,8 +28,10 @@ from ntl.system.files import atomic_writer
 SCHEMA = 1
 _HEADER = {"schema": int, "dataset": str, "metrics": str, "decoding": dict, "baselines": dict}
 _REQUIRED = ("split", "id", "answer", "prediction")
+# Metrics "likelihood": counts, and sums of numbers that are 0 or more.
+COUNTS, AMOUNTS = ("tokens", "numbers", "right"), ("ce", "error", "mean_error")
 TOKENS = ("tokens_correct", "tokens_total", "tokens_generated")
-_METRICS = ("number", "text")
+_METRICS = ("number", "text", "likelihood")
 FIRST_ROW_LINE = 2
 
 
@@ -32,9 +39,13 @@ def _is_finite(value: Any, low: float = -sys.float_info.max, high: float = sys.f
     return type(value) in (int, float) and low <= value <= high
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
 # Key of a row that need not be there -> what its value must be, and whether it is.
 _OPTIONAL: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "malformed": ("a whole number, 0 or more", lambda count: type(count) is int and count >= 0),
+    "malformed": ("a whole number, 0 or more", _is_count),
     "covered": ("a number from 0 to 1", lambda share: _is_finite(share, 0, 1)),
     "sd": ("a finite number, 0 or more", lambda sd: _is_finite(sd, 0)),
     "quantiles": ("an object of finite numbers", lambda x: isinstance(x, dict) and all(map(_is_finite, x.values()))),
@@ -67,10 +78,11 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
         for number, line in enumerate(lines, 1)
     ]
     header = _check_header(records[0], f"{path}:1")
+    check_row = _check_sums if header["metrics"] == "likelihood" else _check_row
     rows = records[1:]
     seen: dict[tuple[str, str], int] = {}
     for number, row in enumerate(rows, FIRST_ROW_LINE):
-        _check_row(row, f"{path}:{number}")
+        check_row(row, f"{path}:{number}")
         first = seen.setdefault((row["split"], row["id"]), number)
         if first != number:
             raise UserError(f"{path}:{number}: id {row['id']!r} of split {row['split']!r} is on line {first} already")
@@ -102,6 +114,9 @@ def _check_header(record: dict[str, Any], where: str) -> dict[str, Any]:
         raise UserError(f"{where}: schema {header['schema']} is not {SCHEMA}, the one this version reads")
     if header["metrics"] not in _METRICS:
         raise UserError(f"{where}: 'metrics' is {header['metrics']!r}, must be one of {', '.join(_METRICS)}")
+    sizes = header.get("bytes")
+    if header["metrics"] == "likelihood" and not (isinstance(sizes, dict) and all(map(_is_count, sizes.values()))):
+        raise UserError(f"{where}: 'bytes' in the header must be an object of whole numbers, 0 or more")
     return header
 
 
@@ -120,6 +135,20 @@ def _check_row(row: dict[str, Any], where: str) -> None:
     for key, (what, holds) in _OPTIONAL.items():
         if key in row and not holds(row[key]):
             raise UserError(f"{where}: {key!r} must be {what}")
+
+
+def _check_sums(row: dict[str, Any], where: str) -> None:
+    for key in ("split", "id"):
+        if not isinstance(row.get(key), str):
+            raise UserError(f"{where}: {key!r} must be a string")
+    for key in COUNTS:
+        if not _is_count(row.get(key)):
+            raise UserError(f"{where}: {key!r} must be a whole number, 0 or more")
+    for key in AMOUNTS:
+        if not _is_finite(row.get(key), 0):
+            raise UserError(f"{where}: {key!r} must be a finite number, 0 or more")
+    if not row["right"] <= row["numbers"] <= row["tokens"]:
+        raise UserError(f"{where}: 'right' <= 'numbers' <= 'tokens' does not hold")
 
 
 def _are_counts(row: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ntl.evaluation.likelihood import likelihood_metrics
 from ntl.evaluation.numeric import CONSTANTS, summarize
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
@@ -45,7 +46,7 @@ class Scores:
         where the answers have "####", "<split>/marked", the share of predictions with that mark;
         for texts "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of
         predictions with a malformed number, and "<split>/covered", the mean probability of all numbers that a decoding
-        found, where every row has these.
+        found, where every row has these; of plain text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`sample_errors`); numbers only.
@@ -115,8 +116,8 @@ def score_predictions(path: str | Path) -> Scores:
     header, rows = read_predictions(path)
     if not rows:
         raise UserError(f"{path}:{FIRST_ROW_LINE}: no predictions after the header; decode the run again")
-    is_text = header["metrics"] == "text"
-    rules: Mapping[str, AnswerRule | TextRule] = TEXT_RULES if is_text else RULES
+    rules: Mapping[str, AnswerRule | TextRule]
+    rules, score = _KINDS[header["metrics"]]
     scores = Scores(
         metrics={},
         predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -133,10 +134,7 @@ def score_predictions(path: str | Path) -> Scores:
             split.add({"malformed": fmean(count > 0 for count in malformed)})
         if covered := split.whole_column("covered"):
             split.add({"covered": fmean(covered)})
-        if is_text:
-            _score_texts(split)
-        else:
-            _score_numbers(split)
+        score(split)
     return scores
 
 
@@ -205,6 +203,14 @@ def _members(groups: Sequence[str | None]) -> Iterator[tuple[str, NDArray[np.boo
     each = np.array(groups, dtype=object)
     for group in sorted({group for group in groups if group is not None}):
         yield group, each == group
+
+
+def _score_likelihood(split: _Split) -> None:
+    size, digits = split.header["bytes"].get(split.name, 0), split.header.get("digits") is True
+    split.add(likelihood_metrics(list(split.rows.values()), size, digits=digits))
+
+
+_KINDS = {"number": (RULES, _score_numbers), "text": (TEXT_RULES, _score_texts), "likelihood": ({}, _score_likelihood)}
 
 
 def _suffix(rule: str) -> str:

@@ -45,16 +45,21 @@ def figure(value: float) -> str:
     return f"{round(value, places):,.{max(0, places)}f}"
 
 
-def hours(seconds: Mapping[str, float]) -> str:
-    """``0.35 (CPU) + 9.5 (H100)``"""
-    return " + ".join(f"{figure(value / 3600)} ({device})" for device, value in seconds.items()) or "0"
+def hours(seconds: Mapping[str, float | None]) -> str:
+    """``0.35 (CPU) + 9.5 (H100)``; None: unknown, as for epochs of data that is not prepared yet."""
+    known = {device: "unknown" if value is None else figure(value / 3600) for device, value in seconds.items()}
+    return " + ".join(f"{value} ({device})" for device, value in known.items()) or "0"
 
 
-def in_workers(seconds: Mapping[str, float], workers: int) -> str:
-    """How long that takes here, as a sentence after a space; empty where a CPU has nothing to do."""
-    if CPU not in seconds:
+def _known(seconds: Mapping[str, float]) -> dict[str, float | None]:
+    return {device: None if math.isnan(value) else value for device, value in seconds.items()}
+
+
+def in_workers(seconds: Mapping[str, float | None], workers: int) -> str:
+    """How long that takes here, as a sentence after a space; empty where a CPU has nothing to do, or unknown."""
+    if (alone := seconds.get(CPU)) is None:
         return ""
-    return f" In {workers} worker process{'' if workers == 1 else 'es'}: about {duration(seconds[CPU] / workers)}."
+    return f" In {workers} worker process{'' if workers == 1 else 'es'}: about {duration(alone / workers)}."
 
 
 def gigabytes(size: float) -> str:
@@ -101,9 +106,9 @@ def _status(run: Run, states: Mapping[str, str]) -> Status:
     state = states.get(job.id, "") if job else ""
     name = f", job {job.id}" if job and state in ACTIVE else ""
     steps = run.step(0.0)
-    made = min(1.0, steps / max(1, run.max_steps))
+    made = min(1.0, steps / run.max_steps) if run.max_steps else 0.0
     if is_taken(run.folder) or state == "RUNNING":
-        return Status(run.id, run.label, State.running, f"step {steps}/{run.max_steps}{name}", made)
+        return Status(run.id, run.label, State.running, f"step {steps}/{run.max_steps or '?'}{name}", made)
     if state in ACTIVE:
         return Status(run.id, run.label, State.queued, f"{state.lower()}{name}", made)
     line = last_line(run.log) or (last_line(job.log) if job else "")
@@ -112,18 +117,18 @@ def _status(run: Run, states: Mapping[str, str]) -> Status:
     return Status(run.id, run.label, State.missing, made=made)
 
 
-def seconds_left(demanded: Sequence[Demand], found: Iterable[Status], costs: Costs) -> dict[str, float]:
-    """Device -> seconds left of all runs, estimated by the share of steps that are left."""
+def seconds_left(demanded: Sequence[Demand], found: Iterable[Status], costs: Costs) -> dict[str, float | None]:
+    """Device -> seconds left of all runs, estimated by the share of steps that are left; None if unknown."""
     configs = {key: config for demand in demanded for key, config in demand.runs.items()}
     left: dict[str, float] = {}
     for status in found:
         if status.state is not State.done:
             cost = costs.of(configs[status.id])
             left[cost.device] = left.get(cost.device, 0.0) + cost.seconds * (1.0 - status.made)
-    return left
+    return _known(left)
 
 
-def status_text(found: Sequence[Status], left: Mapping[str, float], workers: int) -> str:
+def status_text(found: Sequence[Status], left: Mapping[str, float | None], workers: int) -> str:
     """The number of runs in each state, the hours left, then every running, queued or failed run."""
     counts = Counter(status.state for status in found)
     lines = [", ".join(f"{counts[state]} {state.value}" for state in State) + f" of {len(found)} runs"]
@@ -149,7 +154,7 @@ def dry_run(demanded: Sequence[Demand], todo: Iterable[str], costs: Costs) -> Js
         lacking = [config for key, config in runs.items() if key in ids]
         total = costs.total(lacking)
         counts = {"runs": len(runs), "done": len(runs) - len(lacking), "missing": len(lacking)}
-        price = {"seconds": dict(total.seconds), "basis": total.basis, "disk_bytes": total.disk}
+        price = {"seconds": _known(total.seconds), "basis": total.basis, "disk_bytes": total.disk}
         return {"table": name, "scale": scale, **counts, **price}
 
     rows = [row(demand.spec.name, demand.scale, demand.runs) for demand in demanded]
@@ -198,10 +203,9 @@ def ledger(records: Sequence[RunRecord]) -> str:
 def _line(name: str, scale: str, total: Sum) -> str:
     ends = list(dict.fromkeys(f"{epochs:,.0f}" if epochs >= 10 else figure(epochs) for epochs in total.epochs))
     epochs = " to ".join(ends[:: max(1, len(ends) - 1)]) or "-"
+    price = hours(_known(total.seconds))
     basis = "upper preset" if scale == PRESET_SCALE and not total.measured else total.basis
-    return (
-        f"| {name} | {scale} | {total.runs} | {epochs} | {hours(total.seconds)} | {gigabytes(total.disk)} | {basis} |"
-    )
+    return f"| {name} | {scale} | {total.runs} | {epochs} | {price} | {gigabytes(total.disk)} | {basis} |"
 
 
 def write_ledger(path: Path, records: Sequence[RunRecord]) -> None:

@@ -11,7 +11,7 @@ from ntl.config import compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.identity import plain
 from ntl.config.root import Config
-from ntl.costs.runs import kind_of
+from ntl.costs.runs import kind_of, planned_steps
 from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
 from ntl.results.match import RowPlan, override_key, plan_table, row_name
 from ntl.results.spec import TableSpec, load_table_spec
@@ -34,7 +34,10 @@ def last_lines(path: Path) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Run:
-    """A training run to be made. Runs of the same ``kind`` are expected to take equally long."""
+    """A training run to be made. Runs of the same ``kind`` are expected to take equally long.
+
+    ``max_steps`` is 0 while it is not known (``planned_steps``).
+    """
 
     id: str
     label: str
@@ -143,14 +146,14 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
         overrides=overrides,
         folder=Path(config.output_dir) / name,
         kind=kind_of(config),
-        max_steps=config.trainer.max_steps,
+        max_steps=planned_steps(config),
         beside=plain(config.beside),
         base=config.base.rpartition("@")[0],
         keep_steps=tuple(config.keep_steps),
     )
 
 
-def _quoted(path: Path) -> str:
+def _quoted(path: Path | str) -> str:
     # In Hydra's grammar spaces, commas and brackets have a meaning outside quotes.
     text = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
     return f"'{text}'"
@@ -263,8 +266,13 @@ def runs_to_make(demanded: Sequence[Demand], outputs: Path) -> list[Run]:
 
 
 def missing_overrides(demanded: Sequence[Demand]) -> list[tuple[str, ...]]:
-    """The overrides of all missing runs; several may be of the same run."""
-    return [overrides for demand in demanded for overrides in demand.missing]
+    """The overrides of all missing runs; several may be of the same run. In W&B, a table's runs are a group."""
+    return [(*run, *_group(demand, run_id)) for demand in demanded for run, run_id in demand.missing.items()]
+
+
+def _group(demand: Demand, run_id: str) -> list[str]:
+    tracking = demand.runs[run_id].tracking
+    return [f"tracking.group={_quoted(demand.spec.name)}"] if tracking.to_wandb and not tracking.group else []
 
 
 def output_root(outputs: Path) -> Path | None:

@@ -45,7 +45,7 @@ class Estimate:
         """Seconds until the last run ends, on ``workers`` processes; None while a kind of run is unknown."""
         known = {kind: mean(values) for kind, values in self._seconds.items()}
         for run, since in running:
-            if run.kind not in known and (step := run.step(since)):
+            if run.kind not in known and run.max_steps and (step := run.step(since)):
                 known[run.kind] = (self._clock() - since) * run.max_steps / step
         known = {**self._expected, **known}
         if any(run.kind not in known for run in (*(run for run, _ in running), *waiting)):
@@ -74,7 +74,7 @@ class Display:
     def tick(self, running: Running, left: float | None) -> None:
         if time.monotonic() - self._last < QUIET_SECONDS:
             return
-        steps = ", ".join(f"{run.label} {run.step(since)}/{run.max_steps}" for run, since in running)
+        steps = ", ".join(f"{run.label} {run.step(since)}/{run.max_steps or '?'}" for run, since in running)
         self.say(f"  running: {steps}" + (f"; about {duration(left)} left" if left else ""))
 
     def say(self, line: str) -> None:
@@ -114,10 +114,12 @@ class LiveDisplay(Display):
         self._bars.update(self._all, note="" if left is None else f"about {duration(left)} left")
         for run, since in running:
             if run.id not in self._tasks:
-                self._tasks[run.id] = self._bars.add_task(run.label, total=run.max_steps, note="")
+                self._tasks[run.id] = self._bars.add_task(run.label, total=run.max_steps or None, note="")
             step = run.step(since)
             note = "" if step else "starting"
-            self._bars.update(self._tasks[run.id], completed=step, note="scoring" if step >= run.max_steps else note)
+            self._bars.update(
+                self._tasks[run.id], completed=step, note="scoring" if step >= run.max_steps > 0 else note
+            )
 
     def say(self, line: str) -> None:
         self._bars.console.print(line, markup=False, highlight=False)

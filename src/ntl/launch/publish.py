@@ -3,12 +3,14 @@
 import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ntl.results.load import find_run
 from ntl.results.publish import ROOT, loaded_weights, publish_runs
 from ntl.results.record import read_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
+from ntl.training.errors import publishable_worst
 
 
 def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str) -> list[Path]:
@@ -27,6 +29,13 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
         return [publish_base(checkpoint, Path(bases)) for checkpoint in checkpoints]
 
 
+def _worst(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    found, why = publishable_worst(folder)
+    if why:
+        print(f"  {folder.name}: published without its worst answers: {why}")
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Copy the records of finished runs into results/runs. UserError: of ``publish_runs``, ``publish_weights``."""
     parser = argparse.ArgumentParser(
@@ -40,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
     )
     arguments = parser.parse_args(argv)
-    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty):
+    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty, worst=_worst):
         print(path)
         if loaded := loaded_weights(read_record(path)):
             print(f"  {loaded}")

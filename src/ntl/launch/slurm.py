@@ -17,7 +17,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from ntl.launch.plan import Run, last_lines, plan_runs
-from ntl.launch.worker import error_line
+from ntl.launch.worker import error_line, train
+from ntl.results.compare_runs import show_sweep
 from ntl.system.errors import Busy, UserError, needs
 from ntl.training.folder import is_taken
 
@@ -122,6 +123,8 @@ def launch(
     _say(f"{len(new)} jobs submitted, {followed} in the queue already, {len(planned) - len(todo)} runs have a record.")
     private = _private_part(params.get("submitit_folder", ""))
     errors = _Watch(todo, jobs, private).wait() if jobs else {}
+    if context.get("task_function") not in (None, train):  # reproduce.py prints tables of its own
+        show_sweep([run.folder for parts in planned for runs in parts for run in runs])
     return [_result(overrides, errors.get(index)) for index, overrides in enumerate(job_overrides)]
 
 

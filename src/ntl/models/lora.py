@@ -38,6 +38,11 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
     return model
 
 
+def parameters(model: PreTrainedModel) -> int:
+    """Return the number of weights, without those of adapters."""
+    return sum(each.numel() for name, each in model.named_parameters() if LORA not in name)
+
+
 def trained_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Return the trainable weights by their names in the model."""
     return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}

@@ -13,13 +13,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ntl.numbers.coverage import OTHER_BYTE
 from ntl.numbers.text import find_place_tokens
 
 _DIGITS = frozenset("0123456789")
 # Texts to check how a tokenizer writes numbers: short and long ones, alone, after a space and in a sentence.
 _SAMPLES = ("7", "12", " 374", "2024", "It takes 15 of 860 steps.", "90536")
-# The byte-fallback token of any byte except the ASCII digits.
-_OTHER_BYTE = re.compile("<0x(?!3[0-9])[0-9A-Fa-f]{2}>")
 _REMEDY = (
     "load the tokenizer with ntl.tokenizers.load_tokenizer, which makes each digit a token of its own, "
     "or use digits_only=False"
@@ -131,7 +130,7 @@ def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], dig
         written = [_ids(encode(sample)) for sample in _SAMPLES]
         used = {token_id for ids in written for token_id in ids}
         token_of = {token_id: token for token, token_id in vocab.items() if token_id in used}
-        missed = {i for i, token in token_of.items() if i not in numbers and _DIGITS & {*_OTHER_BYTE.sub("", token)}}
+        missed = {i for i, token in token_of.items() if i not in numbers and _DIGITS & {*OTHER_BYTE.sub("", token)}}
         example = next((k for k, ids in enumerate(written) if missed & {*ids} or not used & numbers), None)
         if example is not None:
             tokens = " ".join(token_of.get(i, f"<id {i}>") for i in written[example])

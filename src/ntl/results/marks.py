@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from ntl.config.help import reference
 from ntl.results.claims import (
     BENCHMARKS,
     PlaceSpec,
@@ -93,6 +94,11 @@ class PaperMark:
 
     A scale of which some runs lack a record says so.
     """
+
+
+@dataclass
+class SettingsMark:
+    """Every setting of every group, by group."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +242,7 @@ KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "timing": (TimingSpec, _timing),
     "benchmark": (BenchmarkMark, _benchmark),
     "paper": (PaperMark, _paper),
+    "settings": (SettingsMark, lambda mark, at: f"\n\n{reference()}\n"),
 }
 
 

@@ -1,7 +1,9 @@
 """What is published: tables and their index, the page of claims, and chosen records."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ntl.results.claims import Claim, Whose, capitalized
 from ntl.results.load import RECORD, find_run
@@ -145,20 +147,34 @@ def find_record(run: str, outputs: Path) -> Path:
 
 
 def publish_runs(
-    runs: Iterable[str], outputs: Path | str = "outputs", target: Path | str = "results/runs", *, dirty: bool = False
+    runs: Iterable[str],
+    outputs: Path | str = "outputs",
+    target: Path | str = "results/runs",
+    *,
+    dirty: bool = False,
+    worst: Callable[[Path], dict[str, list[dict[str, Any]]]] | None = None,
 ) -> list[Path]:
     """Copy the records of finished runs, without predictions, to ``<target>/<id>.json``; all are checked first.
+
+    ``worst``: the folder of a run -> its worst answers, for a record that is not published yet.
 
     UserError: a different record is there under that id (published results are never replaced in silence), the run was
     started from a source with uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
     """
-    records = [read_record(find_record(run, Path(outputs))) for run in runs]
+    paths = [find_record(run, Path(outputs)) for run in runs]
+    records = [read_record(path) for path in paths]
     changed = [record.id for record in records if record.git.get("dirty")]
     if changed and not dirty:
         raise UserError(
             f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
             "run it again, or python scripts/publish.py --dirty RUN, and every table with it will say so"
         )
+    for number, (path, record) in enumerate(zip(paths, records, strict=True)):
+        published = Path(target) / f"{record.id}.json"
+        if published.is_file():
+            records[number] = replace(record, worst=read_record(published).worst)
+        elif worst:
+            records[number] = replace(record, worst=worst(path.parent))
     with one_line_errors("publish to", Path(target)):
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
 

@@ -40,8 +40,12 @@ class RunRecord:
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
     that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
     rules: the version of every answer rule behind the metrics.
+    worst: ``{split: [{"question", "answer", "prediction", "error", "kind"}, ...]}``, the worst answers; in published
+    records alone, and of data whose licence permits it.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
+    Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
+    this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
     Without curves and packed answers a record has at most 10 KB: multiplication 8.2 KB at scale=tiny (16 cells) and
@@ -76,6 +80,7 @@ class RunRecord:
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
+    worst: dict[str, list[Json]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
@@ -86,6 +91,11 @@ class RunRecord:
                 kept = [point for point in self.curves.get(series) or () if point[1] != 0]
                 curves = {key: kept if key == series else points for key, points in self.curves.items()}
                 self.curves = {key: points for key, points in curves.items() if key != series or kept}
+
+    @property
+    def scored_step(self) -> int:
+        """The optimizer step whose weights gave the metrics of the test sets."""
+        return self.model.get("best", {}).get("step") or self.steps
 
     def has(self, metric: str) -> bool:
         """Whether ``value`` knows it."""
@@ -152,6 +162,8 @@ def to_json(record: RunRecord) -> Json:
     Groups have the form of :func:`ntl.results.packing.pack_groups`.
     """
     payload: Json = {"schema": SCHEMA, **{item.name: _plain(getattr(record, item.name)) for item in fields(record)}}
+    if not record.worst:
+        del payload["worst"]
     payload["metrics"] = _plain(record.metrics, METRIC_DIGITS)
     payload["groups"] = {split: pack_groups(_plain(part, GROUP_DIGITS)) for split, part in record.groups.items()}
     payload["curves"] = {
@@ -174,8 +186,9 @@ def dumps(payload: Json) -> str:
 
 
 def size_of_summary(record: RunRecord) -> int:
-    """Bytes of the file less its curves and packed examples, which grow with the run and with its test sets."""
-    return len(dumps({**to_json(record), "curves": {}, "correct": {}, "errors": {}}).encode())
+    """Bytes of the file less its curves, packed examples and worst answers, which grow with the run and its data."""
+    payload = {**to_json(record), "curves": {}, "correct": {}, "errors": {}}
+    return len(dumps({key: value for key, value in payload.items() if key != "worst"}).encode())
 
 
 def _is_text(value: Any) -> bool:

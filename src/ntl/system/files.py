@@ -22,6 +22,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def data_roots(data_dir: Path) -> list[Path]:
+    """Folders to read from: the data folder, then NTL_DATA_DIR. Only the first is ever written to."""
+    shared = os.environ.get("NTL_DATA_DIR")
+    roots = [data_dir] if not shared else [data_dir, Path(shared)]
+    return list(dict.fromkeys(root.absolute() for root in roots))
+
+
 def existing(folder: Path) -> Path:
     """Return the folder, or the closest one above it that exists."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

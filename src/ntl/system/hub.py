@@ -72,10 +72,27 @@ def digest(files: Sequence[Path]) -> str:
     lines = []
     for path in files:
         with one_line_errors("read", path):
-            state = path.stat()
-            place = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-            lines.append(f"{path.name} {_cached_sha256(path.resolve(), *place)}\n")
+            lines.append(f"{path.name} {_sha256_now(path)}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def content_of(path: Path) -> str:
+    """Return ``sha256:`` and the digest of a file, or of the names and contents of all files in a folder.
+
+    Raises UserError if a file is unreadable.
+    """
+    with one_line_errors("read", path):
+        if not path.is_dir():
+            return f"sha256:{_sha256_now(path)}"
+        files = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+        lines = "".join(f"{name} {_sha256_now(file)}\n" for name, file in files)
+        return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+
+
+def _sha256_now(path: Path) -> str:
+    state = path.stat()
+    place = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return _cached_sha256(path.resolve(), *place)
 
 
 @lru_cache(maxsize=1024)

@@ -56,6 +56,17 @@ def pick_device(name: str) -> "torch.device":
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def uses_bf16(wanted: bool | str, device: "torch.device") -> bool:
+    """Return ``trainer.bf16``, or for ``auto`` whether the device has instructions for bfloat16."""
+    import torch
+
+    if isinstance(wanted, bool):
+        return wanted
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
 def device_name(device: "torch.device") -> str:
     """Return the name of the GPU, or of the processor with its instruction set and the number of threads in use.
 

@@ -7,9 +7,9 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from ntl.config import Config
-from ntl.config.trainer import Parallel, Schedule
+from ntl.config.trainer import Parallel, Schedule, TrainerConfig
 from ntl.system.errors import UserError
-from ntl.system.machine import pick_device
+from ntl.system.machine import pick_device, uses_bf16
 from ntl.training.resume import processes
 
 # How long a rank waits for another: the first rank prepares the data while the others wait. If a rank dies, torchrun
@@ -50,6 +50,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         # FULL_STATE_DICT, because sharded files come with an index that torch reads as a pickle.
         settings = {"version": 2, "state_dict_type": "FULL_STATE_DICT", "transformer_layer_cls_to_wrap": list(layers)}
         sharding = {"fsdp": True, "fsdp_config": settings}
+    optimizer: dict[str, Any] = {} if trainer.optim == TrainerConfig.optim else {"optim": trainer.optim}
     plateau = {"factor": trainer.factor, "patience": trainer.patience}
     arguments = Seq2SeqTrainingArguments(
         output_dir=str(checkpoints),
@@ -68,7 +69,8 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         eval_strategy="steps" if trainer.eval_steps else "no",
         eval_steps=trainer.eval_steps or None,
         save_strategy="steps" if trainer.save_steps else "no",
-        save_steps=trainer.save_steps or trainer.max_steps,
+        save_steps=trainer.save_steps or max(trainer.max_steps, 1),
+        save_only_model=not trainer.max_steps,
         # ObjectiveTrainer prunes checkpoints itself, after the new one is complete.
         save_total_limit=None,
         logging_strategy="steps",
@@ -76,7 +78,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         logging_nan_inf_filter=False,
         seed=config.seed,
         data_seed=config.seed,
-        bf16=trainer.bf16,
+        bf16=uses_bf16(trainer.bf16, pick_device(config.device)),
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and several else None,
         ddp_timeout=RANK_TIMEOUT_SECONDS,
@@ -90,6 +92,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         disable_tqdm=True,
         log_level="error",
         **sharding,
+        **optimizer,
     )
     # One process uses one device; otherwise transformers would split each batch over threads (nn.DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)

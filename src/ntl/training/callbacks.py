@@ -1,4 +1,4 @@
-"""Trainer callbacks: a checkpoint on a signal, progress lines, and a probe of the generated answers."""
+"""What a run does and shows while it trains: the banner, a checkpoint on a signal, progress lines, and probes."""
 
 import json
 import math
@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import distributed
 from transformers import TrainerCallback
@@ -16,15 +17,45 @@ from transformers import TrainerCallback
 from ntl.config import DecodingConfig
 from ntl.decoding import decode
 from ntl.evaluation import number_metrics
+from ntl.models.lora import parameters
+from ntl.system.machine import device_name
 from ntl.training.decode import SECONDS_BETWEEN, max_new_tokens
 from ntl.training.parts import RunParts
+from ntl.training.trainer import ObjectiveTrainer
 
 # submitit has Slurm send SIGUSR2 before the time limit of a job.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 # What a rank requests at the end of a step, in increasing order: the maximum over all ranks counts.
 SAVE, STOP = 1, 2
 GROUP_EXAMPLES = 20  # examples that a probe reads of each group
+BANNER_ROWS = 1000
 ALL = "all"  # the only group of a data set without groups
+
+
+def banner(parts: RunParts, trainer: ObjectiveTrainer, folder: Path, step: int = 0) -> list[str]:
+    """Return the lines that a run prints before its first step; it continues from ``step``.
+
+    The tokens of a step are estimated from the lengths of ``BANNER_ROWS`` training examples.
+    """
+    config, args, train = parts.config, trainer.args, parts.encoded("train")
+    size, trained = (
+        parameters(parts.model),
+        sum(each.numel() for each in parts.model.parameters() if each.requires_grad),
+    )
+    rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    chosen = np.linspace(0, len(train) - 1, min(len(train), BANNER_ROWS)).astype(np.int64)
+    tokens = rows * float(np.mean(train.lengths(chosen)))
+    validation, tests = len(cast(Any, trainer.eval_dataset)), ", ".join(parts.dataset.test_splits)
+    devices = f"{args.world_size} x {device_name(args.device)}" if args.world_size > 1 else device_name(args.device)
+    return [
+        f"{folder.name}",
+        f"  model   {config.model.name}, {size:,} parameters{'' if trained == size else f', {trained:,} trained'}",
+        f"  device  {devices}",
+        f"  rows    {config.dataset.name}: {len(train):,} to train on, {validation:,} to validate; tests: {tests}",
+        f"  steps   {f'{step:,} of ' if step else ''}{args.max_steps:,}{' done' if step else ''}, "
+        f"each of {rows:,} rows, about {float(f'{tokens:.2g}'):,.0f} tokens",
+        f"  folder  {folder}",
+    ]
 
 
 class StopOnSignal(TrainerCallback):

@@ -132,8 +132,8 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
     return None, damaged
 
 
-def prune(newest: Path, keep: int) -> None:
-    """Delete all checkpoints except ``newest``, the ``keep`` - 1 before it, and those marked with ``KEEP``.
+def prune(newest: Path, keep: int, best: int | None = None) -> None:
+    """Delete all checkpoints except ``newest``, the ``keep`` - 1 before it, step ``best``, and those marked ``KEEP``.
 
     ``newest`` was just written. Checkpoints of later steps are therefore damaged or belong to an abandoned attempt, and
     no run may resume from them.
@@ -141,15 +141,15 @@ def prune(newest: Path, keep: int) -> None:
     checkpoints = by_step(newest.parent)
     kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
     for checkpoint in set(checkpoints).difference(kept):
-        if not (checkpoint / KEEP).is_file():
+        if step_of(checkpoint) != best and not (checkpoint / KEEP).is_file():
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def keep_newest(folder: Path, keep: int) -> None:
-    """Delete all checkpoints in ``folder`` except the newest complete one and the ``keep`` - 1 before it."""
+def keep_newest(folder: Path, keep: int, best: int | None = None) -> None:
+    """Delete all checkpoints in ``folder`` except the newest complete one, the ``keep`` - 1 before it, and ``best``."""
     newest, _ = newest_whole(folder)
     if newest:
-        prune(newest, keep)
+        prune(newest, keep, best)
 
 
 class Meters(NamedTuple):

@@ -1,25 +1,38 @@
 """From a trained model to predictions.jsonl and its scores, during a run or for a finished one."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import torch
 from torch import distributed
 
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
 from ntl.config.identity import plain
+from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
-from ntl.decoding.batches import Journal, batches, decode
+from ntl.data.packed import Packed
+from ntl.decoding.batches import Answer, Journal, batches, decode
 from ntl.decoding.generation import own_settings
-from ntl.evaluation import constant_baselines, score_predictions, token_matches, write_predictions
+from ntl.decoding.likelihood import PIECES, Piece
+from ntl.evaluation import (
+    constant_baselines,
+    number_metrics,
+    score_predictions,
+    text_metrics,
+    token_matches,
+    write_predictions,
+)
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import CHECKPOINTS, check_data, digest, newest_whole
-from ntl.training.parts import RunParts, Say
+from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole
+from ntl.training.folder import best_step
+from ntl.training.parts import RunParts, Say, TextRows
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
@@ -38,6 +51,8 @@ ADDITIONAL_METRICS = (
     "rmse_truth",
     "covered",
 )
+# The metrics of the decoded validation examples that are logged.
+VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 
 Item = TypeVar("Item")
 _ABSENT = object()
@@ -74,27 +89,40 @@ def max_new_tokens(parts: RunParts) -> int:
     return parts.config.decoding.max_new_tokens or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
 
 
-def check_lengths(parts: RunParts) -> None:
+def positions_of(model: Any) -> int | None:
+    """How many tokens, question and answer together, a model reads; None for one with relative positions."""
+    return None if model.config.is_encoder_decoder else getattr(model.config, "max_position_embeddings", None)
+
+
+def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     """Raise ``UserError`` unless every example, and every answer that may be generated, has a position in the model.
 
-    An encoder-decoder with relative positions reads any length.
+    ``splits`` are by default those of training, and the test splits.
     """
-    config: Any = parts.model.config
-    positions = None if config.is_encoder_decoder else getattr(config, "max_position_embeddings", None)
+    positions = positions_of(parts.model)
     if positions is None:
         return
     dataset, limit = parts.dataset, parts.config.trainer.max_input_length
-    generated = dict.fromkeys(dataset.test_splits, max_new_tokens(parts) if parts.model.can_generate() else 0)
-    for split in dict.fromkeys(("train", "validation", *dataset.test_splits)):
+    decoded = (*dataset.test_splits, *(("validation",) if is_decoded(parts.config.trainer) else ()))
+    generates = parts.model.can_generate() and dataset.metrics != "likelihood"
+    generated = dict.fromkeys(decoded, max_new_tokens(parts) if generates else 0)
+    for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
-        question = about["longest_question"]
+        question = about["longest_question"] + len(parts.prefix)
+        trained = 0 if splits and generated[split] else parts.collator.longest_input(about)
         # The last generated token is not an input.
-        needed = max(parts.collator.longest_input(about), question + generated.get(split, 0) - 1)
+        needed = max(trained, question + generated.get(split, 0) - 1)
+        if needed > positions and dataset.metrics == "likelihood":
+            raise UserError(
+                f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
+                "packs more into a block; lower it, or take another model."
+            )
         if needed > positions:
+            lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
-                f"{needed}, answers included, of them {question} for its longest question; lower "
-                f"trainer.max_input_length, now {limit}, below that, or take another model or tokenizer."
+                f"{needed}, answers included, of them {question} for its longest question; lower {lower}, or take "
+                "another model or tokenizer."
             )
 
 
@@ -108,6 +136,38 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
             f"{', '.join(known)}."
         )
     return chosen
+
+
+def decode_validation(parts: RunParts) -> dict[str, float]:
+    """Decode the validation examples of an evaluation as the test splits are decoded, and return their metrics.
+
+    These are accuracy and MAE, of texts BLEU, ROUGE-1 and exact match, and ``trainer.best``; an undefined one is left
+    out. Every rank must call this; the training is not affected.
+    """
+    config, dataset, model = parts.config, parts.dataset, cast(Any, parts.model)
+    rows, examples = parts.rows("validation"), parts.encoded("validation").first(config.trainer.eval_rows)
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        mine = decode(
+            config.decoding,
+            model=model,
+            tokenizer=parts.tokenizer,
+            examples=[examples[index] for index in my_share(len(examples))],
+            collate=parts.collator.prompts,
+            max_new_tokens=max_new_tokens(parts),
+        )
+    answers, found = from_all(mine), [{}]
+    if answers is not None:
+        known = [rows[index] for index in range(len(examples))]
+        texts, correct = [answer.text for answer in answers], [row["answer"] for row in known]
+        if dataset.metrics == "number":
+            scores = number_metrics(texts, correct, groups=[dataset.group(row["id"]) for row in known])
+        else:
+            scores = text_metrics(texts, correct)
+        named = {*VALIDATED, config.trainer.best} & scores.keys()
+        found = [{name: scores[name] for name in sorted(named) if math.isfinite(scores[name])}]
+    if rank_and_size()[1] > 1:
+        distributed.broadcast_object_list(found)
+    return found[0]
 
 
 def predictions_name(decoding: DecodingConfig, *more: str) -> str:
@@ -149,22 +209,30 @@ def decode_splits(
         texts, examples = parts.rows(split), parts.encoded(split)
         if rank_and_size()[0] == 0:
             parts.warn_of_lost_text(split)
-        share = my_share(len(texts))
-        chosen = [examples[index] for index in share]
-        ids = [[texts[share[place]]["id"] for place in batch] for batch in batches(chosen, config.batch_size)]
+        share = my_share(len(examples))
+        chosen: list[Any] = [examples[index] for index in share]
+        if isinstance(examples, Packed):
+            chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
+        ids = [
+            [parts.example_id(split, share[place]) for place in batch] for batch in batches(chosen, config.batch_size)
+        ]
         journal = _journal(parts, split, path, config, ids, weights) if weights else None
         mine = decode(
             config,
             model=parts.model,
             tokenizer=parts.tokenizer,
             examples=chosen,
-            collate=parts.collator.prompts,
+            collate=parts.collator if isinstance(examples, Packed) else parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
             progress=DecodingLines(parts.say, split, len(share), journal.examples if journal else 0),
             journal=journal,
         )
         predictions = from_all(mine)
         if predictions is None:
+            continue
+        parts.say(f"decoded {split}: {len(texts):,} examples")
+        if isinstance(examples, Packed):
+            rows += _documents(split, texts, predictions)
             continue
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
             line: dict[str, Any] = _line(parts.dataset, split, row, prediction.text) | dict(prediction.about)
@@ -173,18 +241,21 @@ def decode_splits(
             if count_malformed is not None:
                 line["malformed"] = count_malformed(prediction.token_ids)
             rows.append(line)
-        parts.say(f"decoded {split}: {len(texts):,} examples")
     if rank_and_size()[0] != 0:
         return None
-    baselines = {}
+    baselines, more = {}, {}
     if parts.dataset.metrics == "number":
         baselines = constant_baselines(parts.prepared.train_targets())
+    if parts.dataset.metrics == "likelihood":
+        sizes = {split: sum(len(row["answer"].encode()) for row in parts.rows(split)) for split in splits}
+        more = {"bytes": sizes, "digits": parts.config.tokenizer.digits_only}
     header = {
         "schema": 1,
         "dataset": parts.config.dataset.name,
         "metrics": parts.dataset.metrics,
         "decoding": described(parts.model, config),
         "baselines": baselines,
+        **more,
     }
     write_predictions(path, header, rows)
     return score_predictions(path)
@@ -233,6 +304,20 @@ def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
     return {f"tokens_{name}": count for name, count in token_matches(generated, label.tolist())._asdict().items()}
 
 
+def _documents(split: str, texts: TextRows, scored: Sequence[Answer]) -> list[dict[str, Any]]:
+    """One line per document: the sums of its pieces, which may lie in several examples."""
+    sums: dict[int, list[float]] = {}
+    for answer in scored:
+        for document, *amounts in answer.about[PIECES]:
+            known = sums.get(document, [0] * len(amounts))
+            sums[document] = [a + b for a, b in zip(known, amounts, strict=True)]
+    names = Piece._fields[1:]
+    return [
+        {"split": split, "id": row["id"], **dict(zip(names, sums[index], strict=True))}
+        for index, row in enumerate(texts)
+    ]
+
+
 def _line(dataset: TextDataset, split: str, row: Any, prediction: str) -> dict[str, str]:
     question = row["question"]
     known = {
@@ -267,13 +352,23 @@ class DecodingLines:
         self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")
 
 
-def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tuple[RunParts, Path]:
+def restore(
+    folder: Path, overrides: Sequence[str] = (), say: Say = print, *, own_data: bool = True
+) -> tuple[RunParts, Path]:
     """The parts of a run with its own tokenizer and the weights of its newest whole checkpoint, and that checkpoint.
+
+    If the run is finished and its best checkpoint was scored, that one is taken instead. ``own_data``: the data must be
+    that of the run.
 
     UserError: the folder is not a run, or has no whole checkpoint, or the data is not the one it was trained on.
     """
     config = read_config(folder, overrides)
-    checkpoint, damaged = newest_whole(folder / CHECKPOINTS)
+    if best := best_step(folder):
+        checkpoint, damaged = checkpoint_at(folder, best), []
+        if not is_whole(checkpoint):
+            raise UserError(f"{checkpoint}: this is the checkpoint that the record scores, and it is not complete.")
+    else:
+        checkpoint, damaged = newest_whole(folder / CHECKPOINTS)
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
@@ -282,8 +377,8 @@ def restore(folder: Path, overrides: Sequence[str] = (), say: Say = print) -> tu
     config.model.pretrained = True
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     parts = RunParts(config, say)
-    # Otherwise other questions would be decoded under the id of this run.
-    check_data(checkpoint, parts.fingerprint["files"])
+    if own_data:  # otherwise other questions would be decoded under the id of this run
+        check_data(checkpoint, parts.fingerprint["files"])
     model: Any = parts.model
     model.to(parts.device)
     return parts, checkpoint

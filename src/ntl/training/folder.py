@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
 from ntl.system.locks import Taken, is_locked, lock, without_locks
 from ntl.system.secrets import redact
-from ntl.training.checkpoints import CHECKPOINTS, by_step, keep_newest
+from ntl.training.checkpoints import CHECKPOINTS, by_step, keep_newest, step_of
+
+RECORD = "record.json"
 
 
 def is_first() -> bool:
@@ -30,8 +33,17 @@ def remove_leftovers(folder: Path, keep: int) -> None:
     checkpoints = folder / CHECKPOINTS
     # Counting comes first, because finding the newest complete checkpoint reads all of its files.
     if is_first() and len(by_step(checkpoints)) > keep:
-        with suppress(UserError), only_one(folder):
-            keep_newest(checkpoints, keep)
+        best = best_step(folder)
+        if sum(step_of(checkpoint) != best for checkpoint in by_step(checkpoints)) > keep:
+            with suppress(UserError), only_one(folder):
+                keep_newest(checkpoints, keep, best)
+
+
+def best_step(folder: Path) -> int | None:
+    """Return the step that a finished run was scored at, if ``trainer.best`` chose it, else None."""
+    path = folder / RECORD
+    record = read_record(path) if path.is_file() else None
+    return record.scored_step if record and "best" in record.model else None
 
 
 @contextmanager

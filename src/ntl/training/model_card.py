@@ -168,13 +168,15 @@ def _text(record: RunRecord, config: Any, dataset: Any, rows: list[list[str]], k
         else "There are no intervals: answers are text, or the predictions of the record were not at hand."
     )
     line, code, values = LOADING.get(config.model.family, ("See the project for how to load it.", "", {}))
+    chosen = record.model.get("best", {})
+    best = f", the best by validation {chosen['metric']} at {record.scored_step}" if chosen.get("step") else ""
     settings = {
         "model": f"{config.model.name}, {record.model.get('parameters', 0):,} parameters, trained {trained}",
         "loss": f"{config.loss.name}, weight {config.loss.weight}",
         "tokenizer": config.tokenizer.name,
         "scale": config.scale.name,
         "seed": record.seed,
-        "steps": record.steps,
+        "steps": f"{record.steps}{best}",
         "examples seen": f"{record.examples_seen:,}",
         "batch, rate": f"{config.trainer.batch_size} × {config.trainer.accumulation_steps}, {config.trainer.lr}",
         "decoding": config.decoding.name,

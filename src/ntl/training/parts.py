@@ -17,6 +17,7 @@ from ntl.config import Config, build
 from ntl.config.targets import locate
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
+from ntl.data.packed import Packed
 from ntl.data.prepared import Prepared
 from ntl.decoding.batches import Example
 from ntl.losses import JointLoss
@@ -29,6 +30,7 @@ from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, number_vocabulary, train_tokenizer
 from ntl.tokenizers.load import KINDS
 from ntl.training.arguments import training_arguments
+from ntl.training.best import KeepBest
 from ntl.training.objectives.terms import terms_of
 from ntl.training.trainer import ObjectiveTrainer
 from ntl.training.weights import whole_state
@@ -61,6 +63,7 @@ class Objective(Protocol):
 
     ``forward(**batch)`` returns sums, counts, and their total, which has the graph. They are scalars in training and
     one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step.
+    An objective that predicts tokens may keep ``diagnosed``, as `NextToken` does; it is then logged.
     """
 
     def __call__(self, **batch: torch.Tensor) -> JointLoss: ...
@@ -72,6 +75,8 @@ class Objective(Protocol):
 
 class RunParts:
     """The parts of a run, each built from its config on first use. They do not depend on the run's folder."""
+
+    prefix: Sequence[int] = ()  # token ids before every prompt
 
     def __init__(self, config: Config, say: Say = print) -> None:
         self.config = config
@@ -110,13 +115,17 @@ class RunParts:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the config asks for."""
-        key = self.prepared.content_key("train")
+        named = self.config.tokenizer.path or tokenizer_source(self.config.model)
+        key = "" if named else self.prepared.content_key("train")
         return tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
 
     def encoded(self, split: str) -> EncodedDataset:
-        """Return the token ids of a split; its text is read only if no earlier run has encoded it."""
+        """Return the token ids of a split; its text is read only if no earlier run has encoded it.
+
+        Those of plain text are ``Packed``: their examples are not the rows of the split.
+        """
         if split not in self._encoded:
-            self._encoded[split] = encode_dataset(
+            encoded = encode_dataset(
                 lambda: self.rows(split),
                 self.tokenizer,
                 cache_dir=self.data_dir / ".encoded",
@@ -126,7 +135,16 @@ class RunParts:
                 keep_target=self.config.objective.keep_target,
                 log=self.say,
             )
+            if self.dataset.metrics == "likelihood":
+                end: Any = self.tokenizer.eos_token_id
+                encoded = Packed(encoded.folder, self.config.trainer.max_input_length, end)
+            self._encoded[split] = encoded
         return self._encoded[split]
+
+    def example_id(self, split: str, index: int) -> str:
+        """Return the id of an example of ``encoded(split)``."""
+        encoded = self.encoded(split)
+        return f"{split}/block/{index}" if isinstance(encoded, Packed) else self.rows(split)[index]["id"]
 
     @cached_property
     def collator(self) -> Collator:
@@ -185,6 +203,7 @@ class RunParts:
         *,
         run: Mapping[str, Any] | None = None,
         callbacks: Sequence[Any] = (),
+        decoded: Callable[[], Mapping[str, float]] | None = None,
         started: float | None = None,
     ) -> ObjectiveTrainer:
         """Build the trainer.
@@ -193,31 +212,34 @@ class RunParts:
             checkpoints: Folder that checkpoints are written to.
             run: Description of the run that each checkpoint stores (``ntl.training.resume.describe``).
             callbacks: Callbacks of the trainer.
+            decoded: Metrics of the decoded validation examples, for each evaluation (``ntl.training.decode``).
             started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
         """
-        train = self.encoded("train")
+        train, trainer = self.encoded("train"), self.config.trainer
         self.warn_of_lost_text("train")
         return ObjectiveTrainer(
             model=self.objective(),
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
-            eval_dataset=self.encoded("validation").first(self.config.trainer.eval_rows),
+            eval_dataset=self.encoded("validation").first(trainer.eval_rows),
             data_collator=self.collator,
             processing_class=self.tokenizer,
             callbacks=list(callbacks),
-            normalization=self.config.trainer.normalization,
-            keep_checkpoints=self.config.trainer.keep_checkpoints,
+            normalization=trainer.normalization,
+            keep_checkpoints=trainer.keep_checkpoints,
             keep_steps=self.config.keep_steps,
-            length_bucketing=self.config.trainer.length_bucketing,
+            best=KeepBest(trainer.best, trainer.early_stopping) if trainer.best and trainer.max_steps else None,
+            decoded=decoded,
+            length_bucketing=trainer.length_bucketing,
             data_files=self.fingerprint["files"],
             run=run or {},
-            example_id=lambda index: self.rows("train")[index]["id"],
+            example_id=lambda index: self.example_id("train", index),
             started=time.monotonic() if started is None else started,
         )
 
     def warn_of_lost_text(self, split: str) -> None:
         """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""
-        about, total = self.encoded(split).about, len(self.encoded(split))
+        about, total = self.encoded(split).about, self.fingerprint["rows"][split]
         named = "training" if split == "train" else split
         for lost, what, remedy in (
             ("truncated", "are truncated", "raise trainer.max_input_length to keep their text"),

@@ -13,7 +13,7 @@ from ntl.results.record import RunRecord, read_record
 from ntl.system.errors import UserError
 from ntl.system.files import write_text
 from ntl.system.hub import no_hub
-from ntl.training.checkpoints import CHECKPOINTS, newest_whole, step_of
+from ntl.training.checkpoints import CHECKPOINTS, checkpoint_at, is_whole, newest_whole
 from ntl.training.model_card import CARD, model_card
 
 # What loading needs, and the card; the state of the optimizer and of the run stays here.
@@ -52,16 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def trained_checkpoint(folder: Path, record: RunRecord) -> Path:
-    """The newest whole checkpoint. UserError where there is none, or the record's metrics are of another step."""
-    checkpoint, _ = newest_whole(folder / CHECKPOINTS)
-    if checkpoint is None:
+    """The checkpoint that the record's metrics are of. UserError where it is damaged or gone."""
+    newest, _ = newest_whole(folder / CHECKPOINTS)
+    if newest is None:
         raise UserError(f"{folder}: no whole checkpoint; train the run again.")
-    if step_of(checkpoint) != record.steps:
+    scored = checkpoint_at(folder, record.scored_step)
+    if scored != newest and not is_whole(scored):
         raise UserError(
-            f"{checkpoint}: the record's metrics are of step {record.steps}, whose checkpoint is damaged or gone; "
+            f"{newest}: the record's metrics are of step {record.scored_step}, whose checkpoint is damaged or gone; "
             "train the run again."
         )
-    return checkpoint
+    return scored
 
 
 def upload(checkpoint: Path, names: Sequence[str], repo: str, *, public: bool = False, replace: bool = False) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig
 
-from ntl.models.lora import LORA
+from ntl.config.trainer import HIGHER_IS_BETTER, LOSS
+from ntl.losses.diagnostics import DIAGNOSTICS
+from ntl.models.lora import parameters
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.record import PROBE
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
 # Settings of places and of tracking, which do not affect the result.
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
-SUMMARY = ("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "unparsable")
-CURVES = ("loss", "ce", "ntl", "eval_loss", "eval_ce", "eval_ntl", "learning_rate", "grad_norm")
+SUMMARY = (
+    *("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "unparsable"),
+    *("perplexity", "bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean", "number_accuracy", "number_mae"),
+)
+MEANS = ("ce", "ntl", *DIAGNOSTICS, *(name for name in HIGHER_IS_BETTER if name != LOSS))
+CURVES = ("loss", "ce", "ntl", "eval_loss", *(f"eval_{name}" for name in MEANS), "learning_rate", "grad_norm")
 
 
 def _curves(lines: list[dict[str, float]]) -> dict[str, list[list[float]]]:
@@ -49,13 +55,20 @@ def longer_than_train(parts: "RunParts") -> dict[str, float]:
 
 
 def _model(parts: "RunParts", made_of: Mapping[str, str]) -> dict[str, Any]:
-    named = parts.model.named_parameters()
-    found: dict[str, Any] = {"parameters": sum(each.numel() for name, each in named if LORA not in name)}
+    found: dict[str, Any] = {"parameters": parameters(parts.model)}
     if parts.config.base:
         found["base"] = {"run": parts.config.base, "sha256": made_of["base"]}
     if parts.config.model.pretrained:
         found |= {"weights": parts.loaded, "shape": shape(parts.model.config)}
     return found
+
+
+def _chosen(trainer: "ObjectiveTrainer", bf16: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if trainer.best:
+        best = trainer.best.best
+        found["best"] = {"metric": trainer.best.metric, "step": best.step, "value": best.value}
+    return found if isinstance(bf16, bool) else {**found, "bf16": trainer.args.bf16}
 
 
 def shape(config: Any) -> dict[str, Any]:
@@ -89,7 +102,8 @@ def build_record(
     Args:
         parts: The parts of the run.
         trainer: The trainer, after training.
-        validation: ``eval_ce`` and ``eval_ntl`` at the last step, as far as the loss has them.
+        validation: ``eval_ce``, ``eval_ntl``, diagnostics and decoded metrics at the step that is scored, as far as
+            there are any.
         scores: The result of ``ntl.evaluation.score_predictions``.
         folder: The run's folder; its name is the run's id, and it contains metrics.jsonl.
         overrides: The overrides of the command line.
@@ -103,8 +117,7 @@ def build_record(
     config = parts.config
     values = {**values, "decoding": described(parts.model, config.decoding)}
     device: torch.device = trainer.args.device
-    names = [name for name in ("ce", "ntl") if f"eval_{name}" in validation]
-    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in names}
+    losses = {f"validation/{name}": validation[f"eval_{name}"] for name in MEANS if f"eval_{name}" in validation}
     return RunRecord(
         id=folder.name,
         overrides=[each for each in overrides if override_key(each).split(".")[0] not in UNRECORDED],
@@ -114,7 +127,7 @@ def build_record(
         git=git,
         packages=packages(),
         device=device_name(device),
-        model=_model(parts, made_of),
+        model=_model(parts, made_of) | _chosen(trainer, config.trainer.bf16),
         num_devices=trainer.args.world_size,
         data={**parts.fingerprint, "longer_than_train": longer_than_train(parts)},
         steps=trainer.state.global_step,

@@ -132,6 +132,8 @@ def _is_on_the_way(checkpoint: Path, before: Mapping[str, Any], config: Config) 
     if config.trainer.schedule not in ENDLESS:
         return False
     step, every = steps_taken(checkpoint), config.trainer.eval_steps
+    if not step:  # of a run that trained nothing, and has no optimizer
+        return False
     trainer = before.get("trainer")
     is_last = not isinstance(trainer, dict) or step == trainer.get("max_steps", TrainerConfig.max_steps)
     # Every run evaluates at its last step, which draws random numbers and updates a plateau schedule.
@@ -144,6 +146,16 @@ def check_made_of(checkpoint: Path, now: Mapping[str, str]) -> None:
     if changed := [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]:
         how = ", ".join(f"{name} had sha256 {before.get(name)} and has {now.get(name)}" for name in changed)
         raise UserError(f"{checkpoint}: {how}; restore what it was trained with, or start over with resume=never.")
+
+
+def check_bf16(checkpoint: Path, now: bool) -> None:
+    """Raise ``UserError`` if ``trainer.bf16=auto`` meant something else on the device of the checkpoint."""
+    if read_run(checkpoint).get("bf16", now) is not now:
+        there, here = ("float32", "bfloat16") if now else ("bfloat16", "float32")
+        raise UserError(
+            f"{checkpoint}: trained in {there}, and with trainer.bf16=auto this device computes in {here}; go on with "
+            "such a device, or start over with resume=never."
+        )
 
 
 def _differences(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:

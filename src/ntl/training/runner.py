@@ -3,7 +3,10 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,8 @@ from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
 from ntl.config.identity import plain, recorded
+from ntl.config.legality import check_keep_steps
+from ntl.config.trainer import DERIVED, OPTIMIZERS, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.models import require, source
@@ -18,7 +23,7 @@ from ntl.results import lacking_readings, read_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
-from ntl.system.machine import git_state
+from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training.checkpoints import (
     CHECKPOINTS,
@@ -26,20 +31,32 @@ from ntl.training.checkpoints import (
     check_state,
     checkpoint_at,
     digest,
+    is_whole,
     keep_newest,
     not_kept,
     one_line_when_damaged,
     read_run,
+    step_of,
     weights_digest,
 )
 from ntl.training.folder import only_one, remove_leftovers, say
-from ntl.training.resume import base_for, check_made_of, checkpoint_for, describe
+from ntl.training.resume import base_for, check_bf16, check_made_of, checkpoint_for, describe, processes
 
 if TYPE_CHECKING:
     from ntl.training.parts import RunParts
     from ntl.training.trainer import ObjectiveTrainer
 
-PUBLISHED_AT_TINY = "{name} is a published size, meant for scale=paper; scale=tiny is meant for the *_tiny models."
+PUBLISHED_AT_TINY = (
+    "{name} is a published size, meant for scale=paper or scale=finetune; scale=tiny is meant for the *_tiny models."
+)
+CHOSEN_ON_SCORED = (
+    "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
+    "chosen on the examples that its scores are of."
+)
+FROM_RANDOM = "scale=finetune model={name}: begins with random weights; model.path=FOLDER or base= gives it others."
+NOTHING_TRAINED = (
+    "trainer.max_steps=0 model={name}: its random weights are scored: nothing is trained and none are loaded."
+)
 
 
 def run(config: Config, overrides: Sequence[str] = ()) -> Path:
@@ -71,59 +88,115 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
             require(source(config.model))
         if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
             say(PUBLISHED_AT_TINY.format(name=config.model.name))
+        _check_optimizer(config)
     with only_one(folder):
         # Checked again: another process may have finished the run before this one got the lock.
         if record_path.is_file():
             return _already_finished(record_path, config)
+        config = _with_steps(config)
+        if not (config.model.pretrained or config.base):
+            if not config.trainer.max_steps:
+                say(NOTHING_TRAINED.format(name=config.model.name))
+            elif config.scale.name == "finetune":
+                say(FROM_RANDOM.format(name=config.model.name))
         checkpoint = checkpoint_for(config, folder, say)
         base = base_for(config) if config.base and not checkpoint else None
         with one_line_when_full(folder):
             return _train(config, folder, overrides, checkpoint, base)
 
 
+def _check_optimizer(config: Config) -> None:
+    module, package = OPTIMIZERS[config.trainer.optim]
+    if config.trainer.max_steps and module and find_spec(module) is None:
+        raise UserError(f"trainer.optim={config.trainer.optim}: needs a package; run pip install {package}.")
+
+
+def _with_steps(config: Config) -> Config:
+    """Return the config with the steps that follow from epochs; the data is prepared if they do."""
+    if not any(getattr(config.trainer, name) for name in DERIVED):
+        return config
+    prepared = Prepared(build(config.dataset), config.data_dir)
+    prepared.prepare(say)
+    rows = prepared.fingerprint()["rows"]["train"]
+    config = replace(config, trainer=in_steps(config.trainer, rows, processes()))
+    if config.trainer.epochs:
+        say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")
+    check_keep_steps(config)
+    return config
+
+
 def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: Path | None, base: Path | None) -> Path:
     """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
     # Imported here, so that a mistake in the config is reported before torch is loaded.
-    from ntl.training.callbacks import ProgressLines, StopOnSignal, probe
-    from ntl.training.decode import check_lengths, decode_additional, decode_splits, forget_answers, splits_of
+    from ntl.models.lora import parameters
+    from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
+    from ntl.training.decode import (
+        check_lengths,
+        decode_additional,
+        decode_splits,
+        decode_validation,
+        forget_answers,
+        splits_of,
+    )
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
-    from ntl.training.tracking import METRICS, MetricsFile, mirror
+    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, Tracked, mirror, sample
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
-    parts, stop = RunParts(config, say), StopOnSignal()
+    parts, stop, tracker = RunParts(config, say), StopOnSignal(), mirror(config.tracking, say)
     # These checks come before the trainer, which creates a folder: a run that fails them leaves nothing behind.
     if checkpoint:
-        _check_checkpoint(checkpoint, parts)
+        _check_checkpoint(checkpoint, parts, folder)
     made_of = _fingerprints(parts, checkpoint, base)
+    bf16 = uses_bf16(config.trainer.bf16, parts.device)
     if checkpoint:
         check_made_of(checkpoint, made_of)
+        check_bf16(checkpoint, bf16)
         say(f"Continuing from {checkpoint}.")
     elif base:
         _load_base(base, parts, made_of)
     check_lengths(parts)
+    if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
+        say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
     for decoding in (config.decoding, *config.beside.values()):
         splits_of(parts, decoding)
-    description = {**describe(config, folder.name), "made_of": made_of}
-    trainer = parts.trainer(folder / CHECKPOINTS, run=description, callbacks=[stop], started=started)
+    description = {**describe(config, folder.name), "made_of": made_of, "bf16": bf16}
+    decoded = partial(decode_validation, parts) if is_decoded(config.trainer) else None
+    trainer = parts.trainer(folder / CHECKPOINTS, run=description, callbacks=[stop], decoded=decoded, started=started)
     is_first = trainer.is_world_process_zero()
     if is_first:
         _make_folder(folder, parts)
-    with closing(mirror(config, folder.name, folder, say)) as tracker:
+        if not config.trainer.max_steps:  # otherwise MetricsFile rewrites it when the training begins
+            (folder / METRICS).unlink(missing_ok=True)
+    step = step_of(checkpoint) if checkpoint else 0
+    for line in banner(parts, trainer, folder, step):
+        say(line)
+    with closing(tracker):
+        tracker.start(Tracked.of(config, folder.name, folder, parameters(parts.model), step=step))
         trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(say))
         if config.probe_steps:
             trainer.add_callback(probe(parts, config.probe_steps, folder / METRICS))
-        with stop:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if config.trainer.max_steps:
+            with stop:
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        elif checkpoint:
+            _load(checkpoint, parts)
+        else:
+            trainer.save_as_it_is()
         if stop.requested(trainer.args.device):
+            if checkpoint_at(folder, trainer.state.global_step).is_dir():
+                say(f"saved step {trainer.state.global_step:,}; the same command continues")
             stop.call_previous_handler()
             raise KeyboardInterrupt
-        weights = digest(checkpoint_at(folder, trainer.state.global_step))
-        validation = _validation(trainer)
+        scored = _scored_step(trainer)
+        weights = digest(checkpoint_at(folder, scored))
+        validation = _validation(trainer, scored)
         seen = trainer.examples_and_tokens_seen()
         parts.gather_model(trainer)
+        if scored != trainer.state.global_step:
+            _load(checkpoint_at(folder, scored), parts)
         splits = splits_of(parts, config.decoding)
         scores = decode_splits(parts, splits, folder / PREDICTIONS, weights=weights)
         beside = decode_additional(parts, config.beside, folder, weights=weights)
@@ -145,28 +218,54 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
             forget_answers(folder)
             write_record(folder / "record.json", record)
             # predict.py decodes the newest checkpoint, and a longer run resumes from it.
-            keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after)
+            keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None)
             for line in summary(record, splits, "@paper" if config.paper_compat else ""):
                 say(line)
             say(f"Record: {folder / 'record.json'}")
+            tracker.table("test/predictions", SAMPLE_COLUMNS, sample(parts, folder / PREDICTIONS))
             tracker.finish(record.metrics)
     trainer.accelerator.wait_for_everyone()
     return folder / "record.json"
 
 
-def _validation(trainer: "ObjectiveTrainer") -> Mapping[str, float]:
-    # The last step may have been evaluated already, in this process or before the checkpoint it resumed from.
+def _scored_step(trainer: "ObjectiveTrainer") -> int:
+    """Return the step whose weights are decoded: the best one, if ``trainer.best`` says what that is, or the last."""
+    keeper, last = trainer.best, trainer.state.global_step
+    if keeper is None:
+        return last
+    if keeper.is_over and last < trainer.args.max_steps:
+        say(f"Stopped at step {last:,}: no better {keeper.metric} in {keeper.best.since} evaluations.")
+    if keeper.best.step is None:
+        say(f"trainer.best={keeper.metric}: undefined in every evaluation; the last step is scored.")
+        return last
+    say(f"Best validation {keeper.metric}: {keeper.best.value:.4g}, at step {keeper.best.step:,}, which is scored.")
+    return keeper.best.step
+
+
+def _validation(trainer: "ObjectiveTrainer", step: int) -> Mapping[str, float]:
+    # The step may have been evaluated already, in this process or before the checkpoint it resumed from.
     for entry in reversed(trainer.state.log_history):
-        if "eval_loss" in entry and entry["step"] == trainer.state.global_step:
+        if "eval_loss" in entry and entry["step"] == step:
             return entry
     return trainer.evaluate()
 
 
-def _check_checkpoint(checkpoint: Path, parts: "RunParts") -> None:
+def _check_checkpoint(checkpoint: Path, parts: "RunParts", folder: Path) -> None:
+    from ntl.training.best import best_so_far
+
     # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
     prepared = Prepared(build(parts.config.dataset), parts.data_dir)
     check_data(checkpoint, prepared.digests() or parts.prepared.digests())
     check_state(checkpoint)
+    trainer = parts.config.trainer
+    if trainer.best and trainer.max_steps:
+        best = best_so_far(checkpoint, trainer.best).step
+        at_best = checkpoint_at(folder, best or 0)
+        if best not in (None, step_of(checkpoint)) and not is_whole(at_best):
+            raise UserError(
+                f"{at_best}: the best checkpoint so far, and it is not there whole; copy it there from where "
+                f"{checkpoint} comes from, or start over with resume=never."
+            )
 
 
 def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None) -> dict[str, str]:
@@ -187,16 +286,20 @@ def _fingerprints(parts: "RunParts", checkpoint: Path | None, base: Path | None)
 
 
 def _load_base(base: Path, parts: "RunParts", made_of: Mapping[str, str]) -> None:
-    from ntl.training.weights import load_model
-
     before = read_run(base)["made_of"].get("tokenizer")
     if before != made_of["tokenizer"]:
         raise UserError(
             f"base={parts.config.base}: trained with another tokenizer, sha256 {before}; name a run whose weights fit."
         )
-    with one_line_when_damaged(base):
-        load_model(parts.model, base)
+    _load(base, parts)
     say(f"Beginning from the weights of {base}.")
+
+
+def _load(checkpoint: Path, parts: "RunParts") -> None:
+    from ntl.training.weights import load_model
+
+    with one_line_when_damaged(checkpoint):
+        load_model(parts.model, checkpoint)
 
 
 def _make_folder(folder: Path, parts: "RunParts") -> None:

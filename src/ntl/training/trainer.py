@@ -14,8 +14,10 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, Traine
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
+from ntl.losses.diagnostics import DIAGNOSTICS
 from ntl.losses.sums import FLAT
 from ntl.system.errors import Diverged, UserError
+from ntl.training.best import KeepBest
 from ntl.training.checkpoints import (
     DATA,
     KEEP,
@@ -34,7 +36,10 @@ from ntl.training.weights import all_finite, load_model, load_sharded, save_mode
 
 # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
 NUM_METERS = 1 + len(FLAT)
-EVALUATION_TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
+EVALUATION_TIMES = (
+    *("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"),
+    "eval_model_preparation_time",  # of a model that was not trained
+)
 # torch's own sampler makes a list of all indices, over 1 GiB for 26 million; a larger data set uses EpochSampler.
 SHUFFLED_IN_MEMORY = 2**20
 
@@ -46,9 +51,19 @@ def means(parts: Sequence[float]) -> dict[str, float]:
     return {name: total / count for name, (total, count) in named.items() if count}
 
 
+def diagnostic_means(sums: Sequence[float]) -> dict[str, float]:
+    """Return the means of ``DIAGNOSTICS`` from `diagnostic_sums`; {} if there were no number labels."""
+    *totals, count = sums or [0.0]
+    return {name: total / count for name, total in zip(DIAGNOSTICS, totals, strict=True)} if count else {}
+
+
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
-    """Return CE and NTL over all examples from their sums and counts (N, 5), whatever the batch size and ranks."""
-    return means(np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist())
+    """Return the means over all examples, whatever the batch size and ranks.
+
+    The predictions are (N, 5) sums and counts of CE and NTL, and of a language model further `diagnostic_sums`, (N, 9).
+    """
+    sums = np.asarray(prediction.predictions, dtype=np.float64).sum(axis=0).tolist()
+    return {**means(sums[: len(FLAT)]), **diagnostic_means(sums[len(FLAT) :])}
 
 
 class SaveAt(TrainerCallback):
@@ -73,6 +88,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         normalization: See above.
         keep_checkpoints: Number of checkpoints that are kept during training.
         keep_steps: Steps whose checkpoints are saved and never deleted.
+        best: Keeps the best checkpoint, and may end the training early.
+        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
         length_bucketing: Whether the examples of a batch have similar lengths.
         train_dataset: The encoded training examples.
         data_collator: Collates examples into batches.
@@ -92,6 +109,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         normalization: Normalization,
         keep_checkpoints: int,
         keep_steps: Sequence[int] = (),
+        best: KeepBest | None = None,
+        decoded: Callable[[], Mapping[str, float]] | None = None,
         length_bucketing: bool = False,
         train_dataset: Any,
         data_collator: Any,
@@ -119,6 +138,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.keep_checkpoints = keep_checkpoints
         self.keep_steps = keep_steps
         self.add_callback(SaveAt(keep_steps))
+        self.best = best
+        if best:
+            self.add_callback(best)
+        self.decoded = decoded
         self.length_bucketing = length_bucketing
         self.example_id = example_id
         self.data_files = data_files
@@ -126,6 +149,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.recent = RecentSteps()
         self.meters = torch.zeros(NUM_METERS, dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
+        # `diagnostic_sums` of the step that is logged next; 0 at all other steps.
+        self.diagnosed = torch.zeros(len(DIAGNOSTICS) + 1, dtype=torch.float64, device=self.args.device)
         self.started = started
         self.seconds_before = 0.0  # wall time of the earlier processes, up to the checkpoint that was resumed from
         # (2,): examples and tokens of this rank.
@@ -146,7 +171,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     # ---- the loss
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
-        if self.state.global_step >= self.args.max_steps:
+        if self.state.global_step >= self.args.max_steps or (self.best and self.best.is_over):
             # Resumed from the last step, as after a kill while decoding: transformers would take one step more.
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -174,9 +199,13 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        micro_batch = self.normalization is Normalization.micro_batch
-        counts = self._objective().count(inputs["labels"]) if micro_batch else num_items_in_batch
+        micro_batch, objective = self.normalization is Normalization.micro_batch, self._objective()
+        counts = objective.count(inputs["labels"]) if micro_batch else num_items_in_batch
+        objective.diagnosing = self.is_logged()
         joint: JointLoss = model(**inputs, counts=counts)
+        # Objectives that predict no tokens have none.
+        if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
+            self.diagnosed += objective.diagnosed
         loss = joint.total
         if micro_batch:
             loss = loss / self.current_gradient_accumulation_steps
@@ -187,6 +216,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.seen += self._examples_and_tokens(inputs)
         self.meters += torch.stack([loss.detach(), *joint.flat]).double()
         return (loss, joint) if return_outputs else loss
+
+    def is_logged(self) -> bool:
+        """Return whether the step being computed ends with a log line."""
+        return self.args.logging_strategy == "steps" and (self.state.global_step + 1) % self.state.logging_steps == 0
 
     @staticmethod
     def _examples_and_tokens(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -209,12 +242,17 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         with torch.no_grad(), self.compute_loss_context_manager():
             joint: JointLoss = model(**inputs)
         rows = torch.stack([part.double() for part in joint.flat], dim=1)
+        if (diagnosed := getattr(self._objective(), "diagnosed", None)) is not None:
+            rows = torch.cat([rows, diagnosed.double()], dim=1)
         return None, rows, rows[:, :1]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         # Ranks pad the last batch with repeated examples. Seq2SeqTrainer keeps them, so that they would count twice.
         self.gather_function = self.accelerator.gather_for_metrics
-        return super().evaluation_loop(*args, **kwargs)
+        output: Any = super().evaluation_loop(*args, **kwargs)
+        if self.decoded:
+            output.metrics.update({f"eval_{name}": value for name, value in self.decoded().items()})
+        return output
 
     def _objective(self) -> Any:
         return self.accelerator.unwrap_model(self.model)
@@ -250,11 +288,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         )
 
     def _read_and_reset_meters(self) -> dict[str, float]:
-        loss, *parts = self._sum_over_ranks(self.meters).tolist()
+        loss, *parts = self._sum_over_ranks(torch.cat([self.meters, self.diagnosed])).tolist()
         steps = max(self.state.global_step - self.metered_since, 1)
-        self.meters = torch.zeros_like(self.meters)
+        self.meters, self.diagnosed = torch.zeros_like(self.meters), torch.zeros_like(self.diagnosed)
         self.metered_since = self.state.global_step
-        return {"loss": loss / steps / self.args.world_size, **means(parts)}
+        losses, diagnosed = means(parts[: len(FLAT)]), diagnostic_means(parts[len(FLAT) :])
+        return {"loss": loss / steps / self.args.world_size, **losses, **diagnosed}
 
     # ---- checkpoints
 
@@ -290,7 +329,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             if self.state.global_step in self.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
-            prune(folder, keep=self.keep_checkpoints)
+            prune(folder, keep=self.keep_checkpoints, best=self.best.best.step if self.best else None)
+
+    def save_as_it_is(self) -> None:
+        """Save the checkpoint of step 0, without an optimizer: the model of a run that trains nothing."""
+        self._save_checkpoint(self._objective(), None)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)

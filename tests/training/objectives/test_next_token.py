@@ -78,22 +78,27 @@ def test_sums_and_counts_by_hand(family: str, loss: str, parts: Callable[..., Ru
     objective = made.objective().eval()
     examples = _examples(made)
     digits = made.tokenizer.convert_tokens_to_ids(list("0123456789"))
-    expected = []
+    expected, diagnosed = [], []
     for example in examples:
-        ce = ntl = 0.0
-        numbers = 0
+        ce = ntl = mae = 0.0
+        numbers = right = 0
         for row, label in zip(_log_probabilities(made.model, example), example["answer_ids"], strict=True):
             ce -= float(row[label])
             if label in digits:
                 probabilities = row[digits].softmax(-1)
                 distances = torch.tensor([abs(value - digits.index(label)) for value in range(10)])
                 ntl += float((probabilities * distances).sum())
+                mae += abs(float((probabilities * torch.arange(10.0)).sum()) - digits.index(label))
+                right += digits.index(label) == int(probabilities.argmax())
                 numbers += 1
         expected.append([ce, len(example["answer_ids"]), ntl, numbers, 0])
+        diagnosed.append([ntl, right, mae, numbers])
     with torch.no_grad():
         parts = objective(**_batch(made, examples))
     np.testing.assert_allclose(torch.stack(parts.flat, dim=1).numpy(), expected, rtol=1e-5)
     assert all(numbers < length for _, length, _, numbers, _ in expected), "the end token is a label, too"
+    np.testing.assert_allclose(objective.diagnosed, diagnosed, rtol=1e-5)
+    assert 0 < sum(right for _, right, _, _ in diagnosed) < sum(numbers for *_, numbers in diagnosed)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -227,6 +232,24 @@ def test_twenty_steps_are_those_of_the_reference(family: str, loss: str, dropout
         for name, parameter in network.named_parameters():
             wanted = reference.get_parameter(name)
             assert (parameter - wanted).norm() <= 1e-5 * wanted.norm(), name
+
+
+@pytest.mark.parametrize("loss", ["ce", "ntl_mse"])
+@pytest.mark.parametrize("implementation", ["fused", "linear"])
+def test_every_implementation_has_the_diagnostics_of_the_reference(implementation: str, loss: str) -> None:
+    found = []
+    for each in ("reference", implementation):
+        objective = next_token(model("gpt2"), f"loss={loss}", f"loss.implementation={each}").train()
+        ids = torch.arange(32).view(4, 8) % 13 + 1
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+        objective(**given, counts=objective.count(ids))
+        assert objective.diagnosed is None, "nobody asked for it"
+        objective.diagnosing = True
+        objective(**given, counts=objective.count(ids))
+        found.append(objective.diagnosed)
+    assert not found[0].requires_grad
+    assert found[0][3] == int(((ids >= 3) & (ids < 13)).sum())
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=0)
 
 
 def test_evaluation_is_one_value_an_example() -> None:

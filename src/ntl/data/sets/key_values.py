@@ -10,8 +10,7 @@ import re
 from typing import NamedTuple
 
 from ntl.config.generated import KeyValuesConfig, RecallConfig
-from ntl.data.generated import Generated, Row, check_rising, drawn_on, words
-from ntl.system.errors import UserError
+from ntl.data.generated import Generated, Row, drawn_on, words
 
 KEYS = words(
     "apple bag ball basket bed bell boat book bottle bowl box bread brush bucket button cake candle card chair clock "
@@ -40,14 +39,6 @@ class Recall(Generated):
 
     config: RecallConfig
 
-    def check(self) -> None:
-        depths = self.config.depths
-        if not depths or any(not 0 <= depth <= 100 for depth in depths) or len({*depths}) < len(depths):
-            raise UserError(
-                f"dataset.depths=[{','.join(map(str, depths))}]: must be different whole numbers of 0 to 100, at "
-                "least one."
-            )
-
     def lengths(self, split: str) -> list[int]:
         """The lengths of a split's rows."""
         raise NotImplementedError
@@ -70,10 +61,6 @@ class KeyValues(Recall):
     """Accuracy and error of the number, in all and for each number of keys and depth."""
 
     config: KeyValuesConfig
-
-    def check(self) -> None:
-        super().check()
-        check_rising("keys", self.config.keys, self.config.extrapolate_keys, len(KEYS))
 
     def lengths(self, split: str) -> list[int]:
         return self.config.extrapolate_keys if split == "extrapolate" else self.config.keys

@@ -11,13 +11,10 @@ training.
 import random
 import re
 
-from ntl.config.generated import NeedleConfig
-from ntl.data.generated import Row, check_rising, words
+from ntl.config.generated import SENTENCE_WORDS, NeedleConfig
+from ntl.data.generated import Row, words
 from ntl.data.sets.key_values import Place, Recall
-from ntl.system.errors import UserError
 
-WORDS = 8  # of a sentence
-LONGEST = 1 << 17
 QUALITIES = words("quiet old young tall small grey clever hungry shy proud brave gentle")
 ANIMALS = words("heron fox goat mouse donkey cat goose hare mole swan crow frog")
 DEEDS = words("waited slept sang hid stood danced rested walked")
@@ -33,21 +30,11 @@ class Needle(Recall):
 
     config: NeedleConfig
 
-    def check(self) -> None:
-        super().check()
-        config = self.config
-        check_rising("lengths", config.lengths, config.extrapolate_lengths, LONGEST, WORDS)
-        if (shortest := min(config.lengths)) // WORDS <= config.keys:
-            raise UserError(
-                f"dataset.lengths: {shortest} words are {shortest // WORDS} sentences, too few for the question and "
-                f"dataset.keys={config.keys}; lower dataset.keys, or leave out that length."
-            )
-
     def lengths(self, split: str) -> list[int]:
         return self.config.extrapolate_lengths if split == "extrapolate" else self.config.lengths
 
     def draw(self, rng: random.Random, side: str, cell: Place) -> Row:
-        slots = cell.length // WORDS - 1
+        slots = cell.length // SENTENCE_WORDS - 1
         slot, group = cell.among(slots, rng)
         asked, *others = self.pairs(rng, side, self.config.keys)
         sentences = [_distractor(rng) for _ in range(slots)]
@@ -58,7 +45,7 @@ class Needle(Recall):
 
     def fault(self, question: str, answer: str) -> str | None:
         asked = re.search(QUESTION.format("([a-z]+)").replace("?", r"\?") + r"\Z", question)
-        if asked is None or len(question.split()) % WORDS:
+        if asked is None or len(question.split()) % SENTENCE_WORDS:
             return f"{question!r} is not a question of needle"
         told = dict(re.findall(NEEDLE.format("([a-z]+)", r"(\d+)"), question))
         expected = told.get(asked[1])

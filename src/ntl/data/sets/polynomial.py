@@ -18,7 +18,6 @@ from functools import reduce
 
 from ntl.config.generated import PolynomialConfig
 from ntl.data.generated import Generated, Row, drawn_on
-from ntl.system.errors import UserError
 
 PRIME, TERMS = 7, 5
 DIGITS = "0123456"
@@ -31,14 +30,6 @@ class PolynomialArithmetic(Generated):
 
     metrics = "text"
     config: PolynomialConfig
-
-    def check(self) -> None:
-        most, further = self.config.max_operations, self.config.extrapolate_operations
-        if further <= most:
-            raise UserError(
-                f"dataset.extrapolate_operations={further}: must be above dataset.max_operations={most}, "
-                "or extrapolation would test what was trained."
-            )
 
     def cells(self, split: str) -> range:
         most = self.config.max_operations

@@ -16,9 +16,17 @@ from ntl.losses.fused.chunks import RowBatch, compute_losses, compute_losses_and
 from ntl.losses.fused.joint import is_faster, joint_loss
 from ntl.losses.fused.plan import Counts, NumberPositions, Targets, check_labels
 from ntl.losses.fused.terms import Terms
-from ntl.losses.rows import Reduction, check_reduction, check_width, is_number, number_index, reduce, rows_of, upcast
+from ntl.losses.rows import (
+    NumberRows,
+    Reduction,
+    check_reduction,
+    check_width,
+    is_number,
+    number_index,
+    rows_of,
+    upcast,
+)
 from ntl.losses.sums import JointLoss
-from ntl.losses.wasserstein import was_rows
 from ntl.numbers import NumberVocabulary
 
 
@@ -147,17 +155,13 @@ def linear_joint_loss(
     return targets.joint(total, base_sum, number_sum)
 
 
-def linear_was(
-    hidden_states: Tensor, head: LMHead, labels: Tensor, number_vocab: NumberVocabulary, *, ignore_index: int = -100
-) -> Tensor:
-    """Return the sum () of `ntl_was` over the number labels of labels (...), from hidden_states (..., D).
-
-    Only the logits of the number tokens are computed.
-    """
+def linear_number_rows(
+    hidden_states: Tensor, head: LMHead, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
+) -> NumberRows:
+    """Return the `number_rows` of hidden_states (..., D): only the logits of the number tokens are computed."""
     index, counts_N = number_index(labels, number_vocab, ignore_index)
     hidden_ND = hidden_states.flatten(0, -2) if index is None else hidden_states[index]
-    rows = rows_of(head.logits(hidden_ND, number_vocab.token_ids), labels, number_vocab, index, counts_N)
-    return reduce(was_rows(rows), rows, labels, "sum")
+    return rows_of(head.logits(hidden_ND, number_vocab.token_ids), labels, number_vocab, index, counts_N)
 
 
 def _cast_for_autocast(hidden_states: Tensor, head: LMHead) -> tuple[Tensor, LMHead]:

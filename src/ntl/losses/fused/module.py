@@ -6,7 +6,7 @@ Shapes: V vocabulary, D hidden size.
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from ntl.losses.rows import check_vocabulary, checked_weights, count_labels
 from ntl.losses.sums import JointLoss
 from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
+from ntl.numbers.coverage import Coverage, coverage
 
 # A warning says that number losses will be large next to cross-entropy if the number values span more than this. Our
 # choice; digits span 9.
@@ -83,7 +84,7 @@ class NumberTokenLoss(nn.Module):
         self.min_logits, self.vocab_size = number_vocab.min_logits, number_vocab.vocab_size
         self.kind, self.weight, self.shift, self.ignore_index = kind, weight, shift, ignore_index
         self.implementation, self.inplace, self.options = implementation, inplace, options
-        self._warned = False
+        self._warned, self._tokenizer = False, None
         self._validate()
 
     @classmethod
@@ -120,7 +121,9 @@ class NumberTokenLoss(nn.Module):
             arguments["cost"] = squashed_cost(vocab.token_values, squash)
         elif with_distance if cost is None else with_distance - with_cost:
             _warn_of_wide_values(vocab, tokenizer)
-        return cls(vocab, **arguments)
+        loss = cls(vocab, **arguments)
+        loss._tokenizer = tokenizer
+        return loss
 
     @property
     def number_vocab(self) -> NumberVocabulary:
@@ -215,6 +218,24 @@ class NumberTokenLoss(nn.Module):
             raise TypeError("there are no labels: the batches of the trainer need the key 'labels'")
         labels = labels.to(logits.device)
         return self(logits, labels, loss_weights=loss_weights, num_items_in_batch=num_items_in_batch)
+
+    def coverage(self, texts: Iterable[str], tokenizer: Any = None) -> Coverage:
+        """Find out how many numbers of a sample of texts the number loss sees, and which it does not.
+
+        ``print(loss.coverage(texts))`` shows both, with the tokens of each number that is not seen and the reason.
+
+        Args:
+            texts: What the model is trained on, or a sample of it.
+            tokenizer: The tokenizer of the model; by default that of `from_tokenizer`.
+
+        Raises:
+            TypeError: ``texts`` is a single text.
+            ValueError: There is no tokenizer.
+        """
+        tokenizer = self._tokenizer if tokenizer is None else tokenizer
+        if tokenizer is None:
+            raise ValueError("this loss was made from a vocabulary: give coverage(texts, tokenizer=...) the tokenizer")
+        return coverage(texts, tokenizer, {*self.token_ids.tolist()})
 
     def extra_repr(self) -> str:
         return f"kind={self.kind!r}, weight={self.weight}, shift={self.shift}"

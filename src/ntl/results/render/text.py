@@ -159,7 +159,7 @@ def difference_text(cell: DifferenceCell) -> str:
     if cell.paired is None:
         return "-"
     summary = cell.paired.differences
-    text = _signed(cell.examples, spec) if cell.examples else interval_text(summary, cell.column) or "undefined"
+    text = signed(cell.examples, spec) if cell.examples else interval_text(summary, cell.column) or "undefined"
     agree = f" {cell.paired.agree}/{summary.n}" if summary.n > 1 else ""
     p = cell.p if cell.primary else cell.holm
     tested = "" if p is None else f", p = {p:.2g}"
@@ -173,10 +173,11 @@ def interval_text(summary: Summary, column: ColumnSpec) -> str:
         return ""
     if summary.low is None or summary.high is None:
         return ", ".join(number(value, spec, "+") for value in summary.values)
-    return _signed((summary.mean, summary.low, summary.high), spec)
+    return signed((summary.mean, summary.low, summary.high), spec)
 
 
-def _signed(interval: tuple[float, float, float], spec: str) -> str:
+def signed(interval: tuple[float, float, float], spec: str) -> str:
+    """``-0.20 [-0.31, -0.09]``: a value and its interval."""
     mean, low, high = (number(value, spec, "+") for value in interval)
     return f"{mean} [{low}, {high}]"
 

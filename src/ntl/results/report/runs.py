@@ -1,17 +1,15 @@
 """The list of all runs, and the data from which the page shows a run's settings, metrics and curves."""
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ntl.results.match import NOT_COMPUTED_WITH, leaves
+from ntl.results.match import leaves
 from ntl.results.record import RunRecord, to_json
+from ntl.results.settings import differing, kind, name_of, settings_of, without_folders
 
-# The folders of an absolute path; its last part is kept.
-_FOLDERS = re.compile(r"""(^|[\s=,:'"\[{(])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s,'"\]})<>]+[/\\])+""")
 _SIGNS = {"sigma": "σ"}
 _MAIN_SPLITS = ("test", "interpolate", "validation")
 _ABOUT = ("git", "device", "num_devices", "packages", "data", "rules", "steps", "examples_seen", "tokens_seen")
@@ -33,47 +31,14 @@ COLUMNS = {
 }
 
 
-def _name(config: Mapping[str, Any], group: str) -> str:
-    return str(config.get(group, {}).get("name", ""))
-
-
 def _first_value(metrics: Mapping[str, float | None], name: str) -> float | None:
     keys = (f"{split}/{name}" for split in _MAIN_SPLITS)
     return next((metrics[key] for key in keys if key in metrics), None)
 
 
-def _kind(record: RunRecord) -> tuple[str, ...]:
-    """Runs with the same key are compared in their settings."""
-    return tuple(_name(record.config, group) for group in ("dataset", "model", "tokenizer", "loss", "scale"))
-
-
-def _settings(record: RunRecord) -> dict[str, str]:
-    """Every setting that a run computes with, except its seed, as text."""
-    found = {}
-    for key, value in leaves(record.config).items():
-        seed = key.endswith(".seed") and value == record.seed  # data that the run's own seed draws
-        if not seed and key.split(".")[0] not in NOT_COMPUTED_WITH:
-            found[key] = f"{value:.6g}" if isinstance(value, float) else _without_folders(str(value))
-    return found
-
-
 def _has_weight(record: RunRecord) -> bool:
     # Without a number term its weight is not used.
     return bool(record.config.get("loss", {}).get("number"))
-
-
-def _differing(runs: Sequence[tuple[RunRecord, Mapping[str, str]]]) -> list[str]:
-    """The keys that two runs set to different values.
-
-    A key that a record lacks is younger than the record, which then has the default. It counts only where two lines
-    would look the same without it.
-    """
-    keys = sorted({key for _, settings in runs for key in settings})
-    found = [key for key in keys if len({settings[key] for _, settings in runs if key in settings}) > 1]
-    lines = {(record.seed, *(settings.get(key) for key in found)) for record, settings in runs}
-    if len(lines) == len(runs):
-        return found
-    return [key for key in keys if len({settings.get(key) for _, settings in runs}) > 1]
 
 
 def _short_settings(settings: Mapping[str, str]) -> str:
@@ -96,23 +61,14 @@ def other_settings(records: Iterable[RunRecord]) -> dict[str, str]:
     """
     kinds: dict[tuple[str, ...], list[tuple[RunRecord, dict[str, str]]]] = {}
     for record in records:
-        kinds.setdefault(_kind(record), []).append((record, _settings(record)))
+        kinds.setdefault(kind(record), []).append((record, settings_of(record)))
     found = {}
     for runs in kinds.values():
-        differing = _differing(runs)
+        found_keys = differing(runs)
         for record, settings in runs:
-            keys = [key for key in differing if key in settings and not (key == "loss.weight" and _has_weight(record))]
+            keys = [key for key in found_keys if key in settings and not (key == "loss.weight" and _has_weight(record))]
             found[record.id] = _short_settings({key: settings[key] for key in keys})
     return found
-
-
-def _without_folders(value: Any) -> Any:
-    """The same JSON without the folders of the machine that it was run on."""
-    if isinstance(value, str):
-        return _FOLDERS.sub(r"\1…/", value)
-    if isinstance(value, dict):
-        return {key: _without_folders(item) for key, item in value.items()}
-    return [_without_folders(item) for item in value] if isinstance(value, list) else value
 
 
 def details(record: RunRecord) -> dict[str, Any]:
@@ -125,7 +81,8 @@ def details(record: RunRecord) -> dict[str, Any]:
     if record.model:  # an older one does not say
         about["model"] = record.model
     settings = {"overrides": payload["overrides"], "config": leaves(payload["config"]), "about": leaves(about)}
-    return {**_without_folders(settings), "metrics": payload["metrics"], "curves": payload["curves"]}
+    worst = {"worst": record.worst} if record.worst else {}
+    return {**without_folders(settings), "metrics": payload["metrics"], "curves": payload["curves"], **worst}
 
 
 def page_data(records: Iterable[RunRecord]) -> dict[str, Any]:
@@ -159,15 +116,15 @@ def listed(record: RunRecord, settings: str = "") -> ListedRun:
     """
     config = record.config
     values = [
-        *(_name(config, group) for group in ("dataset", "model", "tokenizer", "loss")),
+        *(name_of(config, group) for group in ("dataset", "model", "tokenizer", "loss")),
         config["loss"].get("weight") if _has_weight(record) else None,
         settings,
-        _name(config, "scale"),
+        name_of(config, "scale"),
         record.seed,
         record.steps,
         record.wall_time_s,
         _first_value(record.metrics, "accuracy"),
         _first_value(record.metrics, "mae"),
     ]
-    searched = " ".join([record.id, *_without_folders(list(record.overrides)), settings]).strip().lower()
+    searched = " ".join([record.id, *without_folders(list(record.overrides)), settings]).strip().lower()
     return ListedRun(record.id, values, searched)

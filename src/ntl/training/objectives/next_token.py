@@ -14,10 +14,13 @@ from transformers import PreTrainedModel
 from ntl.config.loss import NextTokenConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss, ntl_was
+from ntl.losses.diagnostics import diagnostic_sums
 from ntl.losses.fused.joint import is_faster, joint_loss, triton_pass_for
-from ntl.losses.fused.linear import linear_joint_loss, linear_was
+from ntl.losses.fused.linear import linear_joint_loss, linear_number_rows
 from ntl.losses.fused.terms import Terms
+from ntl.losses.rows import NumberRows, number_rows, reduce
 from ntl.losses.sums import SumCount, mean
+from ntl.losses.wasserstein import was_rows
 from ntl.models import embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, lm_head
 from ntl.numbers import NumberVocabulary
@@ -29,6 +32,10 @@ class NextToken(nn.Module):
     """Next-token prediction with CE and a number loss.
 
     The loss is computed in the forward, so that DDP and FSDP wrap model and loss together.
+
+    Attributes:
+        diagnosing: Whether a forward in training computes `diagnostic_sums`, too; one in evaluation always does.
+        diagnosed: Those of the last such forward, (4,) in training and (B, 4) in evaluation.
     """
 
     def __init__(
@@ -41,6 +48,8 @@ class NextToken(nn.Module):
         self.number_vocab = number_vocab
         # A mixture of experts has a router loss, which balances the load of the experts.
         self.router_weight = getattr(model.config, "router_aux_loss_coef", 0.0)
+        self.diagnosing = False
+        self.diagnosed: torch.Tensor | None = None
         self._automatic: str | None = None
         chosen = terms.implementation
         if chosen in ("fused", "linear", "triton") and not terms.knows:
@@ -77,16 +86,20 @@ class NextToken(nn.Module):
             hidden_BTD = hidden_states(self.model, input_ids, attention_mask, decoder_input_ids)
             head = lm_head(self.model)
             joint = self._joint_loss(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, how)
-            return self._with_diagnostic(joint, partial(linear_was, hidden_BTD, head), labels)
+            rows_of = partial(linear_number_rows, hidden_BTD, head)
+            self._diagnose(rows_of, labels)
+            return self._with_ntl_was(joint, rows_of, labels)
         decoder = {} if decoder_input_ids is None else {"decoder_input_ids": decoder_input_ids}
         output = self.model(
             input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **decoder, **self._router_arguments()
         )
         logits_BTV = output.logits
+        rows_of = partial(number_rows, logits_BTV)
+        self._diagnose(rows_of, labels)
         if how != "reference":
             assert counts is not None
             joint = self._joint_loss(joint_loss, logits_BTV, labels, counts, how)
-            joint = self._with_diagnostic(joint, partial(ntl_was, logits_BTV, reduction="sum"), labels)
+            joint = self._with_ntl_was(joint, rows_of, labels)
             aux_sum = self._router_loss(output, joint.base.sum) * joint.base.count
             return joint._replace(total=joint.total + mean(aux_sum, counts[0]), aux_sum=aux_sum.detach())
         number_vocab, terms = self._number_vocab_on(logits_BTV.device), self.terms
@@ -146,12 +159,18 @@ class NextToken(nn.Module):
         labelled, numbers = self.count(labels)
         return joint._replace(base=SumCount(joint.base.sum, labelled), number=SumCount(joint.number.sum, numbers))
 
-    def _with_diagnostic(self, joint: JointLoss, was: Callable[..., torch.Tensor], labels: torch.Tensor) -> JointLoss:
+    @torch.no_grad()
+    def _with_ntl_was(self, joint: JointLoss, rows_of: Callable[..., NumberRows], labels: torch.Tensor) -> JointLoss:
         if self.terms.numbers:
             return joint
-        with torch.no_grad():
-            ntl_sum = was(labels=labels, number_vocab=self._number_vocab_on(labels.device), ignore_index=IGNORE_INDEX)
-        return joint._replace(number=SumCount(ntl_sum, joint.number.count))
+        rows = rows_of(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
+        return joint._replace(number=SumCount(reduce(was_rows(rows), rows, labels, "sum"), joint.number.count))
+
+    def _diagnose(self, rows_of: Callable[..., NumberRows], labels: torch.Tensor) -> None:
+        if self.diagnosing or not self.training:
+            with torch.no_grad():
+                rows = rows_of(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
+            self.diagnosed = diagnostic_sums(rows, per_example=not self.training)
 
     def _router_arguments(self) -> dict[str, bool]:
         return {"output_router_logits": self.training} if self.router_weight else {}

@@ -72,6 +72,15 @@ function curvesPart(curves) {
   return [drawn, html("p", {}, named.join(", "))];
 }
 
+function worstTable(answers) {
+  const names = ["question", "answer", "prediction", "error", "kind"];
+  const text = (value) => (typeof value === "number" ? brief(value) : (value ?? "-"));
+  const cell = (value) => html("td", typeof value === "number" ? { className: "number" } : {}, text(value));
+  const line = (answer) => html("tr", {}, ...names.map((name) => cell(answer[name])));
+  const head = names.map((name) => html("th", { scope: "col" }, name));
+  return html("table", {}, html("thead", {}, html("tr", {}, ...head)), html("tbody", {}, ...answers.map(line)));
+}
+
 const settings = (values) =>
   html("pre", {}, Object.entries(values).map(([key, value]) => `${key}: ${JSON.stringify(value)}`).join("\n"));
 
@@ -80,12 +89,13 @@ function folded(name, ...parts) {
 }
 
 function showRun(run, body) {
-  const { overrides, metrics, curves, config, lacks, about } = data.runs[run.dataset.id];
+  const { overrides, metrics, curves, config, lacks, about, worst = {} } = data.runs[run.dataset.id];
   const whole = Object.entries({ ...data.config, ...config }).filter(([key]) => !lacks.includes(key));
   body.replaceChildren(
     html("pre", {}, `python train.py ${overrides.join(" ")}`),
     ...curvesPart(curves),
     folded("Metrics", metricsTable(metrics)),
+    ...Object.entries(worst).map(([split, answers]) => folded(`Worst answers, ${split}`, worstTable(answers))),
     folded("Resolved config", settings(Object.fromEntries(whole.sort()))),
     folded("Code, data and device", settings(about)),
   );

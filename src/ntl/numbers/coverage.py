@@ -1,0 +1,127 @@
+"""Which numbers of a text the number losses see, as the tokenizer writes them."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from typing import Any
+
+from ntl.numbers.text import find_place_tokens, number_spans
+
+MAX_LINES = 10  # of a printed list
+# The byte-fallback token of any byte except the ASCII digits.
+OTHER_BYTE = re.compile("<0x(?!3[0-9])[0-9A-Fa-f]{2}>")
+_DIGIT = re.compile("[0-9]")
+_NUMERAL = re.compile(r"[▁Ġ ]?[+-]?[0-9]*\.?[0-9]*")
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A number that the loss does not see: its text, the tokens that write its digits, and the reason."""
+
+    number: str
+    pieces: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many numbers of a sample the loss sees, and those that it does not see, in order."""
+
+    seen: int
+    missed: tuple[Missed, ...]
+
+    @property
+    def share(self) -> float:
+        """The share of the numbers that are seen; NaN if there is none."""
+        total = self.seen + len(self.missed)
+        return self.seen / total if total else math.nan
+
+    def __str__(self) -> str:
+        """The share, and each number that is not seen with its tokens and the reason, most frequent first."""
+        total = self.seen + len(self.missed)
+        if not total:
+            return "there is no number in these texts"
+        counted = Counter(self.missed).most_common()
+        lines = [
+            f"  {each.number}{f' ({times} times)' if times > 1 else ''} as {' '.join(each.pieces)!r}: {each.reason}"
+            for each, times in counted[:MAX_LINES]
+        ]
+        more = [f"  and {len(counted) - MAX_LINES:,} more"] if len(counted) > MAX_LINES else []
+        return "\n".join([f"the loss sees {self.seen:,} of {total:,} numbers ({self.share:.1%})", *lines, *more])
+
+
+def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Coverage:
+    """Find the numbers of all texts (``ntl.numbers.find_numbers``) and how the tokenizer writes each.
+
+    The loss sees a number if every token that writes one of its digits is a number token. Signs, points and commas do
+    not count: as tokens of their own they have no value.
+
+    Args:
+        texts: A sample of what the model is trained on.
+        tokenizer: One of transformers or of tokenizers, which says where in the text each token is. Of any other, and
+            of one with tokens ``_d_e_``, each number is encoded alone, after a space.
+        number_ids: The ids of the number tokens.
+
+    Raises TypeError if ``texts`` is a single text, or the tokenizer has no ``encode``.
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts is a single str: give a list of texts")
+    if not hasattr(tokenizer, "encode"):
+        raise TypeError(f"a {type(tokenizer).__name__} without encode cannot say how it writes numbers")
+    names = {token_id: token for token, token_id in tokenizer.get_vocab().items()}
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    in_context = not find_place_tokens(tokenizer.get_vocab())
+    seen, missed = 0, []
+    for text in texts:
+        placed = _placed(tokenizer, text) if in_context else None
+        for start, end, _ in number_spans(text):
+            numeral = text[start:end]
+            if placed is None:
+                ids = _alone(tokenizer, names, numeral)
+            else:
+                touching = [i for i, first, last in placed if _DIGIT.search(text[max(first, start) : min(last, end)])]
+                # T5's "▁" before a number is placed on its first digit.
+                ids = [i for i in touching if i == unknown or _has_digit(names.get(i, ""))] or touching
+            outside = [token_id for token_id in ids if token_id not in number_ids]
+            if ids and not outside:
+                seen += 1
+            else:
+                pieces = tuple(names.get(token_id, f"<id {token_id}>") for token_id in ids)
+                missed.append(Missed(numeral, pieces, _reason(outside, names, unknown)))
+    return Coverage(seen, tuple(missed))
+
+
+def _placed(tokenizer: Any, text: str) -> list[tuple[int, int, int]] | None:
+    """The id of each token, and where it begins and ends in the text; None if the tokenizer does not say where."""
+    found: Any
+    if not callable(tokenizer):  # of tokenizers
+        found = tokenizer.encode(text)
+        offsets = getattr(found, "offsets", None)
+        return None if offsets is None else [(i, *span) for i, span in zip(found.ids, offsets, strict=True)]
+    try:
+        found = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    except NotImplementedError:
+        return None
+    return [(i, *span) for i, span in zip(found["input_ids"], found["offset_mapping"], strict=True)]
+
+
+def _alone(tokenizer: Any, names: dict[int, str], numeral: str) -> list[int]:
+    encoded = tokenizer.encode(f" {numeral}")
+    return [token_id for token_id in getattr(encoded, "ids", encoded) if _has_digit(names.get(token_id, ""))]
+
+
+def _has_digit(token: str) -> bool:
+    return bool(_DIGIT.search(OTHER_BYTE.sub("", token)))
+
+
+def _reason(outside: list[int], names: dict[int, str], unknown: int | None) -> str:
+    if unknown in outside:
+        return "an unknown token, which stands for any text"
+    if not any(_has_digit(names.get(token_id, "")) for token_id in outside):
+        return "no token has its digits"
+    mixed = [name for token_id in outside if not _NUMERAL.fullmatch(name := names.get(token_id, ""))]
+    if mixed:
+        return f"{mixed[0]!r} is part number, part other text"
+    return f"{names.get(outside[0], '')!r} is not a number token of this loss"

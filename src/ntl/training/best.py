@@ -1,0 +1,73 @@
+"""The best checkpoint of a run by a validation metric, and the end of a training that no longer improves it."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformers import TrainerCallback
+
+from ntl.config.trainer import HIGHER_IS_BETTER
+
+
+class Best(NamedTuple):
+    """The evaluation with the best value so far, and how many evaluations came after it.
+
+    Attributes:
+        step: Optimizer step; None while the metric was undefined in every evaluation.
+        value: The metric at that step.
+        since: Number of evaluations after that step.
+    """
+
+    step: int | None = None
+    value: float = math.nan
+    since: int = 0
+
+
+def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
+    """Return the best evaluation of a trainer's history; the first of equal ones, and never an undefined one."""
+    best = Best()
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    for entry in history:
+        if "eval_loss" not in entry:
+            continue
+        value = entry.get(f"eval_{metric}", math.nan)
+        is_better = best.step is None or sign * value > sign * best.value
+        if is_better and not math.isnan(value):
+            best = Best(int(entry["step"]), value)
+        elif best.step is not None:
+            best = best._replace(since=best.since + 1)
+    return best
+
+
+def best_so_far(checkpoint: Path, metric: str) -> Best:
+    """Return ``best_of`` the history in a checkpoint."""
+    return best_of(json.loads((checkpoint / "trainer_state.json").read_bytes())["log_history"], metric)
+
+
+class KeepBest(TrainerCallback):
+    """Saves a checkpoint at every new best evaluation; stops ``patience`` evaluations after the best one (0: never).
+
+    Everything follows from the trainer's history, which each checkpoint has: a resumed run decides as it would have.
+    """
+
+    def __init__(self, metric: str, patience: int = 0) -> None:
+        self.metric = metric
+        self.patience = patience
+        self.best = Best()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training has been without improvement for too long."""
+        return 0 < self.patience <= self.best.since
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.best = best_of(state.log_history, self.metric)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.best = best_of(state.log_history, self.metric)
+        if self.best.step == state.global_step:
+            control.should_save = True
+        if self.is_over:
+            control.should_save = control.should_training_stop = True

@@ -1,0 +1,374 @@
+"""``dataset=file``: questions and answers of one's own."""
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ntl.config import DatasetConfig, UserError, compose, run_id
+from ntl.config.composition import from_values, quoted
+from ntl.config.identity import plain, read_contents, recorded
+from ntl.data import Prepared, dataset_named
+from ntl.data.card import describe, markdown
+
+ROWS = [(f"What is {n} plus 1?", str(n + 1)) for n in range(40)]
+Row = dict[str, Any]
+
+
+def jsonl(path: Path, rows: Sequence[Row]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def as_rows(pairs: Sequence[tuple[Any, Any]]) -> list[Row]:
+    return [{"question": question, "answer": answer} for question, answer in pairs]
+
+
+def prepared(data_dir: Path, path: Path, log: Callable[[str], None] = print, **values: Any) -> Prepared:
+    found = Prepared(dataset_named("file", data_dir, path=str(path), **values), data_dir)
+    found.prepare(log)
+    return found
+
+
+def pairs_of(found: Prepared, split: str) -> list[tuple[str, str]]:
+    return [(row["question"], row["answer"]) for row in found.rows(split)]
+
+
+def write_csv(path: Path, delimiter: str) -> None:
+    with open(path, "w", newline="", encoding="utf-8-sig") as stream:
+        writer = csv.writer(stream, delimiter=delimiter)
+        writer.writerows([("answer", "question"), *((answer, question) for question, answer in TEXTS)])
+
+
+def write_saved(path: Path) -> None:
+    from datasets import Dataset
+
+    Dataset.from_list(as_rows(TEXTS)).save_to_disk(str(path))
+
+
+def write_parquet(path: Path) -> None:
+    from pyarrow import Table, parquet
+
+    parquet.write_table(Table.from_pylist(as_rows(TEXTS)), path)
+
+
+TEXTS = [*ROWS, ('He said "7, or\t8"\nand left \\ it.', "7"), (" ½ – ünï ", "0.5")]
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "a.jsonl": lambda path: jsonl(path, as_rows(TEXTS)),
+    "a.json.gz": lambda path: path.write_bytes(
+        gzip.compress("".join(json.dumps(row) + "\n\n" for row in as_rows(TEXTS)).encode())
+    ),
+    "a.csv": lambda path: write_csv(path, ","),
+    "a.tsv": lambda path: write_csv(path, "\t"),
+    "a.parquet": write_parquet,
+    "a": write_saved,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_the_rows_that_were_written(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / name)
+    test = jsonl(tmp_path / "test.jsonl", as_rows([("q", "1")]))
+    found = prepared(tmp_path / "data", tmp_path / name, validation_path=str(test), test_path=str(test))
+    assert pairs_of(found, "train") == TEXTS
+    assert [row["id"] for row in found.rows("test")] == ["test/00000"]
+
+
+def test_cells_as_they_stand_and_escaped(tmp_path: Path) -> None:
+    path, test = tmp_path / "a.tsv", jsonl(tmp_path / "test.jsonl", as_rows([("q", "1")]))
+    path.write_text('1\ta "b\\\\c\\\r\n2\td\\\te\\f\n')
+    one = {"header": False, "question": "2", "answer": "1", "validation_path": str(test), "test_path": str(test)}
+    test.write_text(json.dumps({"2": "q", "1": 1}))
+    escaped = prepared(tmp_path / "data", path, cells="escaped", **one)
+    assert pairs_of(escaped, "train") == [('a "b\\c\\', "1"), ("d\te\\f", "2")]
+    path.write_text('1\ta "b\\\\c\n')
+    assert pairs_of(prepared(tmp_path / "data", path, cells="plain", **one), "train") == [('a "b\\\\c', "1")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [("1e-7", "0.0000001"), ("1.0", "1"), ("-0.50", "-0.5"), ("12", "12"), ("1E+3", "1000"), ('" 1.0 "', "1.0")],
+)
+def test_a_number_is_written_out_and_text_is_kept(answer: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"question": "q{n}", "answer": {answer}}}\n' for n in range(3)))
+    assert pairs_of(prepared(tmp_path / "data", path), "train")[0][1] == text
+
+
+def test_a_template_makes_the_question(tmp_path: Path) -> None:
+    rows = [{"value": n, "the unit": "km", "metres": 1000 * n} for n in range(5)]
+    template = "Convert {value} {the unit} to {{m}}, {value}!"
+    found = prepared(tmp_path / "data", jsonl(tmp_path / "a.jsonl", rows), template=template, answer="metres")
+    every = {pair for split in ("train", "validation", "test") for pair in pairs_of(found, split)}
+    assert every == {(f"Convert {n} km to {{m}}, {n}!", str(1000 * n)) for n in range(5)}
+
+
+def test_hydra_reads_a_template_as_a_shell_hands_it_over() -> None:
+    template = 'Say "{value}", {unit} to {{m}}: x=1'
+    config = compose(["dataset=file", "dataset.path=owner/name", f"dataset.template={template}"])
+    assert config.dataset.template == template  # pyright: ignore[reportAttributeAccessIssue]
+    assert quoted("dataset.template='a {b}'") == "dataset.template='a {b}'"
+    assert quoted("seed=1") == "seed=1"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_questions_share_a_split_and_shares_are_of_different_ones(seed: int, tmp_path: Path) -> None:
+    rows = as_rows([pair for pair in ROWS for _ in range(1 + int(pair[1]) % 3)])
+    path = jsonl(tmp_path / "a.jsonl", rows)
+    found = prepared(tmp_path / "data", path, seed=seed)
+    parts = {split: pairs_of(found, split) for split in ("train", "validation", "test")}
+    assert {split: len(set(part)) for split, part in parts.items()} == {"train": 34, "validation": 2, "test": 4}
+    assert sum(map(len, parts.values())) == len(rows)
+    assert len(set().union(*parts.values())) == len(ROWS)
+    order = [(row["question"], row["answer"]) for row in rows]
+    assert all(part == [pair for pair in order if pair in part] for part in parts.values())
+    # Added rows move few of the old ones, and another seed draws others.
+    assert parts["test"] != pairs_of(prepared(tmp_path / "data", path, seed=seed + 1), "test")
+
+
+def test_a_limit_draws_rows_and_says_so(tmp_path: Path) -> None:
+    lines: list[str] = []
+    path = jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
+    found = prepared(tmp_path / "data", path, lines.append, train_rows=5, test_rows=2)
+    assert [len(found.rows(split)) for split in ("train", "validation", "test")] == [5, 2, 2]
+    everything = pairs_of(prepared(tmp_path / "data", path), "test")
+    assert [pair for pair in everything if pair in pairs_of(found, "test")] == pairs_of(found, "test")
+    assert "test: 2 of 4 rows are used (dataset.test_rows=2)." in lines
+
+
+def test_questions_in_train_and_test_are_counted_in_every_run(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
+    test = jsonl(tmp_path / "test.jsonl", as_rows([*ROWS[:3], ROWS[0], ("new", "1")]))
+    line = "4 of 5 test questions are also in train: scores on them are no scores on new questions."
+    for _ in range(2):
+        lines: list[str] = []
+        found = prepared(tmp_path / "data", path, lines.append, test_path=str(test))
+        assert line in lines
+    assert line in found.fingerprint()["warnings"]
+    assert not set(pairs_of(found, "validation")) & set(pairs_of(found, "train"))
+
+
+def test_splits_of_a_saved_folder_are_used_and_missing_ones_made(tmp_path: Path) -> None:
+    from datasets import Dataset, DatasetDict
+
+    one = Dataset.from_list(as_rows([("q", "1"), ("r", "2")]))
+    DatasetDict({"train": Dataset.from_list(as_rows(ROWS)), "test": one, "more": one}).save_to_disk(str(tmp_path / "a"))
+    lines: list[str] = []
+    found = prepared(tmp_path / "data", tmp_path / "a", lines.append)
+    assert [len(found.rows(split)) for split in ("train", "validation", "test")] == [38, 2, 2]
+    assert pairs_of(found, "test") == [("q", "1"), ("r", "2")]
+    assert any("its splits more are not read" in line for line in lines)
+
+
+def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked = []
+
+    def load(*words: Any) -> Any:
+        asked.append(words)
+        return datasets.DatasetDict({"train": datasets.Dataset.from_list(as_rows(ROWS))})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr("ntl.data.formats.no_hub", lambda: "")
+    found = prepared(tmp_path / "data", Path("owner/name"), config_name="main")
+    assert (asked, len(found.rows("train"))) == ([("owner/name", "main")], 34)
+
+
+def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets import config
+
+    monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("ntl.data.formats.no_hub", lambda: "HF_HUB_OFFLINE is set")
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", str(tmp_path))
+    with pytest.raises(
+        UserError, match=r"owner/name: no such file here, and .* HF_HUB_OFFLINE is set\. Either"
+    ) as caught:
+        prepared(tmp_path / "data", Path("owner/name"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answers", "good", "bad", "metrics"),
+    [
+        ("number", "-1,234.5", "about 5", "number"),
+        ("reasoning", "3 and 4 are 7\n#### 7", "seven\n#### seven", "number"),
+        ("text", "seven", "  ", "text"),
+    ],
+)
+def test_answers_are_what_the_config_says(answers: str, good: str, bad: str, metrics: str, tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", as_rows([(question, good) for question, _ in ROWS]))
+    found = prepared(tmp_path / "data", path, answers=answers)
+    assert found.dataset.metrics == metrics
+    assert pairs_of(found, "test")[0][1] == good
+    jsonl(path, [*as_rows([(question, good) for question, _ in ROWS]), *as_rows([("q", bad)])])
+    with pytest.raises(UserError, match=rf"{path}:41: "):
+        prepared(tmp_path / "data", path, answers=answers)
+    assert len(list((tmp_path / "data").glob("file-*"))) == 1
+    assert not list((tmp_path / "data").glob(".file-*.part-*"))
+
+
+def test_a_mark_of_one_s_own(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", as_rows([(question, f"So: answer: {n}") for question, n in ROWS]))
+    found = prepared(tmp_path / "data", path, answers="reasoning", mark="answer:")
+    assert found.dataset.scored("So: answer: 8") == "8"
+    assert found.dataset.fault("q", "#### 7 answer: 8")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("a.jsonl", '{"question": "a", "answer": 1}\n{"question":\n', ":2: not a JSON object"),
+        ("a.json", '[{"question": "a", "answer": 1}]', ":1: a JSON list; write one object a line"),
+        (
+            "a.jsonl",
+            '{"problem": "a", "answer": 1}',
+            ":1: no column 'question', it has 'problem', 'answer'; name yours",
+        ),
+        ("a.jsonl", '{"question": "a", "answer": null}', ":1: 'answer' is null, neither text nor a number."),
+        ("a.jsonl", '{"question": "a", "answer": true}', ":1: 'answer' is True, neither text nor a number."),
+        ("a.jsonl", '{"question": "a", "answer": NaN}', ":1: 'answer' is nan, no finite number."),
+        ("a.jsonl", '{"question": " ", "answer": 1}', ":1: empty question."),
+        ("a.jsonl", '{"question": "\\ud800", "answer": 1}', ":1: half of a surrogate pair, which UTF-8 cannot hold."),
+        ("a.csv", 'question,answer\n"a\nb",1\nc,\n', ":4: empty answer."),
+        ("a.csv", "question,answer\na,1\nb,2,3\n", ":3: 3 cells, and 2 in the first row"),
+        ("a.csv", "question,question,answer\na,b,1\n", ":1: 2 columns are called 'question'"),
+        ("a.tsv", 'question\tanswer\n"a" b\t1\n', ":2: .*set dataset.cells=plain"),
+        ("a.csv", "question,answer\n", ":1: no rows."),
+        ("a.parquet", "PAR1", ": cannot be read"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=rf"^{tmp_path / name}{line}") as caught:
+        prepared(tmp_path / "data", tmp_path / name)
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "data").glob("file-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "dataset=file: no file; give one by dataset.path="),
+        (["dataset.path=a.jsnl"], "dataset.path=a.jsnl: no such file or folder. Did you mean 'a.jsonl'?"),
+        (["dataset.path=a.txt"], "dataset.path=a.txt: unknown format; "),
+        (["dataset.path=folder"], "dataset.path=folder: a folder that save_to_disk did not write; "),
+        (["dataset.path=a.jsonl", "dataset.answers=numbers"], "dataset.answers=numbers: choose one of number"),
+        (["dataset.path=a.jsonl", "dataset.config_name=main"], "dataset.config_name=main: only a data set of the hub"),
+        (["dataset.path=a.jsonl", "dataset.cells=raw"], "dataset.cells=raw: choose one of quoted, plain, escaped."),
+        (["dataset.path=a.jsonl", "dataset.splits.test=0"], "dataset.splits.test=0.0: must be above 0."),
+        (["dataset.path=a.jsonl", "dataset.splits={validation: 0.5, test: 0.5}"], "dataset.splits.validation=0.5 "),
+        (["dataset.path=a.jsonl", "dataset.test_path=a.jsonl", "dataset.splits.test=0.2"], "dataset.splits.test=0.2: "),
+        (["dataset.path=a.jsonl", "dataset.template=Say {"], "dataset.template='Say {': "),
+        (["dataset.path=a.jsonl", "dataset.template=Say {a:>3}"], "dataset.template='Say {a:>3}': {a} must be "),
+        (["dataset.path=a.jsonl", "dataset.template=Say it"], "dataset.template='Say it': it names no column"),
+        (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
+        (["dataset.path=a.jsonl", "+dataset.contents.path=x"], "dataset.contents: it is computed"),
+        (["dataset.path=a.jsonl", "dataset.answers=text", "model=xval_tiny"], "model=xval_tiny dataset=file: "),
+    ],
+)
+def test_a_wrong_setting_is_one_line(
+    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.txt").touch()
+    jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
+    with pytest.raises(UserError) as caught:
+        compose(["dataset=file", *words])
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_content_of_a_file_is_the_identity_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["dataset=file", "dataset.path=a.jsonl"]
+    path = jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
+    first = compose(words)
+    path.rename(tmp_path / "b.jsonl")
+    moved = compose([*words[:1], "dataset.path=b.jsonl"])
+    jsonl(path, as_rows(ROWS[1:]))
+    edited = compose(words)
+    assert run_id(first) == run_id(moved) != run_id(edited)
+    assert recorded(first)["dataset"]["path"] == first.dataset.contents["path"] == moved.dataset.contents["path"]
+    assert "contents" not in recorded(first)["dataset"]
+    assert run_id(from_values(plain(first), "config.yaml")) == run_id(first)
+    assert from_values(plain(first), "config.yaml").dataset == first.dataset
+
+
+def test_a_config_read_back_keeps_to_what_it_was_made_of(tmp_path: Path) -> None:
+    data_dir, path = tmp_path / "data", jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
+    before = prepared(data_dir, path)
+    digests, content = before.digests(), before.dataset.config.contents["path"]
+    for change in (lambda: jsonl(path, as_rows(ROWS[1:])), path.unlink):
+        change()
+        lines: list[str] = []
+        again = Prepared(before.dataset, data_dir)
+        again.prepare(lines.append)
+        assert again.digests() == digests
+        assert [line for line in lines if str(path) in line] == [
+            f"{path}: gone, or changed since it was prepared; reading the prepared copy {again.folder}"
+        ]
+    with pytest.raises(UserError, match=rf"{path}: gone, or changed since .* {content}, .* put it back\."):
+        Prepared(before.dataset, tmp_path / "elsewhere").prepare()
+
+
+def test_a_setting_that_names_a_file_counts_in_any_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Own(DatasetConfig):
+        source: str = "numbers.txt"
+        kind: str = "train"
+        folder: str = "train"
+        lists: tuple[str, ...] = ("a/1.txt", "a/2.txt")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "numbers.txt").write_text("1")
+    for name in ("train", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("2")
+    seen = []
+    for edit in ("data/numbers.txt", "train/1.txt", "train/2.txt", "a/2.txt"):
+        config = Own()
+        read_contents(config, "data")
+        assert sorted(config.contents) == ["folder", "lists", "source"]
+        seen.append(tuple(config.contents.values()))
+        (tmp_path / edit).write_text("9")
+    assert len(set(seen)) == 4
+
+
+def test_text_of_unknown_licence_is_not_published(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
+    assert "plus" not in markdown(describe(prepared(tmp_path / "data", path)))
+    assert "plus" in markdown(describe(prepared(tmp_path / "data", path, licence="CC0-1.0")))
+
+
+@pytest.mark.data
+def test_the_official_file_of_rjokes_gives_the_rows_of_the_built_in_set(data_root: Path, tmp_path: Path) -> None:
+    own = Prepared(dataset_named("rjokes"), tmp_path)
+    own.prepare(download=False)
+    path = data_root / "rjokes" / "dev.tsv.gz"
+    settings: dict[str, Any] = {"header": False, "cells": "escaped", "question": "2", "answer": "1"}
+    found = prepared(tmp_path, path, validation_path=str(path), test_path=str(path), **settings)
+    assert found.digests()["validation.jsonl"] == own.digests()["validation.jsonl"]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_gsm8k_as_a_file_is_gsm8k(suffix: str, data_root: Path, tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    own = Prepared(dataset_named("gsm8k"), tmp_path)
+    own.prepare(download=False)
+    for split in own.dataset.splits:
+        rows = Dataset.from_list([dict(row) for row in own.rows(split)])
+        path = str(tmp_path / f"{split}.{suffix}")
+        {"jsonl": rows.to_json, "csv": rows.to_csv, "parquet": rows.to_parquet}[suffix](path)
+    others = {f"{split}_path": str(tmp_path / f"{split}.{suffix}") for split in ("validation", "test")}
+    found = prepared(tmp_path, tmp_path / f"train.{suffix}", answers="reasoning", **others)
+    assert found.digests() == own.digests()

@@ -1,0 +1,154 @@
+"""Plain text: how files are divided into documents, and documents into splits."""
+
+from collections import Counter
+from pathlib import Path
+
+import datasets
+import pytest
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.data import Documents, SharesConfig
+from ntl.data import card
+from ntl.data.dataset import dataset_named
+from ntl.data.prepared import Prepared
+from ntl.data.sets import text
+from ntl.data.sets.text import Text, documents
+
+LINES = "\ufeffOne 1\n  two \r\n\n \n\nthree\r\n\nfour\u2028five".encode()
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    def write(content: bytes | str, name: str = "corpus.txt") -> str:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def rows(data_dir: Path):
+    """The texts of each split of a data set with these settings."""
+
+    def read(**values) -> dict[str, list[str]]:
+        prepared = Prepared(dataset_named("text", data_dir, **values), data_dir)
+        prepared.prepare(lambda line: None)
+        return {split: [row["answer"] for row in prepared.rows(split)] for split in Text.splits}
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (Documents.paragraph, [(1, "One 1\n  two "), (6, "three"), (8, "four\u2028five")]),
+        (Documents.line, [(1, "One 1"), (2, "  two "), (6, "three"), (8, "four\u2028five")]),
+        (Documents.file, [(1, "One 1\n  two \n\n \n\nthree\n\nfour\u2028five")]),
+    ],
+)
+def test_documents_by_hand(kind: Documents, expected: list[tuple[int, str]], file) -> None:
+    path = file(LINES)
+    assert list(documents(Path(path), kind)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"a\n\xff", ":2: byte 0xff is not UTF-8."),
+        (b"PK\x00\x01", ":1: a zero byte, so this is no text file; give text in UTF-8."),
+        (b"1234567\n" * 3, ":1: a document of more than 16 characters, too long to tokenize at once"),
+    ],
+)
+def test_a_file_that_is_no_text(content: bytes, fault: str, file, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LONGEST", 16)
+    path = file(content)
+    with pytest.raises(UserError) as caught:
+        list(documents(Path(path), Documents.paragraph))
+    assert str(caught.value).startswith(path + fault)
+
+
+def test_every_document_is_in_one_split_and_equal_ones_in_the_same(file, rows) -> None:
+    written = [f"document {number % 300}\nof 300" for number in range(900)]
+    found = rows(path=file("\n\n".join(written)), splits=SharesConfig(0.1, 0.2))
+    assert Counter(text for texts in found.values() for text in texts) == Counter(written)
+    splits = [set(texts) for texts in found.values()]
+    assert list(map(len, splits)) == [210, 30, 60]
+    # In the order of the file, and the same each time.
+    assert found["train"] == [text for text in written if text in splits[0]]
+
+
+def test_the_seed_chooses(file, rows) -> None:
+    path = file("\n".join(f"document {number}" for number in range(400)))
+    first = rows(path=path, documents=Documents.line)
+    assert rows(path=path, documents=Documents.line) == first
+    assert rows(path=path, documents=Documents.line, seed=1) != first
+
+
+def test_files_of_its_own_for_test_and_validation(file, data_dir: Path) -> None:
+    paths = {"path": file("a\n\nb\n\nc"), "validation_path": file("v\n\na", "v.txt"), "test_path": file("t", "t.txt")}
+    prepared = Prepared(dataset_named("text", data_dir, **paths), data_dir)
+    said: list[str] = []
+    prepared.prepare(said.append)
+    texts = [[row["answer"] for row in prepared.rows(split)] for split in Text.splits]
+    assert texts == [["a", "b", "c"], ["v", "a"], ["t"]]
+    warning = "1 of 2 validation documents are also in train: scores on them are no scores on new documents."
+    assert any(line.endswith(warning) for line in said)
+    assert prepared.fingerprint()["warnings"] == [warning]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"), [("", "no rows"), (" \n\t\n", "no rows"), ("one", "1 different documents")]
+)
+def test_too_few_documents(content: str, fault: str, file, rows) -> None:
+    with pytest.raises(UserError, match=fault):
+        rows(path=file(content))
+
+
+def test_a_column(file, rows, tmp_path: Path) -> None:
+    """Of JSON lines, CSV, Parquet and a saved folder: the same rows; blank ones are left out."""
+    texts = [f"row {number},\nwith 2 lines" for number in range(30)] + ["  "]
+    table = datasets.Dataset.from_dict({"body": texts, "other": list(range(31))})
+    table.to_json(tmp_path / "x.jsonl")
+    table.to_csv(tmp_path / "x.csv", index=False)
+    table.to_parquet(tmp_path / "x.parquet")
+    table.save_to_disk(tmp_path / "saved")
+    names = ("x.jsonl", "x.csv", "x.parquet", "saved")
+    jsonl, *others = [rows(path=str(tmp_path / name), column="body") for name in names]
+    assert sorted(text for split in jsonl.values() for text in split) == sorted(texts[:-1])
+    assert others == [jsonl] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "values", "fault"),
+    [
+        ("x.jsonl", '{"text": "a"}\n{"text": null}', {}, "x.jsonl:2: 'text' is null, neither text nor a number"),
+        ("x.jsonl", '{"body": "a"}', {}, "x.jsonl:1: no column 'text', it has 'body'"),
+        ("x.jsonl", '{"text": "a"', {}, "x.jsonl:1: not a JSON object"),
+        ("x.jsonl", '{"text": "\\ud800"}', {}, "x.jsonl:1: half of a surrogate pair"),
+        ("x.docx", "a", {}, "x.docx: unknown format; rename it after what it holds: .txt"),
+        ("x.txt", "a", {"column": "body"}, "dataset.column=body: a text file has no columns"),
+        ("x.csv", "text", {"documents": Documents.line}, "dataset.documents=line: only text files"),
+    ],
+)
+def test_what_cannot_be_read(name: str, content: str, values: dict, fault: str, file, rows) -> None:
+    path = file(content, name)
+    with pytest.raises(UserError) as caught:
+        rows(path=path, **values)
+    assert fault in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_edited_file_is_another_run_and_a_moved_one_the_same(file, tmp_path: Path) -> None:
+    path = Path(file("a\n\nb\n\nc"))
+    first = run_id(compose(["dataset=text", f"dataset.path={path}"]))
+    assert run_id(compose(["dataset=text", f"dataset.path={path.rename(tmp_path / 'y.txt')}"])) == first
+    assert run_id(compose(["dataset=text", f"dataset.path={file('a b c')}"])) != first
+
+
+def test_a_description_counts_documents(file, data_dir: Path) -> None:
+    paths = {"path": file("a\n\nb\n\na"), "validation_path": file("v", "v.txt"), "test_path": file("a", "t.txt")}
+    prepared = Prepared(dataset_named("text", data_dir, **paths), data_dir)
+    prepared.prepare(lambda line: None)
+    train, test = (card.describe(prepared).splits[split] for split in ("train", "test"))
+    assert (train.repeated_questions, train.shared["validation"], test.shared["train"]) == (1, 0, 1)

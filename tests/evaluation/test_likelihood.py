@@ -1,0 +1,85 @@
+"""Metrics of plain text from the sums of its documents."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from ntl.config import UserError
+from ntl.evaluation import read_predictions, score_predictions, write_predictions
+from ntl.evaluation.likelihood import likelihood_metrics
+
+HEADER = {
+    "schema": 1,
+    "dataset": "text",
+    "metrics": "likelihood",
+    "decoding": {"name": "likelihood"},
+    "baselines": {},
+    "bytes": {"test": 12, "other": 1},
+    "digits": True,
+}
+ROWS = [
+    {"split": "test", "id": "a", "tokens": 3, "ce": 3.0, "numbers": 2, "right": 1, "error": 4.0, "mean_error": 1.5},
+    {"split": "test", "id": "b", "tokens": 5, "ce": 9.0, "numbers": 2, "right": 2, "error": 0.0, "mean_error": 0.5},
+    {"split": "other", "id": "a", "tokens": 1, "ce": 0.0, "numbers": 0, "right": 0, "error": 0.0, "mean_error": 0.0},
+]
+
+
+def test_by_hand() -> None:
+    found = likelihood_metrics(ROWS[:2], 12, digits=True)
+    assert found == {
+        "ce": 1.5,  # 12 nats, 8 tokens
+        "perplexity": pytest.approx(4.4816890703, rel=1e-10),
+        "bits_per_byte": pytest.approx(1.4426950408889634, rel=1e-15),  # 1 / ln 2
+        "digit_accuracy": 0.75,
+        "digit_mae": 1.0,
+        "digit_mae_mean": 0.5,
+        "count": 2.0,
+        "tokens": 8.0,
+        "digits": 4.0,
+    }
+    assert likelihood_metrics(ROWS[:2], 12, digits=False)["number_mae"] == 1.0
+
+
+def test_where_nothing_is_to_be_averaged() -> None:
+    found = likelihood_metrics([{**ROWS[2], "ce": 1000.0}], 0, digits=True)
+    assert found["perplexity"] == math.inf
+    assert {name for name, value in found.items() if math.isnan(value)} == {
+        *("bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean")
+    }
+
+
+def test_a_file_is_scored_by_split(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.jsonl"
+    write_predictions(path, HEADER, ROWS)
+    scores = score_predictions(path)
+    assert (scores.metrics["test/ce"], scores.metrics["other/perplexity"]) == (1.5, 1.0)
+    assert scores.metrics["test/bits_per_byte"] == pytest.approx(1 / math.log(2))
+    assert (scores.correct, scores.errors, scores.rules) == ({}, {}, {})
+    assert len(scores.ids_sha256["test"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ({"tokens": 2.0}, "'tokens' must be a whole number, 0 or more"),
+        ({"ce": "3"}, "'ce' must be a finite number, 0 or more"),
+        ({"error": math.nan}, "'error' must be a finite number, 0 or more"),
+        ({"right": 3}, "'right' <= 'numbers' <= 'tokens' does not hold"),
+        ({"id": 7}, "'id' must be a string"),
+    ],
+)
+def test_a_wrong_row_is_named(row: dict, fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "predictions.jsonl"
+    path.write_text("\n".join(map(json.dumps, [{"header": HEADER}, ROWS[1], ROWS[0] | row])) + "\n")
+    with pytest.raises(UserError) as caught:
+        read_predictions(path)
+    assert str(caught.value) == f"{path}:3: {fault}"
+
+
+def test_bytes_are_in_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.jsonl"
+    write_predictions(path, {**HEADER, "bytes": {"test": -1}}, ROWS)
+    with pytest.raises(UserError, match="'bytes' in the header must be"):
+        read_predictions(path)

@@ -1,0 +1,65 @@
+"""The diagnostics of a batch, by hand and against the losses of the same names."""
+
+import math
+
+import pytest
+import torch
+from loss_cases import DIGITS
+
+from ntl.losses import ntl_mae, ntl_was
+from ntl.losses.diagnostics import diagnostic_sums
+from ntl.losses.rows import NumberRows, number_rows
+from ntl.numbers import NumberVocabulary
+
+
+def all_positions(rows: NumberRows, labels: torch.Tensor) -> NumberRows:
+    """The same rows as on a GPU: all positions, with a mask."""
+    counts = torch.zeros_like(labels, dtype=torch.bool)
+    assert rows.index is not None
+    counts[rows.index] = True
+    spread = {name: getattr(rows, name).new_zeros(labels.numel(), *getattr(rows, name).shape[1:]) for name in FIELDS}
+    for name, tensor in spread.items():
+        tensor[counts.flatten()] = getattr(rows, name)
+    return rows._replace(**spread, index=None, counts_N=counts.flatten())
+
+
+FIELDS = ("logits_NK", "tokens_N", "targets_N")
+
+
+def test_two_digits_by_hand() -> None:
+    """The mass is half on 1 and half on 3 where the label is 2, then 3/4 on 5 and 1/4 on 9 where it is 5."""
+    vocab = NumberVocabulary.from_values([math.nan, 1.0, 3.0, 2.0, 5.0, 9.0])
+    logits = torch.full((1, 3, 6), -math.inf)
+    logits[0, 0, [1, 2]] = 0.0
+    logits[0, 1, [4, 5]] = torch.tensor([math.log(3), 0.0])
+    logits[0, 2, 0] = 0.0
+    labels = torch.tensor([[3, 4, 0]])
+    logits[0, :, 0] = 50.0  # the text token, which is likeliest everywhere, is left out
+    found = diagnostic_sums(number_rows(logits, labels, vocab, -100))
+    # NTL-WAS 1 and 1/4 * 4; one of two is right; the expectations are 2 and 6; two number labels.
+    torch.testing.assert_close(found, torch.tensor([1 + 1.0, 1.0, 0 + 1.0, 2.0]))
+
+
+def test_they_are_the_losses_of_these_names_however_the_rows_are_kept() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(4, 7, DIGITS.values.numel(), dtype=torch.float64)
+    labels = torch.randint(0, DIGITS.values.numel(), (4, 7))
+    labels[1] = -100
+    rows = number_rows(logits, labels, DIGITS, -100)
+    total, each = diagnostic_sums(rows), diagnostic_sums(rows, per_example=True)
+    assert (total.shape, each.shape) == ((4,), (4, 4))
+    assert each[1].tolist() == [0, 0, 0, 0]
+    torch.testing.assert_close(each.sum(dim=0), total)
+    for place, loss in ((0, ntl_was), (2, ntl_mae)):
+        torch.testing.assert_close(total[place], loss(logits, labels, DIGITS, reduction="sum"))
+    masked = all_positions(rows, labels)
+    torch.testing.assert_close(diagnostic_sums(masked), total)
+    torch.testing.assert_close(diagnostic_sums(masked, per_example=True), each)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_has_no_graph_and_is_summed_in_float32(dtype: torch.dtype) -> None:
+    logits = torch.randn(2, 5, DIGITS.values.numel()).to(dtype).requires_grad_()
+    labels = DIGITS.token_ids[torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]])]
+    found = diagnostic_sums(number_rows(logits, labels, DIGITS, -100))
+    assert (found.dtype, found.requires_grad, float(found[3])) == (torch.float32, False, 10)

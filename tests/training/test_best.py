@@ -1,0 +1,207 @@
+"""The best checkpoint is kept and scored, a training that no longer improves ends, and a resume changes nothing."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from ntl.config import Config, UserError, run_id
+from ntl.results import read_record
+from ntl.training import decode, run
+from ntl.training.best import Best, best_of
+from ntl.training.checkpoints import by_step, keep_newest, step_of
+from ntl.training.folder import remove_leftovers
+from ntl.training.predictor import predict
+from ntl.training.tracking import METRICS, read_metrics
+
+EVERY_TWO = ["trainer.eval_steps=2", "trainer.eval_rows=10"]
+
+
+def history(*values: float | None, metric: str = "accuracy") -> list[dict[str, float]]:
+    lines: list[dict[str, float]] = [{"step": 1, "loss": 1.0}]
+    for index, value in enumerate(values):
+        lines.append({"step": 2 * index + 2, "eval_loss": 9.0} | ({} if value is None else {f"eval_{metric}": value}))
+    return lines
+
+
+def test_the_best_evaluation_by_hand() -> None:
+    assert best_of(history(0.1, 0.3, 0.3, 0.2), "accuracy") == Best(4, 0.3, 2)  # of equal ones the earlier
+    assert best_of(history(5.0, 3.0, 3.0, 4.0, metric="mae"), "mae") == Best(4, 3.0, 2)
+    assert best_of(history(0.1, None, math.nan), "accuracy") == Best(2, 0.1, 2)
+    # While nothing is defined, as before the first answer is a number, nothing fails to improve.
+    assert best_of(history(None, None, 0.0), "accuracy") == Best(6, 0.0, 0)
+    nothing = best_of(history(None), "accuracy")
+    assert (nothing.step, nothing.since) == (None, 0)
+    assert best_of(history(0.5, 0.9), "loss") == Best(2, 9.0, 1)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``scripted(0.1, 0.5, ...)``: these accuracies are what the evaluations of step 2, 4, ... decode."""
+
+    def use(*values: float) -> None:
+        from ntl.training.trainer import ObjectiveTrainer
+
+        original = ObjectiveTrainer.evaluation_loop
+
+        def evaluation_loop(self, *args, **kwargs):
+            self.decoded = lambda: {"accuracy": values[self.state.global_step // 2 - 1]}
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(ObjectiveTrainer, "evaluation_loop", evaluation_loop)
+
+    return use
+
+
+def steps_in(folder: Path) -> list[int]:
+    return sorted(map(step_of, by_step(folder / "checkpoints")))
+
+
+def test_the_best_checkpoint_is_kept_and_scored(small, scripted, capsys, without_times) -> None:
+    scripted(0.1, 0.5, 0.5, 0.4, 0.2, 0.3)
+    few = ["trainer.keep_checkpoints=1", "trainer.keep_checkpoints_after=1", "trainer.save_steps=2"]
+    path = run(small(*EVERY_TWO, "trainer.best=accuracy", *few))
+    folder, record = path.parent, read_record(path)
+    assert record.model["best"] == {"metric": "accuracy", "step": 4, "value": 0.5}
+    assert record.metrics["validation/accuracy"] == 0.5
+    assert [point[1] for point in record.curves["eval_accuracy"]] == [0.1, 0.5, 0.5, 0.4, 0.2, 0.3]
+    assert (record.steps, steps_in(folder)) == (12, [4, 12])
+    assert "Best validation accuracy: 0.5, at step 4, which is scored." in capsys.readouterr().out
+    # Its answers are those of the run that ends there, at the same rate, and predict.py reads the same weights.
+    answers = (folder / "predictions.jsonl").read_bytes()
+    assert predict(folder, say=lambda line: None) == folder / "predictions.jsonl"
+    assert (folder / "predictions.jsonl").read_bytes() == answers
+    from ntl.training.push import trained_checkpoint
+
+    assert trained_checkpoint(folder, record) == folder / "checkpoints" / "checkpoint-4"
+    last = shutil.copytree(folder / "checkpoints" / "checkpoint-12", folder / "checkpoints" / "checkpoint-13")
+    remove_leftovers(folder, keep=1)
+    assert steps_in(folder) == [4, 13]
+    assert load_file(last / "model.safetensors").keys()
+    shutil.rmtree(folder / "checkpoints" / "checkpoint-4")
+    with pytest.raises(UserError, match="checkpoint-4: this is the checkpoint that the record scores"):
+        predict(folder, say=lambda line: None)
+
+
+def test_the_weights_of_the_best_step_are_decoded(small, scripted, tmp_path: Path) -> None:
+    """With a constant rate, step 4 of a run of twelve steps is the end of a run of four."""
+    scripted(0.1, 0.5, 0.5, 0.4, 0.2, 0.3)
+    constant = [*EVERY_TWO, "trainer.schedule=constant", "trainer.lr=0.05"]
+    best = run(small(*constant, "trainer.best=accuracy", f"output_dir={tmp_path / 'best'}")).parent
+    short, last = (
+        run(small(*constant, f"trainer.max_steps={steps}", f"output_dir={tmp_path / 'last'}")).parent
+        for steps in (4, 12)
+    )
+    lines = [(folder / "predictions.jsonl").read_text().splitlines()[1:] for folder in (best, short, last)]
+    assert lines[0] == lines[1] != lines[2]
+    weights = [load_file(folder / "checkpoints" / "checkpoint-4" / "model.safetensors") for folder in (best, short)]
+    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
+
+
+STOPPING = [*EVERY_TWO, "trainer.best=accuracy", "trainer.early_stopping=2", "model.dropout=0.1"]
+STOPPING += ["trainer.keep_checkpoints_after=1"]
+SCRIPT = (0.1, 0.5, 0.4, 0.5, 0.9, 0.9)
+
+
+@pytest.fixture
+def stopped(scripted, without_times) -> Callable[[Config], tuple]:
+    """Record less its times, metrics.jsonl, checkpoints and answers of a run that stops at step 8."""
+
+    def make(config: Config) -> tuple:
+        scripted(*SCRIPT)
+        path = run(config)
+        folder = path.parent
+        answers = (folder / "predictions.jsonl").read_bytes()
+        return without_times(path), read_metrics(folder / METRICS), steps_in(folder), answers
+
+    return make
+
+
+def test_early_stopping_survives_interruptions(small, stopped, run_interrupted, tmp_path, capsys) -> None:
+    straight = stopped(small(*STOPPING, f"output_dir={tmp_path / 'straight'}"))
+    assert (straight[0].steps, straight[2]) == (8, [4, 8])
+    assert straight[0].model["best"]["step"] == 4
+    assert "Stopped at step 8: no better accuracy in 2 evaluations." in capsys.readouterr().out
+    for step in (3, 7):
+        config = small(*STOPPING, f"output_dir={tmp_path / str(step)}")
+        run_interrupted(config, step)
+        assert stopped(config) == straight
+    # Killed after it stopped: it does not go on from there.
+    folder = tmp_path / "straight" / straight[0].id
+    (folder / "record.json").unlink()
+    assert stopped(small(*STOPPING, f"output_dir={tmp_path / 'straight'}")) == straight
+
+
+def test_a_resume_without_the_best_checkpoint_is_refused(small, scripted, run_interrupted) -> None:
+    scripted(*SCRIPT)
+    config = small(*STOPPING)
+    run_interrupted(config, 7)
+    folder = Path(config.output_dir) / run_id(config) / "checkpoints"
+    shutil.rmtree(folder / "checkpoint-4")
+    with pytest.raises(UserError, match=r"checkpoint-4: the best checkpoint so far, and it is not there whole"):
+        run(config)
+
+
+def test_pruning_spares_the_best(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 8):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "weights").write_text("w")
+        from ntl.training.checkpoints import write_manifest
+
+        write_manifest(folder)
+    keep_newest(tmp_path, 1, best=4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-4", "checkpoint-8"]
+
+
+def test_decoded_validation_is_the_score_of_the_answers(parts) -> None:
+    """A model of random weights, and the answers that the test's own decoding gives."""
+    from ntl.config import DecodingConfig
+    from ntl.decoding import decode as decode_examples
+    from ntl.evaluation import number_metrics
+
+    made = parts("trainer.eval_rows=7")
+    for name, parameter in made.model.named_parameters():
+        parameter.data.mul_(40 if "wte" in name else 1)
+    state = [tensor.clone() for tensor in made.model.state_dict().values()]
+    found = decode.decode_validation(made)
+    examples = [made.encoded("validation")[index] for index in range(7)]
+    answers = decode_examples(
+        DecodingConfig(name="greedy"),
+        model=made.model,
+        tokenizer=made.tokenizer,
+        examples=examples,
+        collate=made.collator.prompts,
+        max_new_tokens=decode.max_new_tokens(made),
+    )
+    texts: Sequence[str] = [answer.text for answer in answers]
+    expected = number_metrics(texts, [made.rows("validation")[index]["answer"] for index in range(7)])
+    assert found == {name: expected[name] for name in ("accuracy", "mae") if math.isfinite(expected[name])}
+    assert all(before.equal(after) for before, after in zip(state, made.model.state_dict().values(), strict=True))
+
+
+def test_decoding_while_training_changes_nothing_else(small, without_times, tmp_path: Path) -> None:
+    settings = [*EVERY_TWO, "model.dropout=0.1", "trainer.lr=0.02"]
+    plain = run(small(*settings, f"output_dir={tmp_path / 'plain'}"))
+    decoded = run(small(*settings, "trainer.eval_decoded=true", f"output_dir={tmp_path / 'decoded'}"))
+    lines = read_metrics(decoded.parent / METRICS)
+    assert sum("eval_accuracy" in line for line in lines) == 6
+    without = [
+        {name: value for name, value in line.items() if name not in ("eval_accuracy", "eval_mae")} for line in lines
+    ]
+    assert without == read_metrics(plain.parent / METRICS)
+    one, other = (json.loads(path.read_text())["metrics"] for path in (plain, decoded))
+    assert {**other, **one} == other
+
+
+def test_a_choice_on_the_scored_examples_is_said(small, scripted, monkeypatch, capsys) -> None:
+    from ntl.data.sets.noisy_numbers import NoisyNumbers
+
+    scripted(*SCRIPT)
+    monkeypatch.setattr(NoisyNumbers, "test_splits", ("validation",))
+    run(small(*STOPPING))
+    assert "its validation split is also the one that is scored" in capsys.readouterr().out

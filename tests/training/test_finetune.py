@@ -1,0 +1,165 @@
+"""``scale=finetune`` from local weights, ``trainer.max_steps=0``, and the optimizers of transformers by name."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.training_args import OptimizerNames
+
+from ntl.config import Config, UserError, compose, run_id
+from ntl.config.trainer import OPTIMIZERS, TORCH_OPTIMIZERS
+from ntl.evaluation import read_predictions
+from ntl.results import read_record
+from ntl.system.hub import digest, weight_files
+from ntl.system.machine import uses_bf16
+from ntl.training import run
+from ntl.training.checkpoints import read_run
+from ntl.training.predictor import predict
+from ntl.training.tracking import METRICS, read_metrics
+
+NUMBERS = ["dataset=noisy_numbers", "dataset.seed=0"]
+ROWS = ["dataset.train_rows=96", "dataset.validation_rows=20", "dataset.test_rows=30"]
+
+
+@pytest.fixture
+def weights(trained_once: Path, tmp_path: Path) -> Path:
+    """A folder with the weights and the tokenizer of a finished run."""
+    newest = max((trained_once / "checkpoints").iterdir(), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    return Path(shutil.copytree(newest, tmp_path / "weights"))
+
+
+@pytest.fixture
+def finetune(weights: Path, data_dir: Path, tmp_path: Path) -> Callable[..., Config]:
+    """The config of ``scale=finetune`` with these weights."""
+    places = [f"data_dir={data_dir}", f"output_dir={tmp_path / 'outputs'}", "device=cpu"]
+    given = ["scale=finetune", "model.pretrained=true", f"model.path={weights}", "trainer.max_input_length=64"]
+    return lambda *overrides: compose([*NUMBERS, *ROWS, *places, *given, *overrides])
+
+
+def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run(finetune("trainer.epochs=3", "trainer.lr=1e-3"))
+    record, lines = read_record(path), read_metrics(path.parent / METRICS)
+    evaluations = [line for line in lines if "eval_loss" in line]
+    assert [line["step"] for line in evaluations] == [3, 6, 9]  # 96 rows in batches of 32
+    assert all("eval_accuracy" in line for line in evaluations)
+    assert "3 epochs of 96 examples are 9 steps." in capsys.readouterr().out
+    trainer = record.config["trainer"]
+    assert (trainer["epochs"], trainer["max_steps"], trainer["eval_steps"], trainer["warmup_steps"]) == (3, 9, 3, 1)
+    assert (record.steps, record.examples_seen) == (9, 3 * 96)
+    best = record.model["best"]
+    assert (best["metric"], best["value"]) == ("accuracy", max(line["eval_accuracy"] for line in evaluations))
+    assert record.metrics["validation/accuracy"] == best["value"]
+    assert record.model["bf16"] is uses_bf16("auto", torch.device("cpu"))
+    # The model's own config, its size, and the digest of its weights.
+    own = json.loads((weights / "config.json").read_text())
+    assert record.model["shape"].items() >= {"model_type": "gpt2", "n_embd": 16, "n_layer": 1}.items()
+    assert record.model["shape"]["vocab_size"] == own["vocab_size"]
+    from transformers import AutoModelForCausalLM
+
+    assert record.model["parameters"] == AutoModelForCausalLM.from_pretrained(weights).num_parameters()
+    assert record.model["weights"] == {"sha256": digest(weight_files(weights))}
+    assert record.config["model"]["path"] == f"sha256:{record.model['weights']['sha256']}"
+
+
+def test_new_weights_in_the_same_folder_are_another_run(finetune, weights: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    before = run_id(finetune())
+    tensors = load_file(weights / "model.safetensors")
+    save_file({name: tensor + 1 for name, tensor in tensors.items()}, weights / "model.safetensors", {"format": "pt"})
+    assert run_id(finetune()) != before
+
+
+def test_weights_are_scored_as_they_are(finetune, trained_once: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = finetune("trainer.max_steps=0")
+    path = run(config)
+    record, source = read_record(path), read_record(trained_once / "record.json")
+    assert (record.steps, record.examples_seen) == (0, 0)
+    assert {name: record.metrics[name] for name in source.metrics if name.startswith("test/")} == {
+        name: value for name, value in source.metrics.items() if name.startswith("test/")
+    }
+    answers = [read_predictions(folder / "predictions.jsonl")[1] for folder in (path.parent, trained_once)]
+    assert answers[0] == answers[1]
+    assert "validation/accuracy" in record.metrics
+    assert "best" not in record.model
+    assert "random weights" not in capsys.readouterr().out
+    checkpoint = path.parent / "checkpoints" / "checkpoint-0"
+    assert not (checkpoint / "optimizer.pt").exists()
+    # It is decoded again like any other run, and an interrupted one is finished by the same command.
+    assert predict(path.parent, say=lambda line: None) == path.parent / "predictions.jsonl"
+    metrics, lines = record.metrics, (path.parent / METRICS).read_text()
+    path.unlink()
+    assert read_record(run(config)).metrics == metrics
+    assert (path.parent / METRICS).read_text() == lines
+
+
+def test_a_base_is_scored_as_it_is_also_after_an_interruption(small, trained_once: Path, copy_of) -> None:
+    base = f"base={copy_of().name}@12"
+    config = small(base, "trainer.max_steps=0")
+    path = run(config)
+    expected = read_predictions(trained_once / "predictions.jsonl")[1]
+    assert read_predictions(path.parent / "predictions.jsonl")[1] == expected
+    path.unlink()
+    (path.parent / "predictions.jsonl").unlink()
+    run(config)
+    assert read_predictions(path.parent / "predictions.jsonl")[1] == expected
+
+
+def test_random_weights_are_called_so(small, capsys: pytest.CaptureFixture[str]) -> None:
+    run(small("trainer.max_steps=0"))
+    assert "model=gpt2_tiny: its random weights are scored: nothing is trained" in capsys.readouterr().out
+
+
+def test_a_step_to_keep_beyond_the_epochs_is_one_line(small) -> None:
+    config = small()
+    config.trainer.epochs, config.keep_steps = 2.0, [13]
+    with pytest.raises(UserError, match=r"keep_steps=\[13\]: choose steps of 1 to trainer.max_steps=12"):
+        run(config)
+    assert not (Path(config.output_dir) / run_id(config)).exists()
+
+
+def test_another_precision_on_another_device_is_refused(small, run_interrupted, monkeypatch) -> None:
+    config = small("trainer.bf16=auto")
+    run_interrupted(config, 3)
+    checkpoint = Path(config.output_dir) / run_id(config) / "checkpoints" / "checkpoint-3"
+    used = read_run(checkpoint)["bf16"]
+    assert used is uses_bf16("auto", torch.device("cpu"))
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: not used)
+    with pytest.raises(UserError, match=r"with trainer\.bf16=auto this device computes in"):
+        run(config)
+
+
+def test_every_optimizer_is_one_of_transformers() -> None:
+    names = {name.value for name in OptimizerNames}
+    assert set(OPTIMIZERS) - {"adamw"} <= names
+
+
+@pytest.mark.parametrize("name", [name for name, needs in OPTIMIZERS.items() if needs == ("", "")])
+def test_an_optimizer_by_name(name: str, parts, tmp_path: Path) -> None:
+    trainer = parts(f"trainer.optim={name}").trainer(tmp_path)
+    trainer.create_optimizer()
+    kind = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}
+    assert type(trainer.optimizer).__name__ == kind.get(name, {"adamw": "AdamW"}.get(name, name.capitalize()))
+    assert (name in TORCH_OPTIMIZERS) == type(trainer.optimizer).__module__.startswith("torch.")
+
+
+def test_a_run_with_adafactor_is_resumed(small, run_interrupted, without_times, tmp_path: Path) -> None:
+    straight, stopped = (
+        small("trainer.optim=adafactor", "model.dropout=0.1", f"output_dir={tmp_path / name}") for name in "ab"
+    )
+    expected = without_times(run(straight))
+    run_interrupted(stopped, 7)
+    assert without_times(run(stopped)) == expected
+    assert expected.metrics != without_times(run(small("model.dropout=0.1"))).metrics
+
+
+def test_an_optimizer_without_its_package_is_one_line(small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ntl.training.runner.find_spec", lambda module: None)
+    config = small("trainer.optim=grokadamw")
+    with pytest.raises(UserError, match=r"trainer.optim=grokadamw: needs a package; run pip install grokadamw\."):
+        run(config)
+    assert not Path(config.output_dir).exists()

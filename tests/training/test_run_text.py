@@ -1,0 +1,194 @@
+"""Language modelling on plain text: whole runs on a corpus of a hundred sentences."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ntl.config import Config, UserError, compose
+from ntl.data.packed import Packed
+from ntl.evaluation import read_predictions, score_predictions
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.decode import check_lengths, decode_splits, restore
+from ntl.training.parts import RunParts
+from ntl.training.predictor import predict
+from ntl.training.tracking import METRICS, read_metrics
+
+TINY = {
+    "gpt2_tiny": ["model.n_embd=16", "model.n_layer=1"],
+    **{
+        name: ["model.settings.hidden_size=16", "model.settings.num_hidden_layers=1"]
+        for name in ("llama_tiny", "qwen2_tiny", "granite_tiny")
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 documents of one to three lines, with numbers in them."""
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    lines = [
+        [f"Day {day}: {day % 7} of {number} ships came.", "None left."][: 1 + day % 2]
+        for day in range(100)
+        for number in (day, 3, 17)
+    ]
+    path.write_text("\n\n".join("\n".join(document) for document in lines))
+    return path
+
+
+@pytest.fixture
+def text(settings: Callable[..., list[str]], corpus: Path) -> Callable[..., Config]:
+    """The config of a run of a second on the corpus."""
+
+    def make(*overrides: str, model: str = "gpt2_tiny") -> Config:
+        own = [each for each in settings() if not each.startswith(("dataset", "model."))]
+        data = ["dataset=text", f"dataset.path={corpus}", "trainer.max_input_length=24"]
+        return compose([*own, *data, f"model={model}", *TINY[model], *overrides])
+
+    return make
+
+
+def test_from_the_file_to_the_record(text, corpus: Path) -> None:
+    config = text()
+    path = run(config)
+    record = read_record(path)
+    assert (record.config["decoding"]["name"], record.steps) == ("likelihood", 12)
+    assert sum(record.data["rows"].values()) == 300
+    metrics: Any = record.metrics
+    assert metrics["test/perplexity"] == pytest.approx(math.exp(metrics["test/ce"]))
+    assert metrics["test/count"] == record.data["rows"]["test"]
+    assert 0 <= metrics["test/digit_accuracy"] <= 1
+    header, rows = read_predictions(path.with_name("predictions.jsonl"))
+    assert [row["id"] for row in rows] == [f"test/{number:05d}" for number in range(len(rows))]
+    parts, _ = restore(path.parent, say=lambda line: None)
+    assert header["bytes"] == {"test": sum(len(row["answer"].encode()) for row in parts.rows("test"))}
+    # Decoded again, the same file.
+    before = path.with_name("predictions.jsonl").read_bytes()
+    assert predict(path.parent, ["decoding=likelihood"], say=lambda line: None).read_bytes() == before
+
+
+def _by_hand(parts: RunParts, split: str) -> dict[str, float]:
+    """Cross entropy and digits of the stream of tokens, block by block, from the model's own forward pass."""
+    tokenizer: Any = parts.tokenizer
+    end, length = tokenizer.eos_token_id, parts.config.trainer.max_input_length
+    stream = [end]
+    for row in parts.rows(split):
+        stream += [*tokenizer(row["answer"], add_special_tokens=False)["input_ids"], end]
+    digits = {tokenizer.convert_tokens_to_ids(str(digit)): digit for digit in range(10)}
+    ce, errors, right = [], [], []
+    for start in range(0, len(stream) - 1, length):
+        inputs, labels = stream[start : start + length], stream[start + 1 : start + length + 1]
+        with torch.no_grad():
+            logits_TV = parts.model.eval()(torch.tensor([inputs[: len(labels)]])).logits[0].double()
+        ce += (-logits_TV.log_softmax(-1)[range(len(labels)), labels]).tolist()
+        for place, label in enumerate(labels):
+            if label in digits:
+                best = max(digits, key=lambda token: logits_TV[place, token].item())
+                errors.append(abs(digits[best] - digits[label]))
+                right.append(int(logits_TV[place].argmax()) == label)
+    assert len(ce) == len(stream) - 1
+    return {
+        **{"ce": fmean(ce), "tokens": len(ce), "digits": len(right)},
+        **{"digit_mae": fmean(errors), "digit_accuracy": fmean(right)},
+    }
+
+
+def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) -> None:
+    parts = RunParts(text(), say=lambda line: None)
+    trainer = parts.trainer(tmp_path / "checkpoints")
+    trainer.train()
+    expected = {f"test/{name}": value for name, value in _by_hand(parts, "test").items()}
+    for size in (1, 5):
+        parts.config.decoding.batch_size = size
+        found = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl").metrics
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert trainer.evaluate()["eval_ce"] == pytest.approx(_by_hand(parts, "validation")["ce"], rel=1e-5)
+
+
+def test_documents_that_lie_in_several_blocks_are_added_up(text, tmp_path: Path) -> None:
+    tokens = []
+    for length in (8, 64):
+        parts = RunParts(text(f"trainer.max_input_length={length}"), say=lambda line: None)
+        decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
+        _, rows = read_predictions(tmp_path / "predictions.jsonl")
+        tokens.append([(row["id"], row["tokens"], row["numbers"]) for row in rows])
+        assert isinstance(parts.encoded("test"), Packed)
+        assert len(parts.encoded("test")) != len(rows)
+    assert tokens[0] == tokens[1]
+    assert score_predictions(tmp_path / "predictions.jsonl").metrics["test/count"] == len(tokens[0])
+
+
+def test_batches_of_eight_are_eight_batches_of_one(text) -> None:
+    weights, losses = [], []
+    for size, accumulated in ((8, 1), (1, 8)):
+        batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
+        parts = RunParts(text(*batches, "trainer.max_steps=8"), say=lambda line: None)
+        parts.model.double()
+        trainer = parts.trainer(Path(parts.config.output_dir) / str(size))
+        trainer.train()
+        weights.append(torch.cat([each.detach().flatten() for each in parts.model.parameters()]))
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
+
+
+def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, tmp_path: Path) -> None:
+    straight, broken = text("trainer.save_steps=3"), text("trainer.save_steps=3", f"output_dir={tmp_path / 'broken'}")
+    run_interrupted(broken, 5)
+    paths = [run(config) for config in (straight, broken)]
+    assert without_times(paths[0]) == without_times(paths[1])
+    assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
+    files = [path.with_name("predictions.jsonl").read_bytes() for path in paths]
+    assert files[0] == files[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", list(TINY))
+@pytest.mark.parametrize("choices", [["loss=ce"], ["loss=gce_ntl_was"], ["tokenizer=default", "loss=ntl_mse"]])
+def test_every_decoder(model: str, choices: list[str], text) -> None:
+    metrics: Any = read_record(run(text(*choices, "trainer.max_steps=2", model=model))).metrics
+    assert metrics["test/perplexity"] > 1
+    unit = "number" if "tokenizer=default" in choices else "digit"
+    assert metrics[f"test/{unit}_mae"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["model=t5_tiny"], "model=t5_tiny dataset=text: plain text is learned from left to right, token by token"),
+        (["model=rt_tiny"], "model=rt_tiny dataset=text: plain text is learned from left to right"),
+        (["model=xval_tiny"], "model=xval_tiny dataset=text: plain text is learned from left to right"),
+        (["model=gpt2_tiny_regression"], "model=gpt2_tiny_regression dataset=text: plain text is learned from left"),
+        (["decoding=greedy"], "decoding=greedy dataset=text: plain text has no answers to decode"),
+        (["beside=expectation"], "beside=expectation dataset=text: plain text has no answers to decode"),
+        (["probe_steps=5"], "probe_steps=5: a probe is the relative error of generated numbers"),
+        (["dataset.path="], "dataset=text: no file; give one by dataset.path="),
+        (["dataset.answers=text", "decoding=greedy"], "dataset=text dataset.answers=text: plain text has no answers"),
+        (["dataset.column=body"], "dataset.column=body: a text file has no columns"),
+    ],
+)
+def test_what_does_not_fit_plain_text(words: list[str], line: str, corpus: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        compose(["dataset=text", f"dataset.path={corpus}", *words])
+    assert str(caught.value).startswith(line)
+
+
+def test_likelihood_is_of_plain_text_alone() -> None:
+    with pytest.raises(UserError, match="decoding=likelihood dataset=gsm8k: it scores plain text, and this data set"):
+        compose(["dataset=gsm8k", "decoding=likelihood"])
+
+
+def test_the_scale_does_not_take_the_decoding_back(corpus: Path) -> None:
+    # scale=paper has beams for all other data sets.
+    assert compose(["scale=paper", "dataset=text", f"dataset.path={corpus}"]).decoding.name == "likelihood"
+
+
+def test_blocks_that_are_longer_than_the_model_reads(text) -> None:
+    with pytest.raises(UserError, match="it reads 128 tokens, and trainer"):
+        check_lengths(RunParts(text("trainer.max_input_length=200"), say=lambda line: None))
