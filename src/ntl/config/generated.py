@@ -123,8 +123,8 @@ class NeedleConfig(RecallConfig):
         check_rising("lengths", self.lengths, self.extrapolate_lengths, MOST_WORDS, SENTENCE_WORDS)
         if (shortest := min(self.lengths)) // SENTENCE_WORDS <= self.keys:
             raise UserError(
-                f"dataset.lengths: {shortest} words are {shortest // SENTENCE_WORDS} sentences, too few for the question "
-                f"and dataset.keys={self.keys}; lower dataset.keys, or leave out that length."
+                f"dataset.lengths: {shortest} words are {shortest // SENTENCE_WORDS} sentences, too few for the "
+                f"question and dataset.keys={self.keys}; lower dataset.keys, or leave out that length."
             )
 
 
