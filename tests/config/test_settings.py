@@ -119,7 +119,10 @@ def test_a_limit_is_checked_where_a_subclass_replaces_the_default(composed) -> N
     [
         ("device=tpu", "device=tpu: choose one of auto, cpu, cuda."),
         ("objective.watch=loss", "objective.watch=loss: choose one of ce, ntl."),
-        ("dataset.answers=numbers", "choose one of number, reasoning, text, exact, continuation, none. Did you mean 'number'?"),
+        (
+            "dataset.answers=numbers",
+            "choose one of number, reasoning, text, exact, continuation, none. Did you mean 'number'?",
+        ),
     ],
 )
 def test_a_text_that_is_no_choice(composed, override: str, said: str) -> None:
