@@ -2,7 +2,7 @@
 
 import sys
 
-from ntl.config.cli import report
+from ntl.cli import run
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.launch.reproduce:main", "interrupted; the same command goes on where it stopped."))
+    sys.exit(run("reproduce"))

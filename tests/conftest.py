@@ -21,7 +21,7 @@ import pytest
 from absl.logging import get_absl_handler
 from hypothesis import HealthCheck, settings
 
-from ntl.config import compose, composition
+from ntl.config import compose, folders
 from ntl.results import RunRecord
 
 # No deadline and no complaint about slow draws: the first example of a test may import torch.
@@ -109,10 +109,10 @@ def add_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mod
     def add(package: ModuleType, module: str, config: str) -> None:
         recipes = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
         found = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", recipes, re.M | re.S))
-        shutil.copytree(composition.CONFIG_DIR, tmp_path / "config")
+        shutil.copytree(folders.CONFIG_DIR, tmp_path / "config")
         (tmp_path / Path(module).name).write_text(found[module])
         (tmp_path / config).write_text(found[config])
-        monkeypatch.setattr(composition, "CONFIG_DIR", tmp_path / "config")
+        monkeypatch.setattr(folders, "CONFIG_DIR", tmp_path / "config")
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
 
     return add

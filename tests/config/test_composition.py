@@ -6,8 +6,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import Config, UserError, compose, run_id
-from ntl.config.composition import CONFIG_DIR, GROUPS, base_words, choices, help_text, to_config
+from ntl.config.composition import base_words, to_config
+from ntl.config.folders import CONFIG_DIR, GROUPS, choices
 from ntl.config.identity import plain
+from ntl.training.train import help_text
 
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
 

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, validate
-from ntl.config.composition import choices
+from ntl.config.folders import choices
 from ntl.config.legality import FAMILIES
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from ntl.config import TrainerConfig, UserError, setting, validate
 from ntl.config.cli import explain
-from ntl.config.composition import GROUPS, choices, schemas
+from ntl.config.composition import schemas
+from ntl.config.folders import GROUPS, choices
 from ntl.config.help import help_asked, reference
 from ntl.config.root import Config
 from ntl.config.settings import MISSING, about, describe, lines, table

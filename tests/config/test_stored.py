@@ -9,7 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, run_id
-from ntl.config.composition import choices, from_values, read_config
+from ntl.config.composition import from_values, read_config
+from ntl.config.folders import choices
 from ntl.config.targets import as_now, locate
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ntl.config import UserError, build, compose
 from ntl.config.cli import report
-from ntl.config.composition import choices
+from ntl.config.folders import choices
 from ntl.config.model import GPT2Config
 from ntl.costs import estimate as module
 from ntl.costs.estimate import estimate, main, shape, text

@@ -8,7 +8,8 @@ from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from ntl.config.composition import CONFIG_DIR, register
+from ntl.config.composition import register
+from ntl.config.folders import CONFIG_DIR
 from ntl.launch import slurm
 
 LAUNCHERS = sorted(path.stem for path in (CONFIG_DIR / "hydra" / "launcher").glob("*.yaml"))

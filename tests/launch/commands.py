@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ntl.config.composition import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR
 from ntl.launch.workers import worker_environment
 
 ROOT = CONFIG_DIR.parent

@@ -188,5 +188,5 @@ def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reproduce, "load_records", lambda folders: folders)
     monkeypatch.setattr(reproduce, "write_ledger", lambda *given: calls.append(given))
     assert reproduce.main(["--ledger"]) == 0
-    assert calls == [(reproduce.ROOT / "results" / "costs.md", [reproduce.ROOT / "results" / "runs"])]
-    assert (reproduce.ROOT / "results" / "costs.md").is_file()
+    assert calls == [(reproduce.RESULTS / "costs.md", [reproduce.RESULTS / "runs"])]
+    assert (reproduce.RESULTS / "costs.md").is_file()

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import ModelConfig, UserError, build, compose
-from ntl.config.composition import choices
+from ntl.config.folders import choices
 from ntl.models.lora import add_lora
 
 # The source of the weights and the meaning of a name, which have tests of their own.

@@ -6,7 +6,7 @@ import pytest
 from rows import ACCURACY, MAE, Seeds, make_row, values
 from rows import record as record_of
 
-from ntl.config.composition import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord, bootstrap_difference, build_table, pack_bits, pack_errors
 from ntl.results.notes import MODELS, control_note, example_notes, notes, warnings
 from ntl.results.spec import BlockSpec, Role, ScaleSpec, load_table_spec

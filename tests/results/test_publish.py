@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
+from ntl.config.folders import RESULTS
 from ntl.results import build_table, load_records, publish_runs, write_record, write_tables
-from ntl.results.publish import ROOT, write_index
+from ntl.results.publish import write_index
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -130,9 +131,7 @@ def test_a_folder_that_cannot_be_written_to(closed: Path, tmp_path: Path, make_r
 
 def test_published_weights_are_those_that_published_runs_started_from() -> None:
     started = {
-        base["run"]: base["sha256"]
-        for record in load_records([ROOT / "results/runs"])
-        if (base := record.model.get("base"))
+        base["run"]: base["sha256"] for record in load_records([RESULTS / "runs"]) if (base := record.model.get("base"))
     }
     checkpoints = sorted(BASES.glob("*/checkpoints/checkpoint-*"))
     assert checkpoints

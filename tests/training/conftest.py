@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ntl.config import Config, compose, run_id
-from ntl.config.composition import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR
 from ntl.config.targets import build
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, read_record

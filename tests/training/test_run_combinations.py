@@ -11,7 +11,8 @@ import torch
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.composition import choices, known_datasets
+from ntl.config.composition import known_datasets
+from ntl.config.folders import choices
 from ntl.config.legality import FAMILIES
 from ntl.results import read_record
 from ntl.training import run

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ntl.config import Config, compose, run_id
-from ntl.config.composition import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR
 from ntl.results import RunRecord, read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ntl.config import build, compose, run_id
-from ntl.config.composition import choices
+from ntl.config.folders import choices
 from ntl.data.prepared import Prepared
 from ntl.evaluation import read_predictions
 from ntl.results import read_record

@@ -18,7 +18,7 @@ import torch
 from torch import distributed, nn
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.composition import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR
 from ntl.evaluation import score_predictions
 from ntl.results import read_record
 from ntl.training import run

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ntl.config import UserError
-from ntl.config.composition import CONFIG_DIR
+from ntl.config.folders import CONFIG_DIR
 from ntl.evaluation import write_predictions
 from ntl.results import read_record
 from ntl.training import run

@@ -236,7 +236,7 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print a line a stage, and write the table; UserError for bad input."""
-    parser = argparse.ArgumentParser(prog="benchmark_data.py", description=(__doc__ or "").partition("\n\n")[2])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--pairs", type=int, nargs="+", default=list(SIZES), help="sizes (default: 10^4 to 10^7)")
     parser.add_argument("--tokenizer", required=True, help="folder with T5's spiece.model, or a tokenizer.json")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="0.5 KB of disk a pair")

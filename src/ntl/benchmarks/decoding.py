@@ -105,7 +105,7 @@ def compare(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, An
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print, or with ``--json`` dump, one row for each combination of model and number of beams."""
-    parser = argparse.ArgumentParser(prog="benchmark_decoding.py", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny", "granite_tiny", "granite_moe_tiny"])
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])

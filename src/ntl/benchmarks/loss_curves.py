@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ntl.config.folders import RESULTS
 from ntl.losses import cross_entropy
 from ntl.losses.fused.terms import Terms
 from ntl.numbers import NumberVocabulary
@@ -18,7 +19,7 @@ from ntl.numbers import NumberVocabulary
 # The paper's losses: names in config/loss and kinds. These need no package but torch.
 PAPERS = {"ce": "ce", "ntl_mse": "mse", "ntl_was": "was"}
 LABEL = 4
-FOLDER = Path(__file__).resolve().parents[3] / "results" / "figures"
+FOLDER = RESULTS / "figures"
 Row = dict[str, float]
 
 
@@ -74,7 +75,7 @@ def by_mass(steps: int = 50, names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write both tables, from which `make figures` draws without torch."""
-    parser = argparse.ArgumentParser(prog="loss_curves.py", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR")
     parser.add_argument("--losses", nargs="+", default=list(PAPERS), metavar="LOSS", help="names in config/loss")
     chosen = parser.parse_args(argv)

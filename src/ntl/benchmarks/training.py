@@ -132,7 +132,7 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, A
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
-    parser = argparse.ArgumentParser(prog="benchmark_training.py", description=TRAINING)
+    parser = argparse.ArgumentParser(description=TRAINING)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny"])
     parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
@@ -250,7 +250,7 @@ def compare_tracking(overrides: Sequence[str], *, steps: int, rounds: int) -> li
 
 def main_tracking(argv: Sequence[str] | None = None) -> None:
     """Print a row for each of `WAYS`, as a table or with ``--json`` as JSON."""
-    parser = argparse.ArgumentParser(prog="benchmark_tracking.py", description=TRACKING)
+    parser = argparse.ArgumentParser(description=TRACKING)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example model=t5_tiny")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)

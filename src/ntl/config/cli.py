@@ -13,6 +13,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ntl.config.legality import nearest, setting_names, shorten
+from ntl.config.own import take_option
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
 
@@ -57,7 +58,7 @@ def explain(error: Exception) -> str:
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
-    from ntl.config.composition import GROUPS
+    from ntl.config.folders import GROUPS
 
     if isinstance(error, MissingConfigException) and error.options is not None:
         file = str(error.missing_cfg_file)
@@ -101,6 +102,7 @@ def _is_user_error(error: Exception) -> bool:
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
     try:
+        take_option(sys.argv)
         with needs("report" if isinstance(main, str) and main.startswith("ntl.results.") else "train"):
             return (resolve_name(main) if isinstance(main, str) else main)() or DONE
     except Diverged as error:

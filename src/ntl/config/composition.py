@@ -8,23 +8,16 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from ntl.config import data, decoding, generated, loss, model, root, trainer
+from ntl.config import data, decoding, folders, generated, loss, model, root, targets, trainer
+from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, closest, did_you_mean, setting_names, validate
 from ntl.config.settings import describe
-from ntl.config.targets import as_now, read_yaml
+from ntl.config.targets import as_now, read_own_yaml, read_yaml
 from ntl.system.errors import UserError
-
-CONFIG_DIR = Path(__file__).resolve().parents[3] / "config"
 
 SCHEMAS = {
     "model/t5": model.T5Config,
@@ -64,60 +57,28 @@ SCHEMAS = {
     "tracking/base": root.TrackingConfig,
 }
 
-GROUPS = {
-    "model": "what is trained",
-    "tokenizer": "how text becomes ids",
-    "loss": "CE, and the term on number tokens",
-    "objective": "which tokens are predicted",
-    "dataset": "what is read",
-    "trainer": "on one device, or in several processes: ddp, fsdp",
-    "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU; finetune: given weights; paper: the paper's",
-    "decoding": "how answers are decoded",
-    "beside": "further decodings: metrics as test/mae@expectation",
-    "tracking": "where metrics are mirrored; auto: wandb if WANDB_API_KEY or WANDB_MODE is set, else nowhere",
-    "experiment": "several of these choices at once",
-    "hydra/launcher": "where the runs of a sweep (-m) are executed",
-}
-
 # Settings that a base takes from the run that names it, unless ``base=`` sets them.
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
 CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset", "tracking")
 
-HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
-
-Choices (group=name):
-{choices}
-
-Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
-`python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
-`python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
-
-Examples:
-  python train.py
-  python train.py dataset=noisy_numbers loss=ce seed=1
-  python train.py model=t5_base loss=ntl_was dataset=arithmetic scale=paper
-  python train.py -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
-"""
-
-
-def choices(group: str) -> list[str]:
-    """The names that ``group=`` accepts."""
-    return sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml"))
-
-
-def help_text() -> str:
-    """The text of ``train.py --help``, from the files of the config folder."""
-    lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
-    return HELP.format(choices="\n".join(lines))
-
 
 @cache
 def schemas() -> dict[str, Any]:
-    """``SCHEMAS``, and that of each data set in ``config/dataset`` whose file in ``ntl.data.sets`` defines its own."""
+    """``SCHEMAS``, and that of each data set in ``config/dataset`` whose module defines its own.
+
+    The module is the file in ``ntl.data.sets`` of that name, or the one that a file of ``--config-dir`` names.
+    """
     names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
-    return SCHEMAS | {f"dataset/{name}": schema for name in names if (schema := data.added_schema(name))}
+    found = {f"dataset/{name}": data.added_schema(name, _class_of(name)) for name in names}
+    return SCHEMAS | {path: schema for path, schema in found.items() if schema}
+
+
+def _class_of(name: str) -> Any:
+    path = config_file("dataset", name)
+    target = read_own_yaml(path).get("_target_") if path and own_folders else None
+    return targets.locate(target) if target in targets.own else None
 
 
 def known_datasets() -> list[str]:
@@ -128,6 +89,8 @@ def known_datasets() -> list[str]:
 @cache
 def register() -> None:
     """Register the schemas with Hydra, once; called before any composition."""
+    from hydra.core.config_store import ConfigStore  # here, so that commands have their help at once
+
     store = ConfigStore.instance()
     store.store(name="base_schema", node=root.Config)
     for path, node in schemas().items():
@@ -175,8 +138,8 @@ def _flat(values: Any, path: str = "") -> dict[str, Any]:
 
 @cache
 def _model_of_file(name: str, schema: type) -> dict[str, Any]:
-    path = CONFIG_DIR / "model" / f"{name}.yaml"
-    if not path.is_file():
+    path = config_file("model", name)
+    if path is None:
         raise UserError(f"model.name={name}: there is no config/model/{name}.yaml; write one, or leave it out.")
     values: Any = OmegaConf.load(path)
     own = OmegaConf.merge(schema, OmegaConf.masked_copy(values.get("model", values), setting_names(schema)))
@@ -194,6 +157,8 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
 
     Settings in ``SHARED`` need not be repeated in it. UserError where the overrides are malformed.
     """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     described = [str(each.value()) for each in parsed if each.key_or_group == "base" and "=" in str(each.value())]
     if not described:
@@ -266,14 +231,20 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
 
     Overrides are not resolved here, so that an interpolation that fails is reported with its key.
     """
+    from hydra.core.hydra_config import HydraConfig
+
     overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     return to_config(raw, overrides), overrides
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
         return hydra_compose("train", overrides=list(overrides))
 
 

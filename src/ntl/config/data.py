@@ -349,9 +349,12 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
         )
 
 
-def added_schema(name: str) -> type[DatasetConfig] | None:
-    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines; None if there is no such file or class."""
-    module = f"ntl.data.sets.{name}"
-    found = vars(import_module(module)).values() if find_spec(module) else ()
+def added_schema(name: str, reader: type | None = None) -> type[DatasetConfig] | None:
+    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines, or the module of the class ``reader``.
+
+    None if there is no such file or class.
+    """
+    module = reader.__module__ if reader else f"ntl.data.sets.{name}"
+    found = vars(import_module(module)).values() if reader or find_spec(module) else ()
     schemas = (each for each in found if isinstance(each, type) and issubclass(each, DatasetConfig))
     return next((each for each in schemas if each.__module__ == module), None)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any
 
-from ntl.config.composition import CONFIG_DIR, GROUPS, choices, compose, help_text, hint, schemas
+from ntl.config.composition import compose, hint, schemas
+from ntl.config.folders import GROUPS, choices, config_file
 from ntl.config.legality import nearest
 from ntl.config.root import Config
 from ntl.config.settings import Described, describe, lines, table
@@ -35,7 +36,7 @@ def sections(group: str) -> Iterator[Section]:
         yield Section("every run", "Settings without a group.", list(describe(Config)))
         return
     seen: dict[type, list[Described]] = {}
-    texts = {name: (CONFIG_DIR / group / f"{name}.yaml").read_text(encoding="utf-8") for name in choices(group)}
+    texts = {name: path.read_text(encoding="utf-8") for name in choices(group) if (path := config_file(group, name))}
     found = [(path, schema) for path, schema in schemas().items() if path.startswith(f"{group}/")]
     paths = {schema: path.partition("/")[2] for path, schema in found}
     # What a schema extends comes before it.
@@ -86,7 +87,9 @@ def _setting(name: str, known: Sequence[str]) -> Iterator[str]:
 
 
 def help_asked(words: Sequence[str]) -> str | None:
-    """The text for ``--help``, which groups, settings and choices (``dataset=gsm8k``) may follow; else None.
+    """The text for ``--help`` and the groups, settings and choices (``dataset=gsm8k``) that follow it.
+
+    None without ``--help``, and where nothing follows it.
 
     With choices the values are those that hold with them. UserError: what follows is neither.
     """
@@ -97,7 +100,7 @@ def help_asked(words: Sequence[str]) -> str | None:
     overrides = [word for word in words[at + 1 :] if "=" in word]
     known = [group for group in (*GROUPS, RUN) if any(sections(group))]
     if not topics and not overrides:
-        return help_text()
+        return None
     config = compose(overrides) if overrides else None
     if not topics:
         groups = [word.partition("=")[0].partition(".")[0] for word in overrides]

@@ -1,7 +1,7 @@
 """From a dotted name in a config to a class or function, and checks of what a config may name.
 
 A config is typed on a command line or read back from a run's folder, which may come from elsewhere. The rules are the
-same for both: only code of this project is called, and names are never paths.
+same for both: only code of this project is called, or what ``--config-dir`` names, and names are never paths.
 """
 
 import math
@@ -47,16 +47,19 @@ MOVED = {
 }
 # The keys whose values are dotted paths.
 NAMING = ("_target_", "collator")
+# Code of one's own that this process may call -> the file of ``--config-dir`` that names it (``ntl.config.own``).
+own: dict[str, str] = {}
+OWN_REMEDY = "put it there, or give the folder of your own configs that names it by --config-dir"
 # Values in one file with its aliases expanded; the largest file of this project has some hundreds.
 MAX_VALUES = 100_000
 # Part of the name of a file or folder: no separator, and no leading dot, so that neither .. nor a hidden file is one.
 NAME = re.compile(r"\w[\w.+=-]*", re.ASCII)
 
 
-def check_target(target: str, room: str, where: str) -> None:
+def check_target(target: str, room: str, where: str, remedy: str = "put it there") -> None:
     """UserError unless the dotted path begins with the package ``room``."""
     if not target.startswith(f"{room}."):
-        raise UserError(f"{where}={target}: not in {room}, and code from elsewhere is never called; put it there.")
+        raise UserError(f"{where}={target}: not in {room}, and code from elsewhere is never called; {remedy}.")
 
 
 def check_name(name: str, where: str) -> str:
@@ -115,11 +118,24 @@ def read_yaml(path: Path) -> Any:
 
     UserError, in one line, for what cannot be read.
     """
+    return parse_yaml(_text_of(path), str(path))
+
+
+def read_own_yaml(path: Path) -> Any:
+    """As ``read_yaml``, for a config that the user wrote: interpolations are left as they are."""
+    import yaml
+
     try:
-        text = path.read_text(encoding="utf-8")
+        return yaml.safe_load(_text_of(path))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
-    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -138,17 +154,29 @@ def parse_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
 
 
+def named_code(config: Any) -> Iterator[tuple[str, str, str]]:
+    """Group, setting and dotted name of all code that a ``Config`` names; those of ``beside`` as decodings."""
+    for group, path, value in _all_texts(config):
+        if path.endswith("._target_") or path in ROOMS:
+            yield group, path, value
+
+
 def check_trust(config: Any) -> None:
-    """UserError for a ``Config`` that names code outside ``ROOMS``, or whose names could be paths."""
-    parts = [(field.name, getattr(config, field.name)) for field in fields(config)]
-    for group, part in [*parts, *(("decoding", reading) for reading in config.beside.values())]:
-        for path, value in _texts(part, group):
-            if path.endswith("._target_") or path in ROOMS:
-                check_target(value, ROOMS.get(path, "no room for it"), path)
-            elif path == f"{group}.name":
-                check_name(value, path)
+    """UserError for a ``Config`` that names code outside ``ROOMS`` and ``own``, or whose names could be paths."""
+    for _, path, value in named_code(config):
+        if path not in ROOMS or value not in own:
+            check_target(value, ROOMS.get(path, "no room for it"), path, OWN_REMEDY)
+    for group, path, value in _all_texts(config):
+        if path == f"{group}.name":
+            check_name(value, path)
     for name in config.beside:
         check_name(name, "beside")
+
+
+def _all_texts(config: Any) -> Iterator[tuple[str, str, str]]:
+    parts = [(field.name, getattr(config, field.name)) for field in fields(config)]
+    for group, part in [*parts, *(("decoding", reading) for reading in config.beside.values())]:
+        yield from ((group, path, value) for path, value in _texts(part, group))
 
 
 def _texts(part: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -163,8 +191,10 @@ def locate(target: str) -> Any:
     """The class or function at a dotted path, for example ``ntl.losses.ntl_was``.
 
     UserError unless this package defines it: ``ntl.system.machine.subprocess.run`` has a path through this package,
-    but is not part of it.
+    but is not part of it. What ``own`` has may be defined anywhere.
     """
+    if target in own:
+        return _locate_own(target)
     check_target(target, PACKAGE, "_target_")
     try:
         found = resolve_name(target)
@@ -172,6 +202,17 @@ def locate(target: str) -> Any:
         raise UserError(f"_target_ {target!r} cannot be imported: {str(error).splitlines()[0]}") from error
     if not (isclass(found) or isfunction(found)) or found.__module__.partition(".")[0] != PACKAGE:
         raise UserError(f"_target_ {target!r}: no class or function that {PACKAGE} defines.")
+    return found
+
+
+def _locate_own(target: str) -> Any:
+    try:
+        found = resolve_name(target)
+    except Exception as error:  # whatever the user's module raises
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UserError(f"_target_ {target!r} of {own[target]} cannot be imported: {why}") from error
+    if not callable(found):
+        raise UserError(f"_target_ {target!r} of {own[target]}: no class or function.")
     return found
 
 

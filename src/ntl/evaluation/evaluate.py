@@ -19,7 +19,6 @@ _SUFFIXES = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, SHORTCUT)))
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input."""
     parser = argparse.ArgumentParser(
-        prog="evaluate.py",
         description="Recompute the metrics of a run from its predictions.jsonl alone, without a model.",
         epilog="Undefined metrics are null in --json, values beyond float64 are the strings inf and -inf.",
     )

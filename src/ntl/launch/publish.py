@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ntl.config.folders import RESULTS, ROOT
 from ntl.results.load import find_run
-from ntl.results.publish import ROOT, loaded_weights, publish_runs
+from ntl.results.publish import loaded_weights, publish_runs
 from ntl.results.record import read_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
     parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "runs", help="where published records are")
+    parser.add_argument("--out", type=Path, default=RESULTS / "runs", help="where published records are")
     parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
     parser.add_argument(
         "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import Config
+from ntl.config.folders import RESULTS
 from ntl.config.identity import plain
 from ntl.config.legality import did_you_mean, nearest
 from ntl.costs.runs import Costs
@@ -23,7 +24,6 @@ from ntl.system.errors import UserError
 from ntl.system.locks import tell_without_locks
 from ntl.system.machine import available_cores
 
-ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = Path("results/runs")
 REPRODUCE = "Train the runs that tables still need and print the tables, or print what that would cost."
 QUICKSTART = "Train CE, the control and NTL-WAS on two small tasks, and print them side by side."
@@ -156,7 +156,6 @@ SETTINGS = f"""settings:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 when a run failed. Runs with a published record are not trained again."""
     parser = argparse.ArgumentParser(
-        prog="reproduce.py",
         description=REPRODUCE,
         epilog=SETTINGS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -171,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
     if chosen.ledger:
-        write_ledger(ROOT / "results" / "costs.md", load_records([ROOT / PUBLISHED]))
+        write_ledger(RESULTS / "costs.md", load_records([RESULTS / "runs"]))
         return 0
     folders = [PUBLISHED, settings.outputs]
     if chosen.dry_run or chosen.status:
@@ -202,7 +201,7 @@ def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: b
 
 def quickstart(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 when a run failed. Published records are ignored: what is shown was trained here."""
-    parser = argparse.ArgumentParser(prog="quickstart.py", description=QUICKSTART)
+    parser = argparse.ArgumentParser(description=QUICKSTART)
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per core)")
     chosen = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""A worker process, ``python -m ntl.launch.worker TARGET``, and what a job of a launcher runs.
+"""A worker process, ``python -m ntl.launch.worker TARGET [CONFIG_DIR ...]``, and what a job of a launcher runs.
 
 A worker imports torch once and runs one job after the other. A job is a JSON line on standard input, {"overrides":
 [...], "log": path}; the answer is a JSON line on standard output, {"event": "done" | "failed" | "busy" | "interrupted",
@@ -19,6 +19,7 @@ from pkgutil import resolve_name
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
+from ntl.config.own import use
 from ntl.system.errors import Busy, Diverged, UserError
 from ntl.system.secrets import print_traceback, redact
 
@@ -32,7 +33,8 @@ LOG_BYTES = 4_000_000
 
 def main(argv: Sequence[str]) -> int:
     """Serve jobs with the function at a dotted path, called as ``target(config, overrides=[...])``."""
-    (target,) = argv
+    target, *folders = argv
+    use(folders)
     requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
     with open(os.devnull, "r+b") as null:
         os.dup2(null.fileno(), 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
+from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.results.compare import by_seed
 from ntl.results.load import read_rows
 from ntl.results.notes import model_name
@@ -17,9 +18,8 @@ from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
 from ntl.results.table import Block, Table, TableRow, prints_as_zero
 from ntl.system.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[3]
-CLAIMS, READINGS = ROOT / "config" / "claims.yaml", ROOT / "config" / "beside"
-BENCHMARKS = ROOT / "results" / "benchmarks"
+CLAIMS, READINGS = CONFIG_DIR / "claims.yaml", CONFIG_DIR / "beside"
+BENCHMARKS = RESULTS / "benchmarks"
 
 
 class Whose(Enum):

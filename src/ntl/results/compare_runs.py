@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ntl.config.folders import RESULTS
 from ntl.results.compare import best_rows, by_seed, corrected, differences
 from ntl.results.load import RECORD, load_records
 from ntl.results.match import RowPlan
-from ntl.results.publish import ROOT, find_record
+from ntl.results.publish import find_record
 from ntl.results.record import RunRecord, read_record
 from ntl.results.render.text import header as header_text
 from ntl.results.render.text import interval_text, signed
@@ -294,7 +295,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     chosen = parser.parse_args(argv)
-    published = ROOT / "results" / "runs"
+    published = RESULTS / "runs"
     found = {r.id: r for run in chosen.runs for r in find_records(run, chosen.outputs, published)}
     against = ""
     if chosen.against:

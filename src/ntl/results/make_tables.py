@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ntl.config.folders import RESULTS, ROOT
 from ntl.results.build import build_table
-from ntl.results.claims import judge_claims, load_claims
+from ntl.results.claims import BENCHMARKS, judge_claims, load_claims
 from ntl.results.load import check_folders, load_records
 from ntl.results.marks import fill
 from ntl.results.publish import claims_list, claims_page, replace_between, write_index, write_tables
@@ -21,8 +22,7 @@ from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
 
 FINDINGS = "findings"
-ROOT = Path(__file__).resolve().parents[3]
-OUTPUTS, RUNS, TABLES = ROOT / "outputs", ROOT / "results" / "runs", ROOT / "results" / "tables"
+OUTPUTS, RUNS, TABLES = ROOT / "outputs", RESULTS / "runs", RESULTS / "tables"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -41,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     every = not arguments.names and arguments.scale is None
     if arguments.readme and not every:
         raise UserError("--readme: it gets what all tables show; leave out the names and --scale.")
+    if every and not BENCHMARKS.is_dir():
+        example = f"name tables, such as {table_names()[0]}."
+        raise UserError(f"{BENCHMARKS}: no such folder, and the page of claims needs it; {example}")
     tables = compute_tables(arguments.names, arguments.scale, arguments.records)
     texts = _pages(tables, arguments.out, arguments.readme) if every else {}  # before anything is written
     write_tables(tables, arguments.out)

@@ -3,7 +3,7 @@
 A record belongs to a row when its resolved config has every value that the row, its block and its scale pin, and when
 its own command line set nothing else. A run that did set something else (say, another step count) still belongs if
 the composed row has the run's id: the setting then only repeated what the config says. Where a command added
-overrides to a table, only that id decides.
+overrides to a table, or the run has code of the user's own, only that id decides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -235,7 +235,7 @@ def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRec
     for record in records:
         if record.seed not in plan.seeds or not _has_values(plan.pins, record.config):
             continue
-        exactly = plan.added or unpinned(plan, record) or "base" in plan.pins
+        exactly = plan.added or unpinned(plan, record) or "base" in plan.pins or "code" in record.config
         if exactly and _composed_id(tuple(plan.run(record.seed))) != record.id:
             continue
         if (other := found.get(record.seed)) is not None:

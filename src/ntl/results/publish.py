@@ -14,7 +14,6 @@ from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
 
-ROOT = Path(__file__).resolve().parents[3]
 # The files of a table, named by its stem, and what writes each.
 RENDERERS: dict[str, Callable[[Table], str]] = {
     "{}.md": markdown.render,

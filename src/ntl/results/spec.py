@@ -10,13 +10,13 @@ from typing import Any, get_args, get_origin
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER
 from ntl.config.targets import parse_yaml, read_yaml
 from ntl.system.errors import UserError
 
 # Settings that change no cell: the folders, and the checkpoint that a run resumes from.
 LOCATIONS = ("data_dir", "output_dir", "resume")
-ROOT = Path(__file__).resolve().parents[3]
-PAPER_FOLDER, TABLE_FOLDER = ROOT / "results" / "paper", ROOT / "config" / "table"
+TABLE_FOLDER = CONFIG_DIR / "table"
 # Printed with the constant answers, and none itself: a rule that is wrong in a known way (``TextDataset.shortcut``).
 SHORTCUT = "shortcut"
 MOST_COLUMNS = 6  # of numbers, on the main page

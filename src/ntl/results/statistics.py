@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ntl.results.packing import unpack_bits, unpack_errors
 from ntl.results.record import RunRecord
@@ -57,6 +56,8 @@ def t_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, fl
     n = len(values)
     if n < 2:
         raise ValueError(f"an interval needs at least 2 values, not {n}")
+    from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
+
     mean = _mean(values)
     half = float(stdtrit(n - 1, (1 + level) / 2)) * _sd(values, mean) / math.sqrt(n)
     return mean - half, mean + half

@@ -58,7 +58,11 @@ def needs(extra: str) -> Iterator[None]:
         if not extras:
             raise
         chosen = extra if extra in extras else min(extras)
-        line = f"{error.name} is not installed; run pip install -e '.[{chosen}]' in the clone."
+        if (Path(__file__).parents[1] / "_clone").is_dir():  # from a wheel (ntl.config.folders)
+            how = f"install ntl's wheel again, with its extra: 'PATH/TO/ntl-...whl[{chosen}]'."
+        else:
+            how = f"run pip install -e '.[{chosen}]' in the clone."
+        line = f"{error.name} is not installed; {how}"
         raise MissingPackage(line, name=error.name) from error
 
 

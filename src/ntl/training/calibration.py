@@ -115,7 +115,7 @@ def _number_rows(run: "RunParts", split: str) -> Iterator[NumberRows]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line for each run and split; with ``--json``, print {run: {split: scores}} instead."""
-    parser = argparse.ArgumentParser(prog="calibrate.py", description=(__doc__ or "").partition(": ")[2])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(": ")[2])
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder, or the id of a run under --outputs")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ntl.config.folders import RESULTS
 from ntl.results.record import check
 from ntl.system.errors import UserError
 from ntl.system.files import remove_parts, sha256_of, sync, write_atomically
@@ -25,7 +26,7 @@ WEIGHTS = "model.safetensors"
 KEEP = "keep"
 STEP = re.compile(r"checkpoint-([0-9]+)")
 # Published weights that other runs start from: <id>/checkpoints/checkpoint-<step>, without the optimizer's state.
-BASES = Path(__file__).resolve().parents[3] / "results" / "bases"
+BASES = RESULTS / "bases"
 
 
 def write_json(path: Path, value: object) -> None:

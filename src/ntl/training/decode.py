@@ -13,7 +13,8 @@ from torch import distributed
 
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
-from ntl.config.identity import plain
+from ntl.config.identity import COMPUTED, plain
+from ntl.config.own import changed, code_of
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.packed import Packed
@@ -30,7 +31,7 @@ from ntl.evaluation import (
 )
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole
+from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole, read_run
 from ntl.training.folder import best_step
 from ntl.training.parts import RunParts, Say, TextRows
 
@@ -372,6 +373,8 @@ def restore(
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
+    if files := changed(read_run(checkpoint).get("config", {}).get("code", {}), config, COMPUTED):
+        raise UserError(f"{folder}: {', '.join(files)} changed since this run was trained; put it back as it was.")
     config.tokenizer.path = str(folder / "tokenizer")
     config.model.path = str(checkpoint)
     config.model.pretrained = True
@@ -394,6 +397,8 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
     parts, checkpoint = restore(folder, say=say)
     record = read_record(record_path)
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
+    if code := code_of(replace(parts.config, beside=dict(readings))):
+        config["code"] = {**record.config.get("code", {}), **code}
     metrics = {**record.metrics, **decode_additional(parts, readings, folder, weights=digest(checkpoint))}
     forget_answers(folder)
     write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)

@@ -24,7 +24,6 @@ UPLOADED += ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the card, print what would be uploaded, and upload it with ``--push``. UserError for bad input."""
     parser = argparse.ArgumentParser(
-        prog="push.py",
         description="Write a model card into the checkpoint folder of a finished run and list what an upload to the "
         "Hugging Face Hub would send. Nothing is sent without --push.",
     )

@@ -7,7 +7,7 @@ import torch
 
 from ntl import losses
 from ntl.config import UserError, compose
-from ntl.config.composition import choices
+from ntl.config.folders import choices
 from ntl.config.loss import FunctionConfig, LossConfig
 from ntl.losses.fused.terms import Terms
 from ntl.numbers import NumberVocabulary

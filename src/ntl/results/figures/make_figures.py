@@ -4,14 +4,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
 from ntl.results.figures.spec import FigureSpec, Source, figure_names, load_figure_spec
 from ntl.results.figures.style import Drawing, style, write
 from ntl.results.load import check_folders, load_records
 from ntl.system.errors import one_line_errors
 from ntl.system.files import write_text
-
-RESULTS = Path(__file__).resolve().parents[4] / "results"
 
 
 def draw_all(source: Source) -> tuple[list[Drawing], list[FigureSpec]]:
@@ -43,7 +42,7 @@ def page(drawings: Sequence[Drawing], missing: Sequence[FigureSpec] = ()) -> str
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild the figures from records and committed benchmarks alone. UserError: a folder that does not exist."""
-    parser = argparse.ArgumentParser(prog="make_figures.py", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
     chosen = parser.parse_args(argv)

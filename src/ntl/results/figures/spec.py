@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
+from ntl.config.folders import CONFIG_DIR
 from ntl.config.targets import check_target
 from ntl.results.compare import constant_values
 from ntl.results.match import RowPlan, plan_block, row_records
@@ -15,7 +16,7 @@ from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, ColumnSpec, TableSpec, load_table_spec, read_typed
 from ntl.system.errors import UserError
 
-FIGURE_FOLDER = Path(__file__).resolve().parents[4] / "config" / "figure"
+FIGURE_FOLDER = CONFIG_DIR / "figure"
 
 
 @dataclass

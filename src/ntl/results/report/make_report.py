@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ntl.config.folders import RESULTS
 from ntl.results.claims import judge_claims, load_claims
 from ntl.results.load import check_folders, load_records
 from ntl.results.record import RunRecord
@@ -31,7 +32,6 @@ from ntl.results.report import runs, tables
 from ntl.system.errors import UserError
 from ntl.system.files import write_text
 
-RESULTS = Path(__file__).resolve().parents[4] / "results"
 # One module: each script sees what those before it define.
 SCRIPTS = ("losses.js", "charts.js", "explorer.js", "tables.js", "runs.js")
 TITLE = "Number Token Loss: results"
@@ -186,7 +186,7 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the page. UserError: a folder that does not exist, a figure that was not drawn."""
-    parser = argparse.ArgumentParser(prog="make_report.py", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
     parser.add_argument("--figures", type=Path, default=RESULTS / "figures", metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "report.html", metavar="FILE")

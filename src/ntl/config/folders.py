@@ -1,0 +1,41 @@
+"""Where configs are read, and where commands read and write by default. Standard library only.
+
+In a clone this is the clone itself. A wheel has copies of ``config/`` and ``results/paper``, and everything else is
+read and written in the working directory.
+"""
+
+from pathlib import Path
+
+_CLONE, _COPY = Path(__file__).resolve().parents[3], Path(__file__).resolve().parents[1] / "_clone"
+_SHIPPED = _COPY if _COPY.is_dir() else _CLONE
+CONFIG_DIR, PAPER_FOLDER = _SHIPPED / "config", _SHIPPED / "results" / "paper"
+ROOT = Path() if _COPY.is_dir() else _CLONE
+RESULTS = ROOT / "results"
+
+GROUPS = {
+    "model": "what is trained",
+    "tokenizer": "how text becomes ids",
+    "loss": "CE, and the term on number tokens",
+    "objective": "which tokens are predicted",
+    "dataset": "what is read",
+    "trainer": "on one device, or in several processes: ddp, fsdp",
+    "scale": "tiny, hour: a minute, an hour of a CPU core; small: one GPU; finetune: given weights; paper: the paper's",
+    "decoding": "how answers are decoded",
+    "beside": "further decodings: metrics as test/mae@expectation",
+    "tracking": "where metrics are mirrored; auto: wandb if WANDB_API_KEY or WANDB_MODE is set, else nowhere",
+    "experiment": "several of these choices at once",
+    "hydra/launcher": "where the runs of a sweep (-m) are executed",
+}
+# The folders of one's own, by --config-dir (``ntl.config.own``).
+own_folders: list[Path] = []
+
+
+def config_file(group: str, name: str) -> Path | None:
+    """The file of the choice ``group=name``; None if there is none."""
+    places = [folder / group / f"{name}.yaml" for folder in (CONFIG_DIR, *own_folders)]
+    return next((path for path in places if path.is_file()), None)
+
+
+def choices(group: str) -> list[str]:
+    """The names that ``group=`` accepts."""
+    return sorted(path.stem for folder in (CONFIG_DIR, *own_folders) for path in (folder / group).glob("*.yaml"))

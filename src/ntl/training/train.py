@@ -1,0 +1,106 @@
+"""``ntl train``, which is ``train.py``: one run, or with -m a sweep, from a command line that Hydra composes."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ntl.config.folders import CONFIG_DIR, GROUPS, choices
+from ntl.config.own import OPTION, OPTION_HELP, with_own_folders
+from ntl.system.errors import Diverged, UserError
+from ntl.system.secrets import redact
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+HELP_FLAGS = ("-h", "--help")
+HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
+
+Choices (group=name):
+{choices}
+
+Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
+`{program} --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
+`{program} --cfg job` prints the config, `-m` sweeps over comma-separated values.
+{option} DIR: {option_help}.
+
+Examples:
+  {program}
+  {program} dataset=noisy_numbers loss=ce seed=1
+  {program} model=t5_base loss=ntl_was dataset=arithmetic scale=paper
+  {program} -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
+"""
+failures: list[Exception] = []
+swept: list[Path] = []  # the folders of a sweep's runs
+
+
+def help_text() -> str:
+    """The text of ``--help``, from the files of the config folders."""
+    lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
+    program = sys.argv[0] if sys.argv[0].startswith("ntl ") else "python train.py"
+    return HELP.format(choices="\n".join(lines), program=program, option=OPTION, option_help=OPTION_HELP)
+
+
+def task(raw: "DictConfig") -> None:
+    """Train the run of a composed config. Its errors are raised by ``main``, in one line."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    from ntl.config.composition import config_of_job
+    from ntl.config.identity import run_id
+
+    try:
+        config, overrides = config_of_job(raw)
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            swept.append(Path(config.output_dir) / run_id(config))
+        from ntl.training import run
+
+        run(config, overrides=overrides)
+    except (UserError, Diverged, OmegaConfBaseException) as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            raise
+        failures.append(error)  # an error raised here would make Hydra print a second line
+
+
+def compare_swept() -> None:
+    """Print how the runs of a sweep compare, also where some of them failed."""
+    if swept and os.environ.get("RANK", "0") == "0":
+        from ntl.results.compare_runs import show_sweep
+
+        show_sweep(swept)
+
+
+def main() -> None:
+    """Train what ``sys.argv`` says. UserError, or an error of Hydra or OmegaConf, for bad input."""
+    words = sys.argv[1:]
+    if any(word in HELP_FLAGS for word in words):
+        print(help_text() if len(words) == 1 else _help_on(words))  # Hydra's own help would first copy every config
+        return
+    # Makes Hydra raise its exceptions instead of exiting, so that they are printed as one line.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    if not {"-m", "--multirun"}.isdisjoint(words):  # in W&B, the runs of a sweep are a group
+        os.environ.setdefault("WANDB_RUN_GROUP", redact(" ".join(word for word in words if "," in word))[:128])
+    failures.clear()
+    swept.clear()
+    # Imported here, so that --help is there at once.
+    import hydra
+
+    from ntl.config.composition import quoted, register
+
+    register()
+    sys.argv[1:] = map(quoted, words)
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(with_own_folders(task))()
+    except Exception:
+        compare_swept()
+        raise
+    compare_swept()
+    for error in failures:
+        raise error
+
+
+def _help_on(words: list[str]) -> str:
+    from ntl.config.help import help_asked
+
+    return help_asked(words) or help_text()
