@@ -120,7 +120,10 @@ def test_a_limit_is_checked_where_a_subclass_replaces_the_default(composed) -> N
     [
         ("device=tpu", "device=tpu: choose one of auto, cpu, cuda."),
         ("objective.watch=loss", "objective.watch=loss: choose one of ce, ntl."),
-        ("dataset.answers=numbers", "choose one of number, reasoning, text, none. Did you mean 'number'?"),
+        (
+            "dataset.answers=numbers",
+            "choose one of number, reasoning, text, exact, continuation, none. Did you mean 'number'?",
+        ),
     ],
 )
 def test_a_text_that_is_no_choice(composed, override: str, said: str) -> None:
@@ -158,7 +161,7 @@ def test_help_of_every_group_names_its_choices_and_settings_once() -> None:
         text = asked(f"--help {group}")
         assert all(choice in text.splitlines()[1].split() for choice in choices(group))
     sets = asked("--help dataset")
-    assert sets.count("  dataset.answers: number, reasoning, text, none; default number\n") == 1
+    assert sets.count("  dataset.answers: number, reasoning, text, exact, continuation, none; default number\n") == 1
     assert "\ngsm8k: Grade-school word problems" in sets
     assert "\nrt, rt_tiny, with the settings of t5: Regression Transformer" in asked("--help model")
 

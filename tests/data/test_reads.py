@@ -150,5 +150,5 @@ def test_a_computed_data_set_has_no_source(small: Prepared) -> None:
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="ast.unparse writes some code otherwise in other versions")
 def test_what_earlier_code_prepared_is_found() -> None:
     """The data sets' code has moved since, and its rows are the same."""
-    assert {code_of(type(dataset_named(name))) for name in known_datasets()} == set(reads.SAME_ROWS.values())
+    assert {code_of(type(dataset_named(name))) for name in known_datasets()} >= set(reads.SAME_ROWS.values())
     assert code_of(NoisyNumbers) == "60070f01b5be6a36826fe83d299dbdc097faa0d65bab9a4b92ed8fa14b723c52"

@@ -152,6 +152,18 @@ def test_text(score):
     assert scores.errors == scores.digits == scores.groups == {}
 
 
+def test_texts_by_group(score):
+    answers = [("3 0", "3 0", "1"), ("2", "3", "2"), ("4", " 4", "1"), ("5", "", "1"), ("no group", "no group", None)]
+    rows = [
+        row("test", key, answer, prediction, **({"group": group} if group else {}))
+        for key, (answer, prediction, group) in enumerate(answers)
+    ]
+    groups = score(rows, **TEXT).groups
+    assert groups == {
+        "test": {"1": {"exact_match": pytest.approx(2 / 3), "count": 3}, "2": {"exact_match": 0, "count": 1}}
+    }
+
+
 def test_answers_behind_a_mark(scores, score):
     rows = [
         row("test", 0, "1+1\n#### 2", "so 1 and 1\n#### 2"),

@@ -97,8 +97,11 @@ def test_an_output_folder_that_cannot_be_made(small, tmp_path: Path) -> None:
 
 def test_truncation_and_unknown_tokens_are_told(parts, tmp_path: Path) -> None:
     said: list[str] = []
-    parts("trainer.max_input_length=8", "trainer.max_steps=1", say=said.append).trainer(tmp_path / "checkpoints")
+    made = parts("trainer.max_input_length=8", "trainer.max_steps=1", say=said.append)
+    made.trainer(tmp_path / "checkpoints")
     assert any("96 of 96 training examples are truncated; raise trainer.max_input_length" in line for line in said)
+    made.warn_of_lost_text("test")
+    assert said[-1] == "30 of 30 test examples are truncated; raise trainer.max_input_length to keep their text."
 
 
 def test_a_published_name_at_tiny_is_remarked(small, capsys: pytest.CaptureFixture[str], trained_once: Path) -> None:

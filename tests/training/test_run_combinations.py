@@ -36,6 +36,10 @@ FEW_ROWS = {
     "gsm8k": ["dataset.test_rows=8"],
     "rjokes": ["dataset.allow_dev_training=true", "dataset.train_rows=64", "dataset.test_rows=8"],
     "multirc": [],
+    **{
+        name: ["dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=1"]
+        for name in ("polynomial", "induction", "star_graph", "needle", "key_values")
+    },
 }
 SHORT = [
     *("trainer.max_steps=3", "trainer.warmup_steps=1", "trainer.batch_size=4", "trainer.eval_rows=8"),
@@ -104,7 +108,7 @@ def test_the_covering_set_leaves_out_pairs_of_loss_and_data_set_alone() -> None:
     chosen, missing = covering(legal(), MOST_RUNS)
     assert len(chosen) == MOST_RUNS
     assert {(first[0], second[0]) for first, second in missing} <= {("loss", "dataset")}
-    assert len(missing) <= 35
+    assert len(missing) <= 110
 
 
 @pytest.mark.slow

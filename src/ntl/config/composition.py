@@ -11,7 +11,7 @@ from typing import Any, cast
 from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from ntl.config import data, decoding, folders, loss, model, root, targets, trainer
+from ntl.config import data, decoding, folders, generated, loss, model, root, targets, trainer
 from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, closest, did_you_mean, setting_names, validate
@@ -41,6 +41,11 @@ SCHEMAS = {
     "dataset/gsm8k": data.GSM8KConfig,
     "dataset/rjokes": data.RJokesConfig,
     "dataset/multirc": data.MultiRCConfig,
+    "dataset/polynomial": generated.PolynomialConfig,
+    "dataset/induction": generated.InductionConfig,
+    "dataset/star_graph": generated.StarGraphConfig,
+    "dataset/needle": generated.NeedleConfig,
+    "dataset/key_values": generated.KeyValuesConfig,
     "dataset/file": data.FileConfig,
     "dataset/text": data.TextConfig,
     "scale/base": root.ScaleConfig,

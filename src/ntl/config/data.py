@@ -39,8 +39,9 @@ class DatasetConfig:
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
     answers: str = setting(
         "number",
-        "What an answer is: one number, a text that ends in one, or text; none is plain text, without questions.",
-        choices=("number", "reasoning", "text", "none"),
+        "What an answer is: one number, a text that ends in one, or text; exact is text that counts symbol by symbol, "
+        "continuation the rest of the question's text, none plain text, without questions.",
+        choices=("number", "reasoning", "text", "exact", "continuation", "none"),
     )
     contents: dict[str, str] = setting(dict, "Computed.")
 
@@ -252,6 +253,8 @@ class FileConfig(OwnConfig):
         super().check(data_dir)
         if self.answers == "none":
             raise UserError("dataset=file dataset.answers=none: text without answers is read by dataset=text.")
+        if self.answers in ("exact", "continuation"):
+            raise UserError(f"dataset=file dataset.answers={self.answers}: choose one of number, reasoning, text.")
         if self.template:
             self._check_template()
 

@@ -17,7 +17,7 @@ class DecodingConfig:
     contains it.
     """
 
-    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text")
+    answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text", "exact", "continuation")
     tokenizers: ClassVar[tuple[str, ...]] = ()
     obeys_model: ClassVar[bool] = False
 

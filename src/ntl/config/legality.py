@@ -25,7 +25,13 @@ class Family:
     answers: tuple[str, ...]
 
 
-ANSWERS = {"number": "is one number", "reasoning": "is worked out in text", "text": "is text"}
+ANSWERS = {
+    "number": "is one number",
+    "reasoning": "is worked out in text",
+    "text": "is text",
+    "exact": "is matched symbol by symbol",  # rt writes numbers and the spaces around them in another way
+    "continuation": "continues the text of the question",  # in training from its first word, so nothing to encode
+}
 PLAIN = "none"  # plain text has no questions and no answers
 WITHOUT_WANDB = ("none", "tensorboard")
 HEADS = {
@@ -35,9 +41,9 @@ HEADS = {
 }
 # All legal combinations. Losses, objectives and decodings fit a family when they are for its head.
 FAMILIES = {
-    "t5": Family("lm", ("default", "digit"), tuple(ANSWERS)),
+    "t5": Family("lm", ("default", "digit"), ("number", "reasoning", "text", "exact")),
     "decoder": Family("lm", ("default", "digit"), (*ANSWERS, PLAIN)),
-    "rt": Family("lm", ("rt",), tuple(ANSWERS)),
+    "rt": Family("lm", ("rt",), ("number", "reasoning", "text")),
     "t5_regression": Family("regression", ("digit", "default"), ("number",)),
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),

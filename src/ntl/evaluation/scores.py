@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -47,7 +47,7 @@ class Scores:
         for texts "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of
         predictions with a malformed number, and "<split>/covered", the mean probability of all numbers that a decoding
         found, where every row has these; of plain text `likelihood_metrics` alone.
-    groups: split -> group -> accuracy, mape, mae, count (default rule; numbers only).
+    groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`sample_errors`); numbers only.
     ids_sha256: split -> hash of all ids in file order.
@@ -151,8 +151,8 @@ def _score_numbers(split: _Split) -> None:
     split.scores.correct[name] = pack_bits(pairs.correct)
     split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, split.error_sample)
     split.scores.digits[name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
-    for group in sorted({group for group in groups if group is not None}):
-        values = summarize(pairs.take(np.array(groups, dtype=object) == group), _RULE)
+    for group, mine in _members(groups):
+        values = summarize(pairs.take(mine), _RULE)
         split.scores.groups.setdefault(name, {})[group] = {metric: values[metric] for metric in GROUP_METRICS}
     _score_constants(split, answers, CONSTANT_METRICS)
     if split.whole_column("shortcut"):
@@ -191,7 +191,18 @@ def _score_texts(split: _Split) -> None:
         # Older files lack the length of an answer, which the padding of the paper's rule depends on.
         if counts and (rule == DEFAULT or all(row.generated is not None for row in counts)):
             split.add({"token_accuracy": token_accuracy(counts, rule=rule)}, _suffix(rule))
-    split.scores.correct[split.name] = pack_bits(exact_matches(predictions, answers))
+    matches = np.array(exact_matches(predictions, answers))
+    split.scores.correct[split.name] = pack_bits(matches)
+    for group, mine in _members(split.groups):
+        values = {"exact_match": float(matches[mine].mean()), "count": float(mine.sum())}
+        split.scores.groups.setdefault(split.name, {})[group] = values
+
+
+def _members(groups: Sequence[str | None]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Each group, and which rows are in it."""
+    each = np.array(groups, dtype=object)
+    for group in sorted({group for group in groups if group is not None}):
+        yield group, each == group
 
 
 def _score_likelihood(split: _Split) -> None:

@@ -206,6 +206,7 @@ def decode_splits(
     count_malformed: Any = getattr(parts.tokenizer, "count_malformed", None)
     for split in splits:
         texts, examples = parts.rows(split), parts.encoded(split)
+        parts.warn_of_lost_text(split)
         share = my_share(len(examples))
         chosen: list[Any] = [examples[index] for index in share]
         if isinstance(examples, Packed):

@@ -226,7 +226,7 @@ class RunParts:
             started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
         """
         train, trainer = self.encoded("train"), self.config.trainer
-        self._warn_of_lost_text(train)
+        self.warn_of_lost_text("train")
         return ObjectiveTrainer(
             model=self.objective(),
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
@@ -247,14 +247,16 @@ class RunParts:
             started=time.monotonic() if started is None else started,
         )
 
-    def _warn_of_lost_text(self, train: EncodedDataset) -> None:
-        for about, what, remedy in (
+    def warn_of_lost_text(self, split: str) -> None:
+        """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""
+        about, total = self.encoded(split).about, self.fingerprint["rows"][split]
+        named = "training" if split == "train" else split
+        for lost, what, remedy in (
             ("truncated", "are truncated", "raise trainer.max_input_length to keep their text"),
             ("unknown", "have unknown tokens", "choose another tokenizer to represent them"),
         ):
-            if train.about[about]:
-                rows = self.fingerprint["rows"]["train"]
-                self.say(f"{train.about[about]:,} of {rows:,} training examples {what}; {remedy}.")
+            if about[lost]:
+                self.say(f"{about[lost]:,} of {total:,} {named} examples {what}; {remedy}.")
 
 
 def _texts(rows: TextRows) -> Iterator[str]:
