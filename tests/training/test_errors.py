@@ -1,6 +1,7 @@
 """The worst answers of a run, as a command prints them and as a published record keeps them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.evaluation import read_predictions
 from ntl.launch.publish import main as publish
 from ntl.results import read_record
+from ntl.results.record import write_record
 from ntl.results.report.runs import details
 from ntl.system.errors import UserError
 from ntl.training.errors import PUBLISHED, main, publishable
@@ -82,6 +84,9 @@ def test_a_published_record_keeps_the_worst(answered: Path, capsys: pytest.Captu
     assert sum(record.mistakes["test"].values()) == len(record.worst["test"])
     assert "worst" not in details(local)
     assert b"worst" not in (answered / "record.json").read_bytes()
+    write_record(path, replace(record, worst={}, typical={}, mistakes={}), overwrite=True)  # as an earlier version did
+    publish(words)
+    assert path.read_bytes() == content
     (answered / "predictions.jsonl").unlink()
     publish(words)
     assert path.read_bytes() == content

@@ -362,7 +362,8 @@ def read_record(path: Path | str) -> RunRecord:
 def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:
     """Write a record once and atomically, without the secrets of the environment in its settings.
 
-    The same record again changes nothing. A different record under that path is a UserError unless ``overwrite``.
+    The same record again changes nothing but adds fields of ``PUBLISHED_ALONE``. A different record under that path is a
+    UserError unless ``overwrite``.
     """
     path = Path(path)
     payload = to_json(record)
@@ -370,11 +371,13 @@ def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -
     if path.exists() and not overwrite:
         try:
             # Read and written again: an older file may hold more digits.
-            same = dumps(to_json(read_record(path))) == dumps(payload)
+            old = to_json(read_record(path))
         except UserError:
-            same = False
-        if same:
+            old = {}
+        added = [name for name in PUBLISHED_ALONE if name in payload and name not in old]
+        if dumps(old) != dumps({name: value for name, value in payload.items() if name not in added}):
+            raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
+        if not added:
             return path
-        raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
     write_atomically(path, dumps(payload))
     return path
