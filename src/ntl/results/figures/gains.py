@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ntl.results.build import build_table
-from ntl.results.claims import Compared, capitalized, compare, load_claims, models
+from ntl.results.claims import Compared, capitalized, compare, load_claims
 from ntl.results.figures.spec import FigureSpec, Source
 from ntl.results.figures.style import PAGE, Drawing, finish, name_rows, panels
 from ntl.results.spec import load_table_spec
@@ -34,7 +34,7 @@ def _gain(table: Table, compared: Compared) -> Gain | None:
     low, high = sorted((unit * found.low, unit * found.high))
     source = table.subject.partition(": ")[0]
     where = source if table.scale in source else f"{source}, {table.scale}"
-    label = f"{where}: {compared.header}\n{models((compared.row, compared.against))}"
+    label = f"{where}: {compared.header}"
     return Gain(label, unit * found.mean, low, high, found.n)
 
 
@@ -65,7 +65,7 @@ def draw_gains(spec: FigureSpec, source: Source) -> Drawing | None:
     lines = [(name, gain) for name, (shown, _) in found.items() for gain in shown]
     if not lines:
         return None
-    figure, (axes,) = panels(PAGE, 0.9 + 0.36 * len(lines), 1)
+    figure, (axes,) = panels(PAGE, 0.9 + 0.26 * len(lines), 1)
     axes.axvline(0, color="#555555", linewidth=1)
     for place, (name, gain) in enumerate(lines):
         colour = COLOURS[list(found).index(name)]
