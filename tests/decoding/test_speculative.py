@@ -16,7 +16,7 @@ from ntl.decoding.speculative import SPECULATION
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Heads, add_heads
 
-V = 9
+V = 4
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "num_key_value_heads": 1}
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 16, "n_layer": 5, "n_head": 2, "n_positions": 24},
@@ -54,7 +54,7 @@ def _model(architecture: str, kind: str, heads: int) -> Any:
             if "RMSNorm" in type(child).__name__:
                 setattr(parent, name, torch.nn.RMSNorm(child.weight.shape[0], eps=1e-6, dtype=torch.float64))
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.25)
+        torch.nn.init.normal_(parameter, std=0.5)
     MODELS[key] = model.eval()
     return model
 
