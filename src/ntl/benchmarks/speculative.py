@@ -87,14 +87,14 @@ def model_of(arguments: argparse.Namespace, width: int) -> Any:
     return add_heads(model, MTPConfig(heads=max(2, *arguments.heads), kind=arguments.kind, keep_depth=True))
 
 
-def train(model: Any, text: Text, arguments: argparse.Namespace) -> float:
-    """Train on the text, and return the last loss: the mean over heads of their cross entropies."""
+def train(model: Any, text: Text, arguments: argparse.Namespace, say: Callable[[str], object]) -> None:
+    """Train on the text; the loss is the mean over heads of their cross entropies."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    config, head, loss = model.mtp_config, lm_head(model), torch.zeros(())
+    config, head = model.mtp_config, lm_head(model)
     for step in range(arguments.steps):
         for group in optimizer.param_groups:  # a linear warm-up, and as long a decay
             group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / 20, (arguments.steps - step) / 20)
-        ids = text.batch(16, 48).to(model.device)
+        ids = text.batch(8, 48).to(model.device)
         heads = Heads(model, config, ids, torch.ones_like(ids))
         losses = [
             cross_entropy(head.logits(heads.read(states))[:, : -1 - index].flatten(0, 1), ids[:, 1 + index :].flatten())
@@ -105,7 +105,8 @@ def train(model: Any, text: Text, arguments: argparse.Namespace) -> float:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    return float(loss)
+        if (step + 1) % 20 == 0:
+            say(f"training step {step + 1}/{arguments.steps}  loss {loss.detach():.3f}")
 
 
 def ways(model: Any, arguments: argparse.Namespace, prompts: Tensor) -> dict[str, Callable[[], list[Answer]]]:
@@ -129,8 +130,7 @@ def benchmark(arguments: argparse.Namespace, say: Callable[[str], object]) -> It
         raise UserError(f"--heads {wrong[0]}: must be at least 1")
     text, model = Text(arguments.vocab), model_of(arguments, arguments.width)
     narrow = model_of(arguments, 16)
-    say(f"training {arguments.steps} steps")
-    say(f"loss {train(model, text, arguments):.3f}")
+    train(model, text, arguments, say)
     for batch in arguments.batches:
         prompts = text.batch(batch, arguments.length).to(arguments.device)
         sides = ways(model, arguments, prompts)
@@ -171,12 +171,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4], metavar="N")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32], metavar="B", dest="batches")
     parser.add_argument("--kind", default="parallel", choices=("parallel", "sequential"))
-    parser.add_argument("--vocab", type=int, default=512, help="tokens (default: 512)")
+    parser.add_argument("--vocab", type=int, default=256, help="tokens (default: 256)")
     parser.add_argument("--width", type=int, default=384, help="hidden size (default: 384)")
     parser.add_argument("--layers", type=int, default=8, help="blocks of the model without its heads (default: 8)")
     parser.add_argument("--length", type=int, default=16, help="longest prompt (default: 16)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
-    parser.add_argument("--steps", type=int, default=150, help="of training (default: 150)")
+    parser.add_argument("--steps", type=int, default=120, help="of training (default: 120)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: 5)")
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
