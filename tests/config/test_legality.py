@@ -68,7 +68,9 @@ MISFITS = {
     "decoding=speculative": ("decoding=speculative objective=next_token: the model has no heads", "objective=mtp"),
     "objective=mtp objective.heads=1 model=gpt2_tiny decoding=speculative": ("no heads to draft with",),
     "objective=mtp model=gpt2_tiny decoding=speculative decoding.heads=3": ("decoding.heads=3 objective.heads=2",),
-    "objective=mtp model=gpt2_tiny decoding=speculative decoding.num_beams=2": ("decoding.num_beams=2: must be at most",),
+    "objective=mtp model=gpt2_tiny decoding=speculative decoding.num_beams=2": (
+        "decoding.num_beams=2: must be at most",
+    ),
     "objective=mtp model=gpt2_tiny objective.variant=anticausal": (
         "decoding=greedy objective.variant=anticausal: head 1 reads all other heads",
     ),

@@ -198,4 +198,6 @@ def test_one_line_for_a_model_that_cannot_be_drafted_for(model: Any, heads: int,
 def test_a_window_that_is_long_enough_changes_nothing() -> None:
     plain, asked = _model("llama", "independent", 2), [[2, 3], [4]]
     found = _decoded(_changed(sliding_window=8), asked, limit=6, batch=2)
-    assert [answer.token_ids for answer in found] == [answer.token_ids for answer in _decoded(plain, asked, limit=6, batch=2)]
+    assert [answer.token_ids for answer in found] == [
+        answer.token_ids for answer in _decoded(plain, asked, limit=6, batch=2)
+    ]

@@ -205,7 +205,9 @@ def _check_heads(config: Any, decoding: Any, chosen: str, other: str) -> None:
                 "objective=mtp and objective.heads of at least 2."
             )
         if decoding.heads > heads:
-            raise UserError(f"decoding.heads={decoding.heads} objective.heads={heads}: choose at most those of the model.")
+            raise UserError(
+                f"decoding.heads={decoding.heads} objective.heads={heads}: choose at most those of the model."
+            )
     if isinstance(objective, MTPConfig) and objective.variant == "anticausal":
         lacking = f"probe_steps={config.probe_steps}" if config.probe_steps else "" if decoding.drafts else chosen
         if lacking:

@@ -1,13 +1,12 @@
 """Greedy decoding in blocks: the heads of multi-token prediction draft tokens, and the model itself verifies them.
 
-Gloeckle et al. (2024), Section 3.2, after Stern et al. (2018). A forward pass reads the last token that is final and the
-drafts behind it. Head 1 gives the token of plain greedy decoding behind each of them: drafts are kept up to the first
-that is another one. The heads at the last token that was kept draft the next block, in the same pass.
+Gloeckle et al. (2024), Section 3.2, after Stern et al. (2018). A forward pass reads the last token that is final and
+the drafts behind it. Head 1 gives the token of plain greedy decoding behind each of them: drafts are kept up to the
+first that is another one. The heads at the last token that was kept draft the next block, in the same pass.
 
 Rows keep different numbers of drafts. Each row writes its keys and values at columns of its own, over those of its
-rejected drafts, and a mask hides what lies behind the token that attends. So nothing is moved or copied, as it would be
-if rows were aligned on the right again after every pass, and the cache is no longer than the longest row, as it would be
-if rejected columns stayed in it.
+rejected drafts, and a mask hides what lies behind the token that attends. To align the rows on the right again would
+move the whole cache in every pass, and to mask rejected columns instead of writing over them would lengthen it.
 
 Shapes: B rows, S prompt length, N heads, W tokens of a pass, C columns, D hidden size.
 """
@@ -114,7 +113,7 @@ class RowCache(DynamicCache):
 class _Rows:
     """The rows of a batch: their tokens, of which those up to column ``last_B`` are final and read, and drafts behind.
 
-    A row that has ended stays as it is, and is computed with the others.
+    A row that has ended is computed with the others until all have, but nothing of it is counted.
     """
 
     def __init__(

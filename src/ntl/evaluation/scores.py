@@ -148,7 +148,9 @@ def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     tokens, forwards = (sum(row[name] for row in rows) for name in ("tokens", "forwards"))
     verified, kept = forwards - len(rows), zip(*(row["accepted"] for row in rows), strict=False)
-    shares = {f"accepted/head{head}": sum(each) / verified if verified else math.nan for head, each in enumerate(kept, 2)}
+    shares = {
+        f"accepted/head{head}": sum(each) / verified if verified else math.nan for head, each in enumerate(kept, 2)
+    }
     return {"tokens_per_forward": tokens / forwards, **shares}
 
 
