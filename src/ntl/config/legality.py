@@ -162,7 +162,7 @@ def _check_family(config: Any) -> None:
         if model.head not in fits:
             raise UserError(
                 f"model={model.name} {group}={getattr(config, group).name}: this model has "
-                f"{HEADS[model.head]}, and this {group} is for {' or '.join(HEADS.get(head, head) for head in fits)}; "
+                f"{HEADS[model.head]}, and this {group} is for {' or '.join(HEADS.get(head, str(head)) for head in fits)}; "
                 f"leave {group}= out, or choose one that fits."
             )
 
