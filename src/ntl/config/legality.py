@@ -160,9 +160,10 @@ def _check_family(config: Any) -> None:
     heads = {"loss": config.loss.heads, "objective": [config.objective.head], "decoding": [config.decoding.head]}
     for group, fits in heads.items():
         if model.head not in fits:
+            known = " or ".join(HEADS.get(head, str(head)) for head in fits)
             raise UserError(
                 f"model={model.name} {group}={getattr(config, group).name}: this model has "
-                f"{HEADS[model.head]}, and this {group} is for {' or '.join(HEADS.get(head, str(head)) for head in fits)}; "
+                f"{HEADS[model.head]}, and this {group} is for {known}; "
                 f"leave {group}= out, or choose one that fits."
             )
 
