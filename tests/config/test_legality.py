@@ -64,6 +64,19 @@ MISFITS = {
         "model=t5_tiny_regression beside=expectation: this model has one output",
     ),
     "beside=expectation beside.expectation.num_beams=0": ("beside.expectation.num_beams=0: must be at least 1",),
+    # Heads draft, or are needed.
+    "decoding=speculative": ("decoding=speculative objective=next_token: the model has no heads", "objective=mtp"),
+    "objective=mtp objective.heads=1 model=gpt2_tiny decoding=speculative": ("no heads to draft with",),
+    "objective=mtp model=gpt2_tiny decoding=speculative decoding.heads=3": ("decoding.heads=3 objective.heads=2",),
+    "objective=mtp model=gpt2_tiny decoding=speculative decoding.num_beams=2": (
+        "decoding.num_beams=2: must be at most",
+    ),
+    "objective=mtp model=gpt2_tiny objective.variant=anticausal": (
+        "decoding=greedy objective.variant=anticausal: head 1 reads all other heads",
+    ),
+    "objective=mtp model=gpt2_tiny objective.variant=anticausal decoding=speculative probe_steps=2": (
+        "probe_steps=2 objective.variant=anticausal",
+    ),
     # A decoding by number wants numbers in text.
     **{
         f"decoding={decoding} {override}": (message,)

@@ -53,6 +53,7 @@ def test_round_trip(tmp_path):
         {"malformed": 3},
         {"covered": 0.9, "sd": 2.5, "quantiles": {"0.05": -1.0, "0.5": 3.0}},
         {"covered": 0.0},
+        {"speculation": {"tokens": 5, "forwards": 3, "accepted": [2, 0]}},
     ],
 )
 def test_what_is_known_of_some_rows_is_kept(tmp_path, known):
@@ -109,6 +110,18 @@ WRONG_VALUES = {
     "malformed": ("a whole number, 0 or more", [-1, 0.5, True, "1", None]),
     "covered": ("a number from 0 to 1", [-0.1, 1.1, True, "1", None, math.nan]),
     "sd": ("a finite number, 0 or more", [-1, math.inf, 10**400, False, [1]]),
+    "speculation": (
+        "what ntl.decoding.speculative counts: 1 <= forwards <= tokens, accepted < forwards",
+        [
+            {"tokens": 5, "forwards": 3, "accepted": [3]},
+            {"tokens": 2, "forwards": 3, "accepted": []},
+            {"tokens": 0, "forwards": 0, "accepted": []},
+            {"tokens": 5, "forwards": 3},
+            {"tokens": 5, "forwards": 3, "accepted": [0.5]},
+            [],
+            None,
+        ],
+    ),
     "quantiles": ("an object of finite numbers", [[1.0], {"0.5": None}, {"0.5": math.inf}]),
 }
 WRONG_COUNTS = [

@@ -20,6 +20,7 @@ from ntl.evaluation import (
     text_metrics,
     write_predictions,
 )
+from ntl.evaluation.scores import speculation_metrics
 from ntl.results import unpack_bits
 
 HEADER = {
@@ -264,3 +265,15 @@ def test_digits_by_hand(score):
         last[digit] += 1
     assert scores.digits["test"]["prediction"] == {"leading": leading, "last": last}
     assert scores.digits["test"]["answer"] == {name: [0] * 7 + [6, 0, 0] for name in ("leading", "last")}
+
+
+def test_speculation_by_hand() -> None:
+    """Of 5 + 1 + 6 tokens in 3 + 1 + 2 passes; the first pass of each answer has no drafts, so that 3 verify some."""
+    rows = [
+        {"tokens": 5, "forwards": 3, "accepted": [2, 0]},
+        {"tokens": 1, "forwards": 1, "accepted": [0, 0]},
+        {"tokens": 6, "forwards": 2, "accepted": [1, 1]},
+    ]
+    assert speculation_metrics(rows) == {"tokens_per_forward": 2, "accepted/head2": 1, "accepted/head3": 1 / 3}
+    alone = speculation_metrics(rows[1:2])
+    assert (alone["tokens_per_forward"], math.isnan(alone["accepted/head2"])) == (1, True)

@@ -52,6 +52,7 @@ SCHEMAS = {
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
     "decoding/own": decoding.OwnConfig,
+    "decoding/speculative": decoding.SpeculativeConfig,
     "decoding/number_head": decoding.NumberHeadConfig,
     "decoding/tree": decoding.TreeConfig,
     "decoding/likelihood": decoding.LikelihoodConfig,

@@ -14,12 +14,13 @@ class DecodingConfig:
 
     Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
     (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used, and the record
-    contains it.
+    contains it. ``drafts``: the heads of multi-token prediction are used beside the model itself.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text", "exact", "continuation")
     tokenizers: ClassVar[tuple[str, ...]] = ()
     obeys_model: ClassVar[bool] = False
+    drafts: ClassVar[bool] = False
 
     _target_: str = "ntl.decoding.generation.generate"
     name: str = setting(MISSING, "The choice of the group.")
@@ -43,6 +44,19 @@ class OwnConfig(DecodingConfig):
     _target_: str = "ntl.decoding.generation.generate_as_the_model_says"
     num_beams: int = setting(
         0, "Beams of the search; 0 leaves their number to the model's folder.", unit="beams", min=0
+    )
+
+
+@dataclass
+class SpeculativeConfig(DecodingConfig):
+    """Greedy decoding in which the heads of ``objective=mtp`` draft and the model verifies."""
+
+    drafts: ClassVar[bool] = True
+
+    _target_: str = "ntl.decoding.speculative.speculate"
+    num_beams: int = setting(1, "Beams of the search: greedy alone.", unit="beams", min=1, max=1)
+    heads: int = setting(
+        0, "Heads that are used, the model's own included; 0: all that it was trained with; 1: no drafts.", min=0
     )
 
 

@@ -160,9 +160,10 @@ def _check_family(config: Any) -> None:
     heads = {"loss": config.loss.heads, "objective": [config.objective.head], "decoding": [config.decoding.head]}
     for group, fits in heads.items():
         if model.head not in fits:
+            known = " or ".join(HEADS.get(head, str(head)) for head in fits)
             raise UserError(
                 f"model={model.name} {group}={getattr(config, group).name}: this model has "
-                f"{HEADS[model.head]}, and this {group} is for {' or '.join(HEADS[head] for head in fits)}; "
+                f"{HEADS[model.head]}, and this {group} is for {known}; "
                 f"leave {group}= out, or choose one that fits."
             )
 
@@ -195,8 +196,31 @@ def _check_objective(config: Any) -> None:
         )
 
 
+def _check_heads(config: Any, decoding: Any, chosen: str, other: str) -> None:
+    """Heads to draft with are there, or are not needed."""
+    objective, heads = config.objective, getattr(config.objective, "heads", 1)
+    if decoding.drafts:
+        if heads < 2:
+            raise UserError(
+                f"{chosen} objective={objective.name}: the model has no heads to draft with; {other}, or train it with "
+                "objective=mtp and objective.heads of at least 2."
+            )
+        if decoding.heads > heads:
+            raise UserError(
+                f"decoding.heads={decoding.heads} objective.heads={heads}: choose at most those of the model."
+            )
+    if isinstance(objective, MTPConfig) and objective.variant == "anticausal":
+        lacking = f"probe_steps={config.probe_steps}" if config.probe_steps else "" if decoding.drafts else chosen
+        if lacking:
+            raise UserError(
+                f"{lacking} objective.variant=anticausal: head 1 reads all other heads, and this leaves them out; use "
+                "decoding=speculative without probe_steps, or another objective.variant."
+            )
+
+
 def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
     chosen = f"{group}={decoding.name}"
+    _check_heads(config, decoding, chosen, other)
     if decoding.head != config.model.head:
         raise UserError(
             f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "

@@ -9,7 +9,8 @@ A row of a text data set may have the integers "tokens_correct", "tokens_total" 
 (`textual.TokenCounts`); older files lack the last. For tokenizers that write numbers in tokens of their own,
 "malformed" is the number of errors in a prediction's numbers. For a prediction from a distribution over numbers,
 "covered" is the total probability of the numbers that were found; unless that is 0, there are also "sd" and "quantiles"
-{"0.05": ..., ...} of the distribution, given that the answer is one of them.
+{"0.05": ..., ...} of the distribution, given that the answer is one of them. For an answer whose tokens were drafted,
+"speculation" is {"tokens": of the answer, "forwards": passes of the model, "accepted": [drafts kept of head 2, ...]}.
 
 Plain text has no answers and no predictions: a line has the sums over the tokens of one document, which
 ``ntl.evaluation.likelihood`` describes, and the header has "bytes" {split: UTF-8 bytes of its documents} and "digits",
@@ -43,11 +44,25 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
+def _is_speculation(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"tokens", "forwards", "accepted"}
+        and isinstance(value["accepted"], list)
+        and all(map(_is_count, (value["tokens"], value["forwards"], *value["accepted"])))
+        and max(value["accepted"], default=0) < value["forwards"] <= value["tokens"]
+    )
+
+
 # Key of a row that need not be there -> what its value must be, and whether it is.
 _OPTIONAL: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "malformed": ("a whole number, 0 or more", _is_count),
     "covered": ("a number from 0 to 1", lambda share: _is_finite(share, 0, 1)),
     "sd": ("a finite number, 0 or more", lambda sd: _is_finite(sd, 0)),
+    "speculation": (
+        "what ntl.decoding.speculative counts: 1 <= forwards <= tokens, accepted < forwards",
+        _is_speculation,
+    ),
     "quantiles": ("an object of finite numbers", lambda x: isinstance(x, dict) and all(map(_is_finite, x.values()))),
 }
 

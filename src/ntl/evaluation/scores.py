@@ -46,7 +46,8 @@ class Scores:
         where the answers have "####", "<split>/marked", the share of predictions with that mark;
         for texts "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of
         predictions with a malformed number, and "<split>/covered", the mean probability of all numbers that a decoding
-        found, where every row has these; of plain text `likelihood_metrics` alone.
+        found, where every row has these; of drafted answers `speculation_metrics`; of plain text `likelihood_metrics`
+        alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`sample_errors`); numbers only.
@@ -134,8 +135,23 @@ def score_predictions(path: str | Path) -> Scores:
             split.add({"malformed": fmean(count > 0 for count in malformed)})
         if covered := split.whole_column("covered"):
             split.add({"covered": fmean(covered)})
+        if counted := split.whole_column("speculation"):
+            split.add(speculation_metrics(counted))
         score(split)
     return scores
+
+
+def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Tokens a forward pass, and of each head k the share of passes with drafts that kept head k's: ``accepted/headk``.
+
+    The first pass of an answer has no drafts to verify. NaN where no pass had any.
+    """
+    tokens, forwards = (sum(row[name] for row in rows) for name in ("tokens", "forwards"))
+    verified, kept = forwards - len(rows), zip(*(row["accepted"] for row in rows), strict=False)
+    shares = {
+        f"accepted/head{head}": sum(each) / verified if verified else math.nan for head, each in enumerate(kept, 2)
+    }
+    return {"tokens_per_forward": tokens / forwards, **shares}
 
 
 def _score_numbers(split: _Split) -> None:

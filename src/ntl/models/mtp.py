@@ -90,7 +90,7 @@ class Decoder:
                 if hasattr(module, "layer_idx"):
                     module.layer_idx = index
 
-    def run_trunk(self, inputs: Mapping[str, Tensor], *, through: bool) -> tuple[Tensor, Callable[..., Tensor]]:
+    def run_trunk(self, inputs: Mapping[str, Any], *, through: bool) -> tuple[Tensor, Callable[..., Tensor]]:
         """Run the blocks before the last one, or with ``through`` that one as well.
 
         Returns:
@@ -99,7 +99,7 @@ class Decoder:
         """
         block = self.blocks[-1]
         with _recorded(block, through) as seen:
-            self.base(**inputs, use_cache=False)
+            self.base(**inputs)
         hidden, args, kwargs = seen["hidden"], seen["args"], seen["kwargs"]
         return hidden, lambda each, states: _first(each(states, *args, **kwargs))
 
@@ -141,6 +141,7 @@ def add_heads(
         UserError: The model is not made of blocks, has too few of them, or has stored heads that do not fit.
     """
     decoder, count = Decoder(model), config.heads - 1
+    decoder.model.mtp_config = config
     if getattr(model.config, "router_aux_loss_coef", 0.0) or getattr(model.config, "num_local_experts", 0):
         raise UserError(
             "objective=mtp: a mixture of experts is not supported, since its router loss is one of all blocks; take "
@@ -292,19 +293,34 @@ def _load(heads: nn.Module, prefix: str, stored: Mapping[str, Path], source: str
 class Heads:
     """The heads of one forward pass as functions of hidden states.
 
+    Args:
+        ahead: k -> the tokens (B, T) k places ahead of each position, which sequential heads read; by default those of
+            ``input_ids``.
+        inputs: Further inputs of the decoder, such as a cache, which the heads then use as well.
+
     Attributes:
         trunk: (B, T, D), what the first head of every chain reads, with its graph.
         chains: Indices of heads, 0 for head 1: within a chain each head reads the state of the one before it.
         modules: The modules whose parameters the heads use, in any order.
     """
 
-    def __init__(self, model: Any, config: MTPConfig, input_ids: Tensor, attention_mask: Tensor) -> None:
+    def __init__(
+        self,
+        model: Any,
+        config: MTPConfig,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        ahead: Callable[[int], Tensor] | None = None,
+        **inputs: Any,
+    ) -> None:
         decoder, indices = Decoder(model), list(range(config.heads))
         linear = config.kind == "parallel" and config.variant == "linear"
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        inputs = {"use_cache": False, **inputs, "input_ids": input_ids, "attention_mask": attention_mask}
         self.trunk, self._call = decoder.run_trunk(inputs, through=linear)
         self._sequential, self._linear = config.kind == "sequential", linear
-        self._decoder, self._input_ids, self._embed = decoder, input_ids, model.get_input_embeddings()
+        # What is rolled in at the end has no label.
+        self._ahead = ahead or (lambda places: input_ids.roll(-places, dims=1))
+        self._decoder, self._embed = decoder, model.get_input_embeddings()
         self._modules = [decoder.blocks[-1], *decoder.extra]
         order = indices[::-1] if config.variant == "anticausal" else indices
         chained = self._sequential or config.variant in ("causal", "anticausal")
@@ -325,13 +341,20 @@ class Heads:
     def _sequential_state(self, index: int, module: Any, states: Tensor) -> Tensor:
         if not index:
             return self._decoder.norm(self._call(module, states))
-        # At position t this is the token at t + index. What is rolled in at the end has no label.
-        embedded = self._embed(self._input_ids.roll(-index, dims=1)).to(states.dtype)
+        embedded = self._embed(self._ahead(index)).to(states.dtype)
         parts = [module.enorm(embedded), module.hnorm(states)]
         if getattr(self._decoder.model.config, "mtp_hidden_states_first", False):
             parts.reverse()
         states = self._call(module.mtp_block, module.eh_proj(torch.cat(parts, dim=-1)))
         return states if module.post_norm is None else module.post_norm(states)
+
+    def states(self) -> Iterator[tuple[int, Tensor]]:
+        """Yield each head and its state (B, T, D) in the order of the chains, computed when it is asked for."""
+        for chain in self.chains:
+            states = self.trunk
+            for index in chain:
+                states = self.state(index, states)
+                yield index, states
 
     def read(self, states: Tensor) -> Tensor:
         """Return what the unembedding reads of a head's state."""

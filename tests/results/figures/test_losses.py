@@ -126,3 +126,23 @@ def test_its_setting_alone(draw, tmp_path: Path) -> None:
 def test_without_the_benchmark(draw, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"implementations\.csv: cannot be read"):
         draw("implementations", results=tmp_path)
+
+
+def test_drafts_by_head_and_batch(draw, tmp_path: Path) -> None:
+    header = "device,width,layers,rounds,batch,heads,tokens_per_forward,accepted_head2,accepted_head3,speedup,"
+    rows = [
+        f"cpu,64,4,5,{batch},{heads},{heads - 0.5},{0.75 if heads > 1 else ''},{0.25 if heads == 3 else ''},"
+        f"{heads / batch},{heads / batch - 0.1},{heads / batch + 0.1}"
+        for batch in (1, 2)
+        for heads in (1, 3)
+    ]
+    (tmp_path / "benchmarks").mkdir()
+    lines = ["# versions", f"{header}speedup_low,speedup_high", *rows]
+    (tmp_path / "benchmarks" / "speculative.csv").write_text("\n".join(lines) + "\n")
+    drawing = draw("speculative", results=tmp_path)
+    tokens, kept, speed = drawing.figure.axes
+    assert [list(line.get_ydata()) for line in tokens.lines] == [[0.5, 2.5]] * 2
+    assert [list(line.get_ydata()) for line in kept.lines] == [[0.75, 0.25]] * 2
+    assert [list(line.get_ydata()) for line in speed.lines[:2]] == [[1, 3], [0.5, 1.5]]
+    assert "a Llama of 4 blocks 64 wide" in drawing.caption
+    assert "on a CPU, one thread" in drawing.caption

@@ -214,3 +214,31 @@ def draw_implementations(spec: FigureSpec, source: Source) -> Drawing:
 
 def _shape(row: dict[str, str]) -> str:
     return " × ".join(f"{int(row[name]):,}" for name in ("batch", "length", "vocab"))
+
+
+def draw_drafts(spec: FigureSpec, source: Source) -> Drawing:
+    """Tokens a forward pass, kept drafts by head, and the speed-up. UserError where the benchmark cannot be read."""
+    rows = read_rows(source.file(spec, "benchmark"))
+    first, batches = rows[0], list(dict.fromkeys(row["batch"] for row in rows))
+    most = max(int(row["heads"]) for row in rows)
+    figure, axes = panels(PAGE, 2.3, 3)
+    for batch, marker, colour in zip(batches, SHAPE_MARKERS, SHAPE_COLOURS, strict=False):
+        here = [row for row in rows if row["batch"] == batch]
+        heads, looks = [int(row["heads"]) for row in here], {"color": colour, "marker": marker, "markersize": 4}
+        axes[0].plot(heads, _floats(here, "tokens_per_forward"), label=f"batch {batch}", **looks)
+        axes[2].plot(heads, _floats(here, "speedup"), **looks)
+        axes[2].vlines(heads, _floats(here, "speedup_low"), _floats(here, "speedup_high"), color=colour, linewidth=1.2)
+        drafting = range(2, most + 1)
+        kept = next((row for row in here if int(row["heads"]) == most), here[-1])
+        axes[1].plot(drafting, [float(kept[f"accepted_head{head}"]) for head in drafting], **looks)
+    titles = ("tokens a forward pass", f"drafts kept, of {most} heads", "times as fast as greedy")
+    for each, title, axis in zip(axes, titles, ("heads", "head", "heads"), strict=True):
+        each.set(title=title, xlabel=axis, xticks=range(1 + (axis == "head"), most + 1))
+        each.grid(axis="y")
+    axes[0].set_ylim(bottom=0)
+    axes[1].set_ylim(0, 1.05)
+    axes[2].axhline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
+    axes[2].set_ylim(bottom=0)
+    where = "one GPU" if first["device"] == "cuda" else "a CPU, one thread"
+    shape = f"{first['layers']} blocks {first['width']} wide"
+    return finish(spec, figure, legend=len(batches), where=where, shape=shape, rounds=first["rounds"])

@@ -1,0 +1,197 @@
+"""``scripts/benchmark_speculative.py``: decoding with drafts against plain greedy decoding of the same model.
+
+The model is a Llama that learns a text that it can predict in part: words of several tokens, each spelled in its one
+way, in a random order. It is trained with as many heads as the most that are asked for, and decodes with fewer as well.
+Plain greedy decoding is that of transformers (``decoding=greedy``); a row with one head is the same tokens by our loop
+without drafts. All take turns, and ratios are taken within a turn.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ntl.benchmarks.implementations import check
+from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short, show, write_csv
+from ntl.config.decoding import DecodingConfig, SpeculativeConfig
+from ntl.config.loss import MTPConfig
+from ntl.decoding.batches import Answer, Read
+from ntl.decoding.generation import generate
+from ntl.decoding.speculative import SPECULATION, speculate
+from ntl.evaluation.scores import speculation_metrics
+from ntl.models.interface import lm_head
+from ntl.models.mtp import Heads, add_heads
+from ntl.system.errors import UserError
+
+LONGEST_WORD, LEARNING_RATE = 12, 1e-3
+PAD = 0
+
+
+class _Tokenizer:
+    """No end token, so that every answer is as long as it may be."""
+
+    pad_token_id, eos_token_id = PAD, None
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        return ""
+
+
+class Text:
+    """Words of 3 to 12 tokens in a random order; each token occurs at one place of one word, padding excepted."""
+
+    def __init__(self, vocab: int) -> None:
+        self._random = torch.Generator().manual_seed(0)
+        self._words: list[Tensor] = []
+        free = torch.arange(1, vocab)
+        while len(free) >= LONGEST_WORD:
+            length = self._below(3, LONGEST_WORD + 1)
+            self._words.append(free[:length])
+            free = free[length:]
+
+    def _below(self, low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=self._random))
+
+    def batch(self, rows: int, length: int) -> Tensor:
+        """Return (rows, length) tokens; each row begins somewhere in a word."""
+        count = length // 3 + LONGEST_WORD
+        found = []
+        for _ in range(rows):
+            row = torch.cat([self._words[self._below(0, len(self._words))] for _ in range(count)])
+            start = self._below(0, LONGEST_WORD)
+            found.append(row[start : start + length])
+        return torch.stack(found)
+
+
+def model_of(arguments: argparse.Namespace, width: int) -> Any:
+    """Return a Llama of random weights with heads for all that is asked for; its depth does not count them."""
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=arguments.vocab,
+        hidden_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=arguments.layers,
+        num_attention_heads=max(width // 64, 1),
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=PAD,
+    )
+    model: Any = LlamaForCausalLM(shape).to(arguments.device)
+    return add_heads(model, MTPConfig(heads=max(2, *arguments.heads), kind=arguments.kind, keep_depth=True))
+
+
+def train(model: Any, text: Text, arguments: argparse.Namespace, say: Callable[[str], object]) -> None:
+    """Train on the text; the loss is the mean over heads of their cross entropies."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    config, head = model.mtp_config, lm_head(model)
+    for step in range(arguments.steps):
+        for group in optimizer.param_groups:  # a linear warm-up, and as long a decay
+            group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / 20, (arguments.steps - step) / 20)
+        ids = text.batch(8, 48).to(model.device)
+        heads = Heads(model, config, ids, torch.ones_like(ids))
+        losses = [
+            cross_entropy(head.logits(heads.read(states))[:, : -1 - index].flatten(0, 1), ids[:, 1 + index :].flatten())
+            for index, states in heads.states()
+        ]
+        loss = torch.stack(losses).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if (step + 1) % 20 == 0:
+            say(f"training step {step + 1}/{arguments.steps}  loss {loss.detach():.3f}")
+
+
+def ways(model: Any, arguments: argparse.Namespace, prompts: Tensor) -> dict[str, Callable[[], list[Answer]]]:
+    """Return "greedy" and each number of heads as a function that decodes the prompts, padded on the left."""
+    given: Any = {"model": model.eval(), "tokenizer": _Tokenizer(), "max_new_tokens": arguments.tokens}
+    reads: dict[str, Read] = {"greedy": generate(DecodingConfig(name="greedy"), **given)}
+    for heads in arguments.heads:
+        reads[str(heads)] = speculate(SpeculativeConfig(name="speculative", heads=heads), **given)
+    mask = torch.ones_like(prompts)
+    for row in range(len(prompts)):
+        mask[row, : row % (prompts.shape[1] // 2)] = 0
+    inputs = {"input_ids": prompts * mask, "attention_mask": mask}
+    examples: Any = [{}] * len(prompts)
+    return {name: torch.inference_mode()(partial(read, examples, inputs)) for name, read in reads.items()}
+
+
+def benchmark(arguments: argparse.Namespace, say: Callable[[str], object]) -> Iterator[Row]:
+    """Yield a row for each batch size and number of heads. Raises UserError for a setting that is not possible."""
+    check(arguments.device, arguments.rounds)
+    if wrong := [heads for heads in arguments.heads if heads < 1]:
+        raise UserError(f"--heads {wrong[0]}: must be at least 1")
+    text, model = Text(arguments.vocab), model_of(arguments, arguments.width)
+    narrow = model_of(arguments, 16)
+    train(model, text, arguments, say)
+    for batch in arguments.batches:
+        prompts = text.batch(batch, arguments.length).to(arguments.device)
+        sides = ways(model, arguments, prompts)
+        sides["narrow"] = ways(narrow, arguments, prompts)["greedy"]
+        answers = {name: side() for name, side in sides.items()}
+        timed = {name: partial(seconds, side, arguments.device, perf_counter) for name, side in sides.items()}
+        times = in_turns(timed, arguments.rounds)
+        settings = ("device", "kind", "vocab", "width", "layers", "length", "tokens", "steps", "rounds")
+        for heads in map(str, arguments.heads):
+            same = zip(answers[heads], answers["greedy"], strict=True)
+            counted = speculation_metrics([each.about[SPECULATION] for each in answers[heads]])
+            speedup = ratio_quartiles(times["greedy"], times[heads])
+            yield {
+                **{name: getattr(arguments, name) for name in settings},
+                "batch": batch,
+                "heads": int(heads),
+                "tokens_per_forward": short(counted["tokens_per_forward"]),
+                **{
+                    f"accepted_head{head}": short(counted.get(f"accepted/head{head}", ""))
+                    for head in range(2, max(2, *arguments.heads) + 1)
+                },
+                "same_answers": sum(ours.token_ids == theirs.token_ids for ours, theirs in same),
+                "seconds": short(median(times[heads])),
+                "greedy_seconds": short(median(times["greedy"])),
+                **{name.replace("ratio", "speedup"): short(value) for name, value in speedup.items()},
+                "overhead": short(ratio_quartiles(times["narrow"], times["greedy"])["ratio"]),
+            }
+        say(f"batch {batch} done")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a table, or with --json a list of rows. UserError for a wrong setting."""
+    parser = argparse.ArgumentParser(
+        prog="benchmark_speculative.py",
+        description="Decoding with drafts by heads against plain greedy decoding of the same model.",
+        epilog="overhead: greedy decoding of a model of as many blocks, but 16 wide, against that of this one.",
+    )
+    parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4], metavar="N")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32], metavar="B", dest="batches")
+    parser.add_argument("--kind", default="parallel", choices=("parallel", "sequential"))
+    parser.add_argument("--vocab", type=int, default=256, help="tokens (default: 256)")
+    parser.add_argument("--width", type=int, default=384, help="hidden size (default: 384)")
+    parser.add_argument("--layers", type=int, default=8, help="blocks of the model without its heads (default: 8)")
+    parser.add_argument("--length", type=int, default=16, help="longest prompt (default: 16)")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
+    parser.add_argument("--steps", type=int, default=120, help="of training (default: 120)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: 5)")
+    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
+    arguments = parser.parse_args(argv)
+    rows = list(benchmark(arguments, say=lambda line: None if arguments.json else print(line, flush=True)))
+    if arguments.out:
+        write_csv(arguments.out, rows, remark("torch", "transformers"))
+    columns: Any = {
+        "batch": lambda row: str(row["batch"]),
+        "heads": lambda row: str(row["heads"]),
+        "tokens a forward pass": lambda row: f"{row['tokens_per_forward']:.2f}",
+        "times as fast": lambda row: f"{row['speedup']:.2f} ({row['speedup_low']:.2f}-{row['speedup_high']:.2f})",
+        "same answers": lambda row: f"{row['same_answers']} of {row['batch']}",
+        "overhead": lambda row: f"{row['overhead']:.2f}",
+    }
+    show(rows, arguments.json, "Drafts by heads against plain greedy decoding", columns)
+    return 0

@@ -1,0 +1,214 @@
+"""Greedy decoding in blocks: the heads of multi-token prediction draft tokens, and the model itself verifies them.
+
+Gloeckle et al. (2024), Section 3.2, after Stern et al. (2018). A forward pass reads the last token that is final and
+the drafts behind it. Head 1 gives the token of plain greedy decoding behind each of them: drafts are kept up to the
+first that is another one. The heads at the last token that was kept draft the next block, in the same pass.
+
+Rows keep different numbers of drafts. Each row writes its keys and values at columns of its own, over those of its
+rejected drafts, and a mask hides what lies behind the token that attends. To align the rows on the right again would
+move the whole cache in every pass, and to mask rejected columns instead of writing over them would lengthen it.
+
+Shapes: B rows, S prompt length, N heads, W tokens of a pass, C columns, D hidden size.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from ntl.config.decoding import SpeculativeConfig
+from ntl.config.loss import MTPConfig
+from ntl.decoding.batches import Answer, Example, Read
+from ntl.models.interface import lm_head
+from ntl.models.mtp import Decoder, Heads
+from ntl.system.errors import UserError
+
+SPECULATION = "speculation"
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+
+def speculate(config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+    """The tokens of plain greedy decoding; ``about[SPECULATION]`` counts the row's tokens and forward passes.
+
+    It also has how many drafts of the heads 2, 3, ... were kept. UserError for a model that was not trained with heads,
+    has fewer than ``config.heads``, or has layers that cannot be rolled back.
+    """
+    settings = getattr(model, "mtp_config", None)
+    if settings is None:
+        raise UserError(f"decoding={config.name}: the model has no heads to draft with; train it with objective=mtp.")
+    if config.heads > settings.heads:
+        raise UserError(
+            f"decoding.heads={config.heads}: the model was trained with objective.heads={settings.heads}; choose at "
+            "most that."
+        )
+    _check(config, model)
+    heads, end = config.heads or settings.heads, tokenizer.eos_token_id
+
+    def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
+        needed, window = inputs["input_ids"].shape[1] + max_new_tokens, getattr(model.config, "sliding_window", None)
+        if window and needed > window:
+            raise UserError(
+                f"decoding={config.name}: the model attends to the last {window} tokens, and questions and answers "
+                f"have up to {needed}; use decoding=greedy."
+            )
+        rows = _Rows(model, settings, heads, inputs, max_new_tokens, end)
+        while rows.active_B.any():
+            rows.forward()
+        return [
+            Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids, {SPECULATION: counts})
+            for ids, counts in rows.answers()
+        ]
+
+    return read
+
+
+def _check(config: SpeculativeConfig, model: Any) -> None:
+    settings = model.config
+    other = {*(getattr(settings, "layer_types", None) or ())} - {_FULL, _SLIDING}
+    attention = getattr(settings, "_attn_implementation", None)
+    if other:
+        why = f"layers of type {', '.join(sorted(other))} cannot be rolled back"
+    elif "position_ids" not in inspect.signature(Decoder(model).base.forward).parameters:
+        why = "it takes no positions, which differ from row to row"
+    elif attention not in ("sdpa", "eager"):
+        why = f"attention by {attention} takes no mask that differs from row to row"
+    else:
+        return
+    raise UserError(f"decoding={config.name} model_type {settings.model_type}: {why}; use decoding=greedy.")
+
+
+class RowCache(DynamicCache):
+    """Keys and values of every block, written at columns (B, W) that each row has for itself.
+
+    ``first`` is added to the index of a block, for modules that count from 0 again.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity, self._stored, self.first = capacity, {}, 0
+
+    def place(self, columns: Tensor, width: int) -> None:
+        """Say where the next pass writes, and that it attends to ``width`` columns."""
+        self._rows = torch.arange(len(columns), device=columns.device)[:, None]
+        self._columns, self._width, self.first = columns, width, 0
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write and return keys and values (B, heads, W, size); they are returned with all columns."""
+        new = [each.transpose(1, 2) for each in (key_states, value_states)]
+        index = self.first + layer_idx
+        if index not in self._stored:  # zeros, as what is masked must be finite
+            self._stored[index] = [each.new_zeros(len(each), self._capacity, *each.shape[2:]) for each in new]
+        for stored, each in zip(self._stored[index], new, strict=True):
+            stored[self._rows, self._columns] = each
+        keys, values = (each[:, : self._width].transpose(1, 2) for each in self._stored[index])
+        return keys, values
+
+
+class _Rows:
+    """The rows of a batch: their tokens, of which those up to column ``last_B`` are final and read, and drafts behind.
+
+    A row that has ended is computed with the others until all have, but nothing of it is counted.
+    """
+
+    def __init__(
+        self, model: Any, settings: MTPConfig, heads: int, inputs: Mapping[str, Tensor], limit: int, end: int | None
+    ) -> None:
+        prompt, mask = inputs["input_ids"], inputs["attention_mask"]
+        rows, self.prompt = prompt.shape
+        self.model, self.limit, self.end, self.heads = model, limit, end, heads
+        # Head 1 of an anticausal chain reads all others.
+        self.settings = settings if settings.variant == "anticausal" else replace(settings, heads=heads)
+        self.sequential = settings.kind == "sequential"
+        self.depth, self.head, self.dtype = len(Decoder(model).blocks), lm_head(model), model.dtype
+        capacity = self.prompt + limit + 2 * heads
+        self.cache = RowCache(capacity)
+        self.tokens_BC = prompt.new_zeros(rows, capacity)
+        self.tokens_BC[:, : self.prompt] = prompt
+        self.start_B = self.prompt - mask.sum(1)
+        self.last_B = self.start_B.new_full((rows,), self.prompt - 2)  # the first pass reads the prompt
+        self.rows_B = torch.arange(rows, device=prompt.device)
+        self.active_B = torch.ones_like(self.start_B, dtype=torch.bool)
+        self.length_B, self.forwards_B = torch.zeros_like(self.start_B), torch.zeros_like(self.start_B)
+        self.accepted_BN = self.start_B.new_zeros(rows, heads - 1)
+        # Of a pass: how many tokens it verifies, and how many before them it reads.
+        self.verified, self.before = 1, self.prompt - 1
+
+    def forward(self) -> None:
+        """Run a pass: verify the drafts, and draft again."""
+        new = self.last_B[:, None] + 1  # column of the first token that the model has not read
+        offsets = torch.arange(-self.before, self.verified, device=new.device)
+        columns_BW = (new + offsets).clamp(min=0)
+        heads = self._heads(columns_BW)
+        waiting: list[tuple[int, Tensor]] = []
+        place_B: Tensor | None = None
+        for index, states_BWD in heads.states():
+            if index == 0:
+                best_BW = self._most_probable(heads.read(states_BWD[:, self.before :]))
+                place_B = self.before + self._verify(new, best_BW)
+                self.cache.first = self.depth if self.sequential else 0
+            elif index < self.heads:
+                waiting.append((index, states_BWD))
+            if place_B is not None:
+                for head, each_BWD in waiting:
+                    draft_B = self._most_probable(heads.read(each_BWD[self.rows_B, place_B]))
+                    self.tokens_BC[self.rows_B, self.last_B + 1 + head] = draft_B
+                waiting = []
+        # Sequential heads have read drafts at the last places, which are read again once their tokens are final.
+        self.verified, self.before = self.heads, max(self.heads - 2, 0) if self.sequential else 0
+
+    def _heads(self, columns_BW: Tensor) -> Heads:
+        width = int(columns_BW.max()) + 1
+        every_C = torch.arange(width, device=columns_BW.device)
+        seen_BWC = (every_C <= columns_BW[..., None]) & (every_C >= self.start_B[:, None, None])
+        mask_BWC = torch.zeros(seen_BWC.shape, dtype=self.dtype, device=seen_BWC.device)
+        mask_BWC.masked_fill_(~seen_BWC, torch.finfo(self.dtype).min)
+        # A draft beyond the longest answer may have no position of its own in the model; it is never used.
+        positions_BW = columns_BW.clamp(max=self.prompt + self.limit - 1) - self.start_B[:, None]
+        self.cache.place(columns_BW, width)
+        return Heads(
+            self.model,
+            self.settings,
+            self.tokens_BC.gather(1, columns_BW),
+            mask_BWC[:, None],
+            ahead=lambda places: self.tokens_BC.gather(1, columns_BW + places),
+            position_ids=positions_BW.clamp(min=0),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+
+    def _most_probable(self, hidden: Tensor) -> Tensor:
+        return self.head.logits(hidden).argmax(-1)
+
+    def _verify(self, new: Tensor, best_BW: Tensor) -> Tensor:
+        """Keep the drafts that are greedy decoding's tokens ``best_BW``, and return how many of each row."""
+        places_W = torch.arange(self.verified, device=new.device)
+        behind_BW = new + 1 + places_W
+        draft_BN = self.tokens_BC.gather(1, behind_BW[:, :-1])
+        kept_B = (draft_BN == best_BW[:, :-1]).cumprod(1).sum(1)
+        self.tokens_BC.scatter_(1, behind_BW, best_BW)
+        final_BW = places_W <= kept_B[:, None]
+        ends_BW = final_BW & (best_BW == (-1 if self.end is None else self.end))
+        ended_B = ends_BW.any(1)
+        added_B = torch.where(ended_B, ends_BW.int().argmax(1), kept_B) + 1
+        added_B = torch.minimum(added_B, self.limit - self.length_B) * self.active_B
+        accepted_B = torch.minimum(added_B, kept_B)
+        self.accepted_BN[:, : self.verified - 1] += places_W[:-1] < accepted_B[:, None]
+        self.length_B += added_B
+        self.forwards_B += self.active_B
+        self.active_B &= ~ended_B & (self.length_B < self.limit)
+        self.last_B = (new[:, 0] + kept_B).clamp(max=self.prompt + self.limit - 2)
+        return kept_B
+
+    def answers(self) -> list[tuple[list[int], dict[str, Any]]]:
+        """The token ids of each row, with its end token, and its counts."""
+        counted = (self.tokens_BC[:, self.prompt :], self.length_B, self.forwards_B, self.accepted_BN)
+        return [
+            (ids[:length], {"tokens": length, "forwards": forwards, "accepted": accepted})
+            for ids, length, forwards, accepted in zip(*(each.tolist() for each in counted), strict=True)
+        ]

@@ -1,0 +1,203 @@
+"""Drafts by heads and their verification: the tokens of greedy decoding, and the drafts of heads without a cache."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
+from tree_models import END, PAD, answers
+from tree_models import decoder as tree_decoder
+
+from ntl.config import DecodingConfig, UserError
+from ntl.config.decoding import SpeculativeConfig
+from ntl.config.loss import MTPConfig
+from ntl.decoding.speculative import SPECULATION
+from ntl.models.interface import lm_head
+from ntl.models.mtp import Heads, add_heads
+
+V = 5
+SHAPE = {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "num_key_value_heads": 1}
+SHAPES: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 16, "n_layer": 5, "n_head": 2, "n_positions": 24},
+    "llama": SHAPE,
+    "qwen2": SHAPE,
+    "granite": {**SHAPE, "logits_scaling": 6.0},
+    "qwen3_5_text": {**SHAPE, "head_dim": 8, "layer_types": ["full_attention"] * 5},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    **{variant: {"variant": variant} for variant in ("independent", "causal", "anticausal", "linear")},
+    "sequential": {"kind": "sequential"},
+}
+MODELS: dict[tuple[str, str, int, int], Any] = {}
+
+
+class _Tokenizer:
+    pad_token_id, eos_token_id = PAD, END
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        return " ".join(map(str, ids))
+
+
+def _model(architecture: str, kind: str, heads: int, seed: int = 3) -> Any:
+    """In float64, norms included, over so few tokens that heads agree with the model often, but not always."""
+    if (key := (architecture, kind, heads, seed)) in MODELS:
+        return MODELS[key]
+    torch.manual_seed(seed)
+    shape = SHAPES[architecture] | ({} if architecture == "gpt2" else {"intermediate_size": 24})
+    ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": PAD}
+    config = AutoConfig.for_model(architecture, vocab_size=V, tie_word_embeddings=False, **ids, **shape)
+    model: Any = AutoModelForCausalLM.from_config(config).double()
+    add_heads(model, MTPConfig(heads=heads, **KINDS[kind]), say=lambda line: None)
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if "RMSNorm" in type(child).__name__:
+                setattr(parent, name, torch.nn.RMSNorm(child.weight.shape[0], eps=1e-6, dtype=torch.float64))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    MODELS[key] = model.eval()
+    return model
+
+
+def _decoded(model: Any, questions: list[list[int]], *, limit: int, batch: int, heads: int = 0) -> list[Any]:
+    config = SpeculativeConfig(name="speculative", batch_size=batch, heads=heads)
+    return answers(model, config, questions, tokenizer=_Tokenizer(), max_new_tokens=limit)
+
+
+@torch.no_grad()
+def _drafts(model: Any, tokens: list[int]) -> list[int]:
+    """The next token and the drafts behind it, each of a pass without a cache over all tokens."""
+    known, ids = list(tokens), torch.tensor([tokens])
+    heads = Heads(
+        model,
+        model.mtp_config,
+        ids,
+        torch.ones_like(ids),
+        ahead=lambda places: torch.tensor([(known + [PAD] * places)[places : places + len(tokens)]]),
+    )
+    found = {}
+    for index, states in heads.states():
+        found[index] = int(lm_head(model).logits(heads.read(states))[0, -1].argmax())
+        if index == len(known) - len(tokens):
+            known.append(found[index])
+    return [found[index] for index in range(model.mtp_config.heads)]
+
+
+def _by_hand(model: Any, question: list[int], limit: int) -> tuple[list[int], dict[str, Any]]:
+    """The answer token by token, and how many drafts are kept where each pass may keep all of a block."""
+    answer: list[int] = []
+    drafts: list[int] = []
+    forwards, accepted = 0, [0] * (model.mtp_config.heads - 1)
+    while len(answer) < limit and END not in answer:
+        forwards += 1
+        for head, draft in enumerate([*drafts, None]):
+            block = _drafts(model, question + answer)
+            answer.append(block[0])
+            if len(answer) == limit or answer[-1] == END:
+                if draft == block[0]:
+                    accepted[head] += 1
+                break
+            if draft != block[0]:
+                break
+            accepted[head] += 1
+        drafts = block[1:]
+    return answer, {"tokens": len(answer), "forwards": forwards, "accepted": accepted}
+
+
+questions = st.lists(st.lists(st.integers(2, V - 1), min_size=1, max_size=6), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("architecture", SHAPES)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    questions=questions,
+    limit=st.integers(1, 12),
+    batch=st.integers(1, 5),
+    heads=st.sampled_from([2, 3, 4]),
+    seed=st.integers(1, 3),
+)
+def test_the_tokens_of_greedy_decoding(
+    architecture: str, kind: str, questions: list[list[int]], limit: int, batch: int, heads: int, seed: int
+) -> None:
+    """Also where rows keep different numbers of drafts, and an answer ends inside a block."""
+    model = _model(architecture, kind, heads, seed)
+    found = _decoded(model, questions, limit=limit, batch=batch)
+    if kind == "anticausal":  # transformers knows nothing of the chain that head 1 is the end of
+        assert [answer.token_ids for answer in found] == [_by_hand(model, each, limit)[0] for each in questions]
+        return
+    greedy = answers(
+        model,
+        DecodingConfig(name="greedy", batch_size=batch),
+        questions,
+        tokenizer=_Tokenizer(),
+        max_new_tokens=limit,
+    )
+    assert [answer.token_ids for answer in found] == [answer.token_ids for answer in greedy]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(questions=questions, limit=st.integers(1, 12), heads=st.sampled_from([2, 4]), seed=st.integers(1, 3))
+def test_the_drafts_of_heads_without_a_cache(
+    architecture: str, kind: str, questions: list[list[int]], limit: int, heads: int, seed: int
+) -> None:
+    model = _model(architecture, kind, heads, seed)
+    for question, answer in zip(questions, _decoded(model, questions, limit=limit, batch=5), strict=True):
+        ids, counts = _by_hand(model, question, limit)
+        assert (answer.token_ids, answer.about[SPECULATION]) == (ids, counts)
+
+
+def test_rows_of_a_batch_keep_different_numbers_of_drafts() -> None:
+    """So that the tests above are of more than drafts that are all kept, or none."""
+    found = _decoded(_model("llama", "causal", 4, 2), [[2], [3, 4], [4, 2, 3], [2, 2], [3]], limit=12, batch=5)
+    counts = [answer.about[SPECULATION] for answer in found]
+    assert len({each["forwards"] for each in counts}) > 1
+    for head in range(3):
+        kept = sum(each["accepted"][head] for each in counts)
+        assert 0 < kept < sum(each["forwards"] - 1 for each in counts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fewer_heads_draft_less(kind: str) -> None:
+    model, asked = _model("llama", kind, 4), [[2, 3], [4]]
+    answered = [_decoded(model, asked, limit=9, batch=2, heads=heads) for heads in (1, 2, 4)]
+    assert len({str([answer.token_ids for answer in each]) for each in answered}) == 1
+    for each in answered[0]:
+        length = len(each.token_ids)
+        assert each.about[SPECULATION] == {"tokens": length, "forwards": length, "accepted": []}
+    assert [len(each[0].about[SPECULATION]["accepted"]) for each in answered] == [0, 1, 3]
+
+
+def _changed(**settings: Any) -> Any:
+    model = copy.deepcopy(_model("llama", "independent", 2))
+    for name, value in settings.items():
+        setattr(model.config, name, value)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "line"),
+    [
+        (lambda: tree_decoder(), 0, "the model has no heads to draft with; train it with objective=mtp"),
+        (lambda: _changed(), 3, "decoding.heads=3: the model was trained with objective.heads=2"),
+        (lambda: _changed(sliding_window=6), 0, "attends to the last 6 tokens, and questions and answers have up to 8"),
+        (lambda: _changed(layer_types=["linear_attention"] * 4), 0, "linear_attention cannot be rolled back"),
+        (lambda: _changed(_attn_implementation="flash_attention_2"), 0, "attention by flash_attention_2 takes no mask"),
+    ],
+)
+def test_one_line_for_a_model_that_cannot_be_drafted_for(model: Any, heads: int, line: str) -> None:
+    with pytest.raises(UserError, match=line) as caught:
+        _decoded(model(), [[2, 3]], limit=6, batch=1, heads=heads)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_window_that_is_long_enough_changes_nothing() -> None:
+    plain, asked = _model("llama", "independent", 2), [[2, 3], [4]]
+    found = _decoded(_changed(sliding_window=8), asked, limit=6, batch=2)
+    assert [answer.token_ids for answer in found] == [
+        answer.token_ids for answer in _decoded(plain, asked, limit=6, batch=2)
+    ]
