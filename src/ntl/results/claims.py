@@ -25,7 +25,7 @@ BENCHMARKS = RESULTS / "benchmarks"
 class Whose(Enum):
     paper = "The paper's claims"
     ours = "Where the gain comes from"
-    others = "Claims of other papers"
+    beyond = "Beyond the paper"
 
 
 class Says(Enum):
@@ -62,15 +62,13 @@ class EvidenceSpec(PlaceSpec):
 class TimingSpec:
     """A ratio in a CSV file of ``results/benchmarks``, at most 1 + ``margin``: the one line that has ``where``.
 
-    ``against`` names what the ratio is to. ``<column>_low`` and ``<column>_high`` are the interval of ``column``, and
-    ``rounds`` is its n.
+    ``<column>_low`` and ``<column>_high`` are the interval of ``column``, and ``rounds`` is its n.
     """
 
     benchmark: str = MISSING
     where: dict[str, str] = MISSING
     column: str = "ratio"
     what: str = ""
-    against: str = "CE"
     margin: float = 0.0
 
 
@@ -352,8 +350,8 @@ def read_timing(each: TimingSpec, where: str, folder: Path = BENCHMARKS) -> tupl
 def _timing_comparison(each: TimingSpec, where: str, folder: Path) -> Comparison:
     value, low, high, rounds = read_timing(each, where, folder)
     side = _side(-high, -low, -1 - each.margin)
-    text = f"{value:.2f} [{low:.2f}, {high:.2f}] times {each.against}, {rounds} rounds"
-    name = f"{each.what}, at most {1 + each.margin:g} times {each.against}"
+    text = f"{value:.2f} [{low:.2f}, {high:.2f}] times CE, {rounds} rounds"
+    name = f"{each.what}, at most {1 + each.margin:g} times CE"
     reason = "" if side is not None else "interval holds the margin"
     link = f"[{each.benchmark}](benchmarks/{each.benchmark})"
     return Comparison("", each.benchmark, link, name, text, side, reason)

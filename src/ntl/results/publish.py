@@ -101,7 +101,7 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
 
 
 def claims_list(claims: Sequence[Claim], page: str) -> str:
-    """A Markdown list for README: the verdict and a line each, with a link to ``page``, which has other papers' too."""
+    """A Markdown list for README: the verdict and a line each, with a link to ``page``, which has the others."""
     lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
     for whose in (Whose.paper, Whose.ours):
         members = [each for each in claims if each.spec.whose is whose]
