@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError, run_id
+from ntl.config.folders import choices
 from ntl.config.identity import deciding, differing, plain, recorded
 from ntl.config.trainer import Schedule, TrainerConfig
 
@@ -53,6 +54,13 @@ def test_the_paper_s_xval_is_another_run(model: str, composed) -> None:
 )
 def test_what_is_computed_counts(override: str, composed) -> None:
     assert run_id(composed(override)) != run_id(composed())
+
+
+@pytest.mark.parametrize("name", sorted({*choices("objective")} - {"next_token", "regression", "masked_number"}))
+def test_an_objective_at_its_defaults_counts(name: str, composed) -> None:
+    """Those left out are the ones that a model brings."""
+    ids = {run_id(composed("model=gpt2_tiny", f"objective={each}")) for each in (name, "next_token")}
+    assert len(ids) == 2
 
 
 def test_a_new_key_with_a_default_keeps_old_ids(composed) -> None:

@@ -24,6 +24,7 @@ PUBLISHED = {
     "gpt2_xl": (1_557_611_200, 50_257),
     "granite_3_2_2b": (2_533_531_648, 49_155),
     "granite_3_1_moe_1b": (1_334_628_352, 49_155),
+    "qwen3_5_0_8b": (752_393_024, 248_320),
     # The language model's head is tied in T5 and GPT-2. T5's regression head has two layers of its width, GPT-2's has
     # one
     # without a bias.
@@ -201,3 +202,42 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder_is_not_read(tmp_path) -> None:
     with pytest.raises(UserError, match="the estimate reads the shapes of config/model"):
         estimate(compose(["model=t5_small", f"model.path={tmp_path}"]))
+
+
+BLOCK = (
+    2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 160 + 2 * 64
+)  # of llama_tiny: attention with two key heads, gated feed-forward
+
+
+@pytest.mark.parametrize(
+    ("overrides", "added"),
+    [
+        ("objective.heads=1", 0),
+        ("objective.heads=2", 0),  # one of the two blocks
+        ("objective.heads=2 objective.keep_depth=true", BLOCK),
+        ("objective.heads=4", 3 * BLOCK),  # more heads than blocks
+        ("objective.heads=3 objective.variant=linear", 2 * 64 * 64),
+        ("objective.heads=3 objective.kind=sequential", 2 * (BLOCK + 2 * 64 * 64 + 3 * 64)),
+    ],
+)
+def test_heads_are_counted(overrides: str, added: int) -> None:
+    size = ["model=llama_tiny", "dataset=polynomial", "scale=tiny"]
+    plain, built = shape(compose(size)), shape(compose([*size, "objective=mtp", *overrides.split()]))
+    heads = int(overrides[16])
+    assert built.parameters == plain.parameters + added
+    # Every head multiplies with the unembedding, which is counted once.
+    assert built.multiplied == built.parameters + (heads - 1) * 64 * 256
+    assert ("its depth is kept" in built.note) == (heads == 4)
+
+
+def test_the_memory_of_heads_one_at_a_time_and_together() -> None:
+    size = ["model=llama_tiny", "model.settings.num_hidden_layers=4", "tokenizer.vocab_size=2000"]
+    size += ["dataset=polynomial", "trainer.batch_size=4", "trainer.max_input_length=32"]
+    mtp = [*size, "objective=mtp", "objective.heads=4"]
+    one, apart, together = (
+        estimate(compose(given))["bytes"] for given in (size, mtp, [*mtp, "objective.one_at_a_time=false"])
+    )
+    assert apart["weights_float32"] == one["weights_float32"]
+    # The logits of one head are held at a time, or those of four, 4 bytes for each of 2,000 tokens.
+    assert together["activations"] - apart["activations"] > 3 * 4 * 4 * 32 * 2000
+    assert apart["activations"] < 1.2 * one["activations"]

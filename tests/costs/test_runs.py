@@ -90,6 +90,24 @@ def test_a_larger_run_without_records_is_estimated_by_its_arithmetic(timed_recor
     assert full.seconds == pytest.approx(10 * cost.seconds)
 
 
+def test_runs_with_heads_are_of_a_kind_of_their_own(timed_record: MakeRecord) -> None:
+    four = compose(["dataset=arithmetic", "model=gpt2_tiny", "scale=tiny", "objective=mtp", "objective.heads=4"])
+    plain, with_heads = timed_record(10.0), timed_record(30.0)
+    with_heads.config["objective"] = {"name": "mtp", "heads": 4}
+    costs = Costs([plain, with_heads])
+    assert (costs.of(compose(TINY)).seconds, costs.of(four).seconds) == (10.0, 30.0)
+    # Without such a record a step at scale=small multiplies with the unembedding of 50,257 tokens three times more.
+    small = [
+        "dataset=arithmetic",
+        "model=gpt2_small",
+        "scale=small",
+        "model.pretrained=false",
+        "trainer.batch_size=8192",
+    ]
+    more = Costs([]).of(compose([*small, "objective=mtp", "objective.heads=4"])).seconds
+    assert more / Costs([]).of(compose(small)).seconds == pytest.approx(1 + 3 * 50_257 * 768 / 124_439_808)
+
+
 def test_a_step_takes_the_time_of_its_launches_at_least() -> None:
     assert Costs([]).of(compose([*SMALL, "trainer.batch_size=1", "trainer.max_steps=1000"])).seconds == 30.0
 

@@ -306,5 +306,10 @@ def test_a_base_whose_weights_do_not_fit(kept: Path, arm: Callable[..., Config],
         run(arm("model.n_embd=32"))
     with pytest.raises(UserError, match=r"another tokenizer: tokenizer\.vocab_size is .* there and 300 here"):
         run(arm("tokenizer.vocab_size=300"))
+    message = (
+        r"its run has no heads .*, this one objective=mtp; .* or leave base= out and set model.path=.*checkpoint-5"
+    )
+    with pytest.raises(UserError, match=message):
+        run(arm("objective=mtp"))
     with pytest.raises(UserError, match="trained with another tokenizer, sha256"):
         run(arm("dataset.train_rows=95", "dataset.seed=5", f"data_dir={tmp_path / 'data'}"))

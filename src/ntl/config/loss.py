@@ -115,7 +115,6 @@ class MTPConfig(ObjectiveConfig):
     """Multi-token prediction: head k predicts the token k places ahead, and the losses of all heads are added."""
 
     _target_: str = "ntl.training.objectives.mtp.MultiTokenPrediction"
-    name: str = "mtp"
     families: list[str] = setting(lambda: ["decoder"], "The families of models that it is for.")
     adds: str = "ntl.models.mtp.add_heads"
     kind: str = setting(

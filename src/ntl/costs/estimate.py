@@ -40,11 +40,16 @@ class _Tokenizer:
 
 @dataclass(frozen=True)
 class Shape:
-    """A model on the meta device. ``parameters`` counts tied parameters once and does not count adapters."""
+    """A model on the meta device, with what the objective adds.
+
+    ``parameters`` counts tied parameters once and does not count adapters; ``multiplied`` counts the unembedding once
+    for each head that reads it.
+    """
 
     model: Any
     tokenizer: _Tokenizer
     parameters: int
+    multiplied: int
     embedding_rows: int
     note: str
 
@@ -66,11 +71,17 @@ def shape(config: Config) -> Shape:
     tokenizer = _Tokenizer(0 if published else config.tokenizer.vocab_size)
     with torch.device("meta"):
         model: Any = build(replace(config.model, pretrained=False), tokenizer=tokenizer)
+        notes: list[str] = []
+        if config.objective.adds:
+            model = locate(config.objective.adds)(model, config.objective, "", notes.append)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     rows = embedding_rows(model)
     number_rows = f" and {rows - len(tokenizer)} of number tokens" if rows > len(tokenizer) else ""
-    note = f"with tokenizer.vocab_size={len(tokenizer)} rows{number_rows}, the most its tokenizer may need"
-    return Shape(model, tokenizer, parameters, rows, "" if published else note)
+    if not published:
+        notes.append(f"with tokenizer.vocab_size={len(tokenizer)} rows{number_rows}, the most its tokenizer may need")
+    further = getattr(config.objective, "heads", 1) - 1
+    unembedding = model.get_output_embeddings().weight.numel() if further else 0
+    return Shape(model, tokenizer, parameters, parameters + further * unembedding, rows, "; ".join(notes))
 
 
 def estimate(

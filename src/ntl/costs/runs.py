@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from ntl.config import Config, build
 from ntl.config.identity import plain
@@ -76,12 +77,13 @@ class Costs:
     def __init__(self, records: Sequence[RunRecord]) -> None:
         self._seconds: dict[RunKind, dict[str, list[float]]] = {}
         self._tokens: dict[str, list[float]] = {}
-        self._parameters: dict[str, int] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._train_rows: dict[str, int] = {}
         for record in records:
             names = [str(record.config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale")]
             trainer = record.config.get("trainer", {})
-            kind = (*names, _length(trainer.get("epochs", 0), trainer.get("max_steps", "")))
+            length = _length(trainer.get("epochs", 0), trainer.get("max_steps", ""))
+            kind = (*names, length, *_heads(record.config.get("objective", {})))
             by_device = self._seconds.setdefault(kind, {})
             by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
             if rows := record.data.get("rows", {}).get("train"):
@@ -137,14 +139,19 @@ class Costs:
 
         The model is built on shapes without storage. This imports torch the first time.
         """
-        key = json.dumps([plain(config.model), config.tokenizer.vocab_size])
-        if key not in self._parameters:
+        return self._size(config)[0]
+
+    def _size(self, config: Config) -> tuple[int, int]:
+        # The parameters, and those that a token is multiplied with: one unembedding is that of several heads.
+        key = json.dumps([plain(config.model), plain(config.objective), config.tokenizer.vocab_size])
+        if key not in self._sizes:
             from ntl.costs.estimate import shape
 
             model = config.model
             stored = stored_parameters(Path(model.path)) if model.path and model.pretrained else 0
-            self._parameters[key] = stored or shape(replace(config, model=replace(model, path=""))).parameters
-        return self._parameters[key]
+            built = shape(replace(config, model=replace(model, path="")))
+            self._sizes[key] = (stored or built.parameters, stored or built.multiplied)
+        return self._sizes[key]
 
     def disk_needed(self, configs: Iterable[Config], at_once: int) -> int:
         """Return the most bytes that these runs take if ``at_once`` of them train at the same time."""
@@ -170,7 +177,8 @@ class Costs:
     def _on_a_core(self, config: Config) -> float:
         # Runs that differ only in their number of steps give the time of a step.
         kind = kind_of(config)
-        alike = [each for each in self._seconds if each[:3] == kind[:3] and each[3].isdecimal() and int(each[3])]
+        same = [each for each in self._seconds if (each[:3], each[4:]) == (kind[:3], kind[4:])]
+        alike = [each for each in same if each[3].isdecimal() and int(each[3])]
         of_a_step = [seconds / int(each[3]) for each in alike for seconds in self._seconds[each].get(CPU, [])]
         return self._steps(config) * (median(of_a_step) if of_a_step else self._flops(config) / CORE_FLOPS)
 
@@ -185,7 +193,7 @@ class Costs:
         tokens: float = trainer.max_input_length
         if typical := {name: median(found) for name, found in self._tokens.items()}:
             tokens = min(typical.get(config.dataset.name, median(typical.values())), tokens)
-        return 6 * self.parameters(config) * trainer.batch_size * trainer.accumulation_steps * tokens
+        return 6 * self._size(config)[1] * trainer.batch_size * trainer.accumulation_steps * tokens
 
 
 def _settings(dataset: Mapping[str, object]) -> str:
@@ -213,7 +221,11 @@ def _device(record: RunRecord) -> str:
 def kind_of(config: Config) -> tuple[str, ...]:
     """Return the kind of a run; runs of one kind are expected to cost the same."""
     length = _length(config.trainer.epochs, config.trainer.max_steps)
-    return (config.dataset.name, config.model.name, config.scale.name, length)
+    return (config.dataset.name, config.model.name, config.scale.name, length, *_heads(vars(config.objective)))
+
+
+def _heads(objective: Mapping[str, Any]) -> tuple[str, ...]:
+    return (f"{heads} heads",) if (heads := objective.get("heads", 1)) > 1 else ()
 
 
 def _length(epochs: float, max_steps: object) -> str:

@@ -25,6 +25,7 @@ BENCHMARKS = RESULTS / "benchmarks"
 class Whose(Enum):
     paper = "The paper's claims"
     ours = "Where the gain comes from"
+    beyond = "Beyond the paper"
 
 
 class Says(Enum):

@@ -29,6 +29,7 @@ MODELS = {
     "llama_mini": "a small Llama",
     "llama_tiny": "a tiny Llama",
     "qwen2_tiny": "a tiny Qwen2",
+    "qwen3_5_0_8b": "Qwen3.5 0.8B",
     "qwen3_5_tiny": "a tiny Qwen3.5",
     "rt": "the Regression Transformer",
     "rt_tiny": "a tiny Regression Transformer",

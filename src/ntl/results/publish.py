@@ -101,9 +101,9 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
 
 
 def claims_list(claims: Sequence[Claim], page: str) -> str:
-    """A Markdown list for README: the verdict and a line each, with a link to ``page``."""
+    """A Markdown list for README: the verdict and a line each, with a link to ``page``, which has the others."""
     lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
-    for whose in Whose:
+    for whose in (Whose.paper, Whose.ours):
         members = [each for each in claims if each.spec.whose is whose]
         lines += [f"{whose.value}:", ""]
         lines += [f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members]
@@ -116,6 +116,8 @@ def claims_page(claims: Sequence[Claim]) -> str:
     lines = ["# Claims", "", CLAIMS_RULE, ""]
     for whose in Whose:
         members = [each for each in claims if each.spec.whose is whose]
+        if not members:
+            continue
         lines += [f"## {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
         lines += [line([escape(c.spec.name), f"**{c.verdict.value}**", escape(c.why)]) for c in members]
         lines.append("")

@@ -24,6 +24,7 @@ from ntl.training.checkpoints import (
 # Schedules whose learning rate does not depend on the number of steps: max_steps only decides where they end.
 ENDLESS = (Schedule.plateau, Schedule.constant)
 MAX_STEPS = "trainer.max_steps"
+NO_HEADS = "no heads for multi-token prediction"
 SHOWN = 8  # settings that one error line lists
 
 
@@ -76,7 +77,22 @@ def base_for(config: Config) -> Path:
         if settings:
             how = ", ".join(f"{name} is {old} there and {new} here" for name, (old, new) in sorted(settings.items()))
             raise UserError(f"base={config.base}: its run has another {key}: {how}; name a run whose weights fit.")
+    theirs, ours = (_heads(each.get("objective", {})) for each in (before, now))
+    if theirs != ours:
+        remedy = "name a run with the same heads"
+        if not theirs:
+            remedy += (
+                f", or leave base= out and set model.path={checkpoint} model.pretrained=true, which adds the heads"
+            )
+        raise UserError(f"base={config.base}: its run has {theirs or NO_HEADS}, this one {ours or NO_HEADS}; {remedy}.")
     return checkpoint
+
+
+def _heads(objective: Mapping[str, Any]) -> str:
+    # The settings of objective=mtp that decide which weights there are; defaults are not stored.
+    named = {key: objective[key] for key in ("heads", "kind", "variant", "keep_depth") if key in objective}
+    settings = [f"objective.{key}={str(value).lower()}" for key, value in named.items()]
+    return " ".join(["objective=mtp", *settings]) if objective.get("name") == "mtp" else ""
 
 
 def _newest_checkpoint(folder: Path, say: Callable[[str], None]) -> Path | None:
