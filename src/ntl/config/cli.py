@@ -20,6 +20,7 @@ from ntl.system.secrets import print_traceback, redact
 if TYPE_CHECKING:
     from omegaconf.errors import OmegaConfBaseException
 
+HELP_FLAGS = ("-h", "--help")
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
 # Mistakes on a command line that Hydra and OmegaConf raise as an AssertionError or a ValueError.

@@ -180,7 +180,7 @@ class SharesConfig:
 
 
 @dataclass
-class OwnConfig(DatasetConfig):
+class OwnDataConfig(DatasetConfig):
     """Where the rows of a user's own are (docs/your_own_data.md)."""
 
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
@@ -234,7 +234,7 @@ class OwnConfig(DatasetConfig):
 
 
 @dataclass
-class FileConfig(OwnConfig):
+class FileConfig(OwnDataConfig):
     """Questions and answers of one's own."""
 
     _target_: str = "ntl.data.sets.file.File"
@@ -281,7 +281,7 @@ class Documents(Enum):
 
 
 @dataclass
-class TextConfig(OwnConfig):
+class TextConfig(OwnDataConfig):
     """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
 
     suffixes: ClassVar[tuple[str, ...]] = (*PLAIN_TEXT, *SUFFIXES)
