@@ -3,6 +3,7 @@
 Hydra and omegaconf are imported inside functions, since one of the mistakes is that they are not installed.
 """
 
+import argparse
 import errno
 import os
 import re
@@ -12,8 +13,9 @@ from dataclasses import is_dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from ntl.config.folders import as_typed
 from ntl.config.legality import nearest, setting_names, shorten
-from ntl.config.own import take_option
+from ntl.config.own import OPTION, OPTION_HELP, take_option, use
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
 
@@ -35,6 +37,23 @@ PATH_ADVICE = {
 }
 # Errors about a path that cannot be followed: the path was typed by the user.
 PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with ``--config-dir``; its help names commands as they are typed here."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.add_argument(OPTION, metavar="DIR", action=_Use, default=argparse.SUPPRESS, help=OPTION_HELP)
+
+    def format_help(self) -> str:
+        return as_typed(super().format_help())
+
+
+class _Use(argparse.Action):
+    # ``report`` has taken the option already, from a command line; here it is one of words that were given to ``main``.
+    def __call__(self, parser: object, namespace: object, values: Any, option_string: object = None) -> None:
+        use([values])
 
 
 def _unknown_key(error: "OmegaConfBaseException") -> str:
@@ -114,7 +133,7 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
         return INTERRUPTED
     except Exception as error:
         if _is_user_error(error):
-            print(f"error: {redact(explain(error))}", file=sys.stderr)
+            print(f"error: {redact(as_typed(explain(error)))}", file=sys.stderr)
             return BAD_INPUT
         if isinstance(error, BrokenPipeError):
             print(flush=True)  # raises again where the pipe is that of standard output
