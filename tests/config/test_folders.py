@@ -53,6 +53,16 @@ def test_errors_and_help_are_in_the_words_of_the_wheel(
     assert "\nas for ntl train\n" in text
 
 
+def test_a_wrong_word_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["ntl errors", "--wrong"])
+    parser = Parser()
+    parser.add_argument("run")
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args()
+    said = "error: the following arguments are required: run; ntl errors --help says what is taken.\n"
+    assert (caught.value.code, *capsys.readouterr()) == (2, "", said)
+
+
 def test_the_option_is_obeyed_where_words_are_given_to_a_command(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no YAML file in a folder named like a setting"):
         Parser().parse_args([OPTION, str(tmp_path)])

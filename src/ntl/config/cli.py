@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ntl.config.folders import as_typed
 from ntl.config.legality import nearest, setting_names, shorten
@@ -40,7 +40,7 @@ PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, err
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with ``--config-dir``; its help names commands as they are typed here."""
+    """argparse's, with ``--config-dir`` and errors of one line; its help names commands as they are typed here."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -48,6 +48,9 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         return as_typed(super().format_help())
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"error: {message}; {self.prog} --help says what is taken.\n")
 
 
 class _Use(argparse.Action):

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
     parser.add_argument("run", metavar="RUN", help=given)
     settings = f"a question, or a setting as decoding.num_beams=1 or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
-    parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", help=settings)
+    parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
     parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
