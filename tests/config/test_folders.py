@@ -26,7 +26,7 @@ def test_a_clone_keeps_its_scripts() -> None:
         ("prepare it with scripts/prepare_data.py", "prepare it with ntl prepare"),
         ("settings as for train.py: seed=1", "settings as for ntl train: seed=1"),
         ("`torchrun --nproc-per-node 2 train.py ...`, or", "`torchrun --nproc-per-node 2 -m ntl train ...`, or"),
-        ("/home/me/train.py: no such file; my_train.py", "/home/me/train.py: no such file; my_train.py"),
+        ("my/train.py: no such file; my_train.py", "my/train.py: no such file; my_train.py"),
         *((f"python scripts/{path.name}", f"ntl {run[1]}") for path, run in SCRIPTS.items() if run),
     ],
 )
