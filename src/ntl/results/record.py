@@ -362,8 +362,8 @@ def read_record(path: Path | str) -> RunRecord:
 def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:
     """Write a record once and atomically, without the secrets of the environment in its settings.
 
-    The same record again changes nothing but adds fields of ``PUBLISHED_ALONE``. A different record under that path is a
-    UserError unless ``overwrite``.
+    The same record again adds fields of ``PUBLISHED_ALONE``, and changes nothing else. A different record under that
+    path is a UserError unless ``overwrite``.
     """
     path = Path(path)
     payload = to_json(record)
