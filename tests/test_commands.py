@@ -35,7 +35,16 @@ TYPED = sorted({command for page in PAGES for command in commands(page)})
 
 def test_what_the_commands_name_exists() -> None:
     assert len(TYPED) > 40
-    assert {command.split()[0] for command in TYPED} <= {"python", "make", "pip", "source", *SLURM, *ELSEWHERE}
+    assert {command.split()[0] for command in TYPED} <= {
+        "python",
+        "make",
+        "pip",
+        "source",
+        "ntl",
+        "cp",
+        *SLURM,
+        *ELSEWHERE,
+    }
     texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, ROOT / "results" / "LOG.md", *SOURCES)}
     programs = {
         (path, program)
@@ -103,6 +112,7 @@ RECIPES = "=ntl_relative|=numbers_only|=doubling|=mistral_tiny|=longer|=weights"
 NOT_AS_TYPED = [
     NotAsTyped(RECIPES, "needs what a recipe writes: tests/test_recipes.py runs it", ""),
     NotAsTyped("^(pip|source) ", "changes the environment", ""),
+    NotAsTyped("^(ntl|cp) ", "is a command of the wheel: tests/test_wheel.py runs it", ""),
     NotAsTyped("^(squeue|scancel) ", "needs Slurm", ""),
     NotAsTyped("^make (?!help)", "installs, trains, measures or writes results", "{command} --dry-run"),
     NotAsTyped(r"train\.py(?!.*(--help|--cfg))", "trains", "{command} --cfg job"),

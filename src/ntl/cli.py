@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ntl import __version__
-from ntl.config.cli import BAD_INPUT, DONE, report
+from ntl.config.cli import BAD_INPUT, DONE, HELP_FLAGS, report
 from ntl.config.legality import nearest
 from ntl.config.own import OPTION, OPTION_HELP
 
 AGAIN = "interrupted; the same command goes on where it stopped."
-HELP = ("-h", "--help", "help")
 
 
 class Command(NamedTuple):
@@ -77,7 +76,7 @@ def run(name: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """``ntl COMMAND ...``: returns the exit code of the command, 2 for an unknown one."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in HELP:
+    if not words or words[0] in (*HELP_FLAGS, "help"):
         print(help_text())
         return DONE
     name, *rest = words

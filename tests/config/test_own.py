@@ -9,9 +9,11 @@ from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, own, run_id, targets
 from ntl.config.composition import read_config, register, schemas
+from ntl.config.data import added_schema
 from ntl.config.folders import choices, own_folders
 from ntl.config.identity import recorded
 from ntl.config.targets import locate
+from ntl.data import sets
 
 LOSS = "def f(*given, **options):\n    return helper.ZERO\n"
 FILES = {
@@ -159,3 +161,16 @@ def test_imports_are_followed_within_the_working_directory(fresh: Callable[[], N
     for path, text in code.items():
         (tmp_path / path).write_text(text)
     assert {*own.digests("pack.a.f")} == {*code} - {"pack/unused.py"}
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("x = = 1", r"SyntaxError: .*line 1"), ("import nowhere", "ModuleNotFoundError: .*'nowhere'"), ("1/0", "ZeroDiv")],
+)
+def test_the_file_of_an_added_data_set_that_does_not_work_is_one_line(
+    code: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text(code)
+    monkeypatch.setattr(sets, "__path__", [*sets.__path__, str(tmp_path)])
+    with pytest.raises(UserError, match=rf"^dataset=broken: ntl\.data\.sets\.broken cannot be imported: {why}.*; mend"):
+        added_schema("broken")

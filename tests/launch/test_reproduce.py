@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from ntl.config import UserError
-from ntl.launch import reproduce
+from ntl.launch import ledger, reproduce, table
 from ntl.launch.reproduce import Settings, parse_settings, short_name
 from ntl.results.spec import table_names
 
@@ -122,7 +122,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append((names, options))
         return SimpleNamespace(exit_code=1)
 
-    monkeypatch.setattr(reproduce, "complete_tables", fake)
+    monkeypatch.setattr(table, "complete_tables", fake)
     return made
 
 
@@ -186,7 +186,7 @@ def test_status_says_where_it_cannot_know_who_is_at_a_run(
 def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(reproduce, "load_records", lambda folders: folders)
-    monkeypatch.setattr(reproduce, "write_ledger", lambda *given: calls.append(given))
+    monkeypatch.setattr(ledger, "write_ledger", lambda *given: calls.append(given))
     assert reproduce.main(["--ledger"]) == 0
     assert calls == [(reproduce.RESULTS / "costs.md", [reproduce.RESULTS / "runs"])]
     assert (reproduce.RESULTS / "costs.md").is_file()

@@ -4,7 +4,6 @@ Each stage runs in a process of its own. Memory is the peak of its anonymous mem
 are the system's to drop, and do not count. The text is made up, in the layout and the lengths of the official release.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ntl.benchmarks.timing import MIB, Peak, Row, measured, remark, timed, write_csv
+from ntl.config.cli import Parser
 from ntl.config.data import MathematicsConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.deepmind import OFFICIAL_TREE
@@ -236,7 +236,7 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print a line a stage, and write the table; UserError for bad input."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[2])
+    parser = Parser(description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--pairs", type=int, nargs="+", default=list(SIZES), help="sizes (default: 10^4 to 10^7)")
     parser.add_argument("--tokenizer", required=True, help="folder with T5's spiece.model, or a tokenizer.json")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="0.5 KB of disk a pair")

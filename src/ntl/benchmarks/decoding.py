@@ -1,6 +1,5 @@
 """Our decoding against a bare loop of ``model.generate``: the same model, examples and batch size, side by side."""
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import torch
 
 from ntl.benchmarks.timing import Row, in_turns, remark, show
 from ntl.config import compose
+from ntl.config.cli import Parser
 from ntl.decoding import decode
 from ntl.training.decode import max_new_tokens
 from ntl.training.parts import RunParts
@@ -105,7 +105,7 @@ def compare(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, An
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print, or with ``--json`` dump, one row for each combination of model and number of beams."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny", "granite_tiny", "granite_moe_tiny"])
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])

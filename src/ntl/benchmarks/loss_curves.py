@@ -3,7 +3,6 @@
 For a loss with a number term it is that term, for any other its base.
 """
 
-import argparse
 import csv
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS
 from ntl.losses import cross_entropy
 from ntl.losses.fused.terms import Terms
@@ -75,7 +75,7 @@ def by_mass(steps: int = 50, names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write both tables, from which `make figures` draws without torch."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR")
     parser.add_argument("--losses", nargs="+", default=list(PAPERS), metavar="LOSS", help="names in config/loss")
     chosen = parser.parse_args(argv)

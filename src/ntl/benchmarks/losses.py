@@ -24,6 +24,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from ntl.benchmarks.implementations import SHAPES, Setting, check, draw_labels, number_vocabulary, run_all
 from ntl.benchmarks.timing import BASELINE, Call, Row, measure, remark, short, write_csv
 from ntl.config import compose, folders
+from ntl.config.cli import Parser
 from ntl.config.loss import NextTokenConfig
 from ntl.losses.fused.terms import Terms
 from ntl.system.errors import UserError
@@ -134,7 +135,7 @@ def _shape(text: str) -> tuple[int, int, int]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line for each loss and part, or JSON with ``--json``; ``--out`` writes the CSV of Figure 3."""
     default = Setting()
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[2])
+    parser = Parser(description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default.device)
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default=default.dtype)
     parser.add_argument("--batch", type=int, default=default.batch)

@@ -17,6 +17,7 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer
 
 from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, short, show, write_csv
 from ntl.config import Config, build, compose
+from ntl.config.cli import Parser
 from ntl.models.lora import parameters
 from ntl.system.errors import UserError
 from ntl.training.arguments import training_arguments
@@ -132,7 +133,7 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, A
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
-    parser = argparse.ArgumentParser(description=TRAINING)
+    parser = Parser(description=TRAINING)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny"])
     parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
@@ -250,7 +251,7 @@ def compare_tracking(overrides: Sequence[str], *, steps: int, rounds: int) -> li
 
 def main_tracking(argv: Sequence[str] | None = None) -> None:
     """Print a row for each of `WAYS`, as a table or with ``--json`` as JSON."""
-    parser = argparse.ArgumentParser(description=TRACKING)
+    parser = Parser(description=TRACKING)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example model=t5_tiny")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)

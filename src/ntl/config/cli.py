@@ -3,6 +3,7 @@
 Hydra and omegaconf are imported inside functions, since one of the mistakes is that they are not installed.
 """
 
+import argparse
 import errno
 import os
 import re
@@ -10,16 +11,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from ntl.config.folders import as_typed
 from ntl.config.legality import nearest, setting_names, shorten
-from ntl.config.own import take_option
+from ntl.config.own import OPTION, OPTION_HELP, take_option, use
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
 
 if TYPE_CHECKING:
     from omegaconf.errors import OmegaConfBaseException
 
+HELP_FLAGS = ("-h", "--help")
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
 # Mistakes on a command line that Hydra and OmegaConf raise as an AssertionError or a ValueError.
@@ -34,6 +37,26 @@ PATH_ADVICE = {
 }
 # Errors about a path that cannot be followed: the path was typed by the user.
 PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with ``--config-dir`` and errors of one line; its help names commands as they are typed here."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.add_argument(OPTION, metavar="DIR", action=_Use, default=argparse.SUPPRESS, help=OPTION_HELP)
+
+    def format_help(self) -> str:
+        return as_typed(super().format_help())
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"error: {message}; {self.prog} --help says what is taken.\n")
+
+
+class _Use(argparse.Action):
+    # ``report`` has taken the option already, from a command line; here it is one of words that were given to ``main``.
+    def __call__(self, parser: object, namespace: object, values: Any, option_string: object = None) -> None:
+        use([values])
 
 
 def _unknown_key(error: "OmegaConfBaseException") -> str:
@@ -113,7 +136,7 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
         return INTERRUPTED
     except Exception as error:
         if _is_user_error(error):
-            print(f"error: {redact(explain(error))}", file=sys.stderr)
+            print(f"error: {redact(as_typed(explain(error)))}", file=sys.stderr)
             return BAD_INPUT
         if isinstance(error, BrokenPipeError):
             print(flush=True)  # raises again where the pipe is that of standard output

@@ -16,7 +16,7 @@ from omegaconf import MISSING
 
 from ntl.config.legality import HUB_ID, check_place, nearest, shorten
 from ntl.config.settings import setting
-from ntl.system.errors import UserError
+from ntl.system.errors import UserError, needs
 from ntl.system.files import data_roots
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -180,7 +180,7 @@ class SharesConfig:
 
 
 @dataclass
-class OwnConfig(DatasetConfig):
+class OwnDataConfig(DatasetConfig):
     """Where the rows of a user's own are (docs/your_own_data.md)."""
 
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
@@ -234,7 +234,7 @@ class OwnConfig(DatasetConfig):
 
 
 @dataclass
-class FileConfig(OwnConfig):
+class FileConfig(OwnDataConfig):
     """Questions and answers of one's own."""
 
     _target_: str = "ntl.data.sets.file.File"
@@ -281,7 +281,7 @@ class Documents(Enum):
 
 
 @dataclass
-class TextConfig(OwnConfig):
+class TextConfig(OwnDataConfig):
     """Plain text of one's own: text files divided into ``documents``, or a ``column`` with a document in each row."""
 
     suffixes: ClassVar[tuple[str, ...]] = (*PLAIN_TEXT, *SUFFIXES)
@@ -352,9 +352,16 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
 def added_schema(name: str, reader: type | None = None) -> type[DatasetConfig] | None:
     """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines, or the module of the class ``reader``.
 
-    None if there is no such file or class.
+    None if there is no such file or class. UserError for a file that cannot be imported.
     """
     module = reader.__module__ if reader else f"ntl.data.sets.{name}"
-    found = vars(import_module(module)).values() if reader or find_spec(module) else ()
+    try:
+        with needs("train"):
+            found = vars(import_module(module)).values() if reader or find_spec(module) else ()
+    except UserError:
+        raise
+    except Exception as error:  # whatever the file raises: every command imports it
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UserError(f"dataset={name}: {module} cannot be imported: {why}; mend its file, or remove it.") from error
     schemas = (each for each in found if isinstance(each, type) and issubclass(each, DatasetConfig))
     return next((each for each in schemas if each.__module__ == module), None)

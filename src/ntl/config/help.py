@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any
 
+from ntl.config.cli import HELP_FLAGS
 from ntl.config.composition import compose, hint, schemas
 from ntl.config.folders import GROUPS, choices, config_file
 from ntl.config.legality import nearest
@@ -14,7 +15,6 @@ from ntl.system.errors import UserError
 
 RUN = "run"  # stands for the settings without a group
 FIELDS = "__dataclass_fields__"
-FLAGS = ("-h", "--help")
 DEFAULTS = (
     "A default holds where no file of config/ sets the value: `--help {group} scale=paper dataset=gsm8k` prints what "
     "holds with these."
@@ -93,10 +93,10 @@ def help_asked(words: Sequence[str]) -> str | None:
 
     With choices the values are those that hold with them. UserError: what follows is neither.
     """
-    at = next((number for number, word in enumerate(words) if word in FLAGS), None)
+    at = next((number for number, word in enumerate(words) if word in HELP_FLAGS), None)
     if at is None:
         return None
-    topics = [word for word in words[at + 1 :] if word not in FLAGS and "=" not in word]
+    topics = [word for word in words[at + 1 :] if word not in HELP_FLAGS and "=" not in word]
     overrides = [word for word in words[at + 1 :] if "=" in word]
     known = [group for group in (*GROUPS, RUN) if any(sections(group))]
     if not topics and not overrides:

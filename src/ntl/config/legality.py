@@ -146,11 +146,6 @@ def _check_family(config: Any) -> None:
             f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
             "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
         )
-    if config.dataset.answers not in (*ANSWERS, PLAIN):
-        raise UserError(
-            f"dataset.answers={config.dataset.answers}: choose one of {', '.join(ANSWERS)}."
-            f"{nearest(config.dataset.answers, ANSWERS)}"
-        )
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
         raise UserError(

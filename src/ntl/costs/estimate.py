@@ -1,12 +1,12 @@
 """`scripts/estimate.py`: the size of a model and the memory of a training step, computed without any weights."""
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ntl.config import Config, build, compose
+from ntl.config.cli import Parser
 from ntl.config.legality import PLAIN
 from ntl.config.targets import locate
 from ntl.system.errors import UserError
@@ -203,7 +203,7 @@ def _examples(count: int, lengths: tuple[int, int], tokenizer: _Tokenizer) -> li
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError for an override that does not compose."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Print a model's number of parameters, the memory of a training step, and the largest batch that "
         "fits. Nothing is downloaded or allocated."
     )

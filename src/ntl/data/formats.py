@@ -99,8 +99,8 @@ def _line(error: Exception) -> str:
 
 def no_column(label: str, column: str, columns: Sequence[str]) -> UserError:
     return UserError(
-        f"{label}: no column {column!r}, it has {', '.join(map(repr, columns))}; name yours by dataset.question= and "
-        "dataset.answer=."
+        f"{label}: no column {column!r}, it has {', '.join(map(repr, columns))}; name yours by dataset.question=, or "
+        "in dataset.template=, and by dataset.answer=; of dataset=text by dataset.column=."
     )
 
 

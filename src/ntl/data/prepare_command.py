@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import Config, build, compose
-from ntl.config.cli import BAD_INPUT, DONE
+from ntl.config.cli import BAD_INPUT, DONE, Parser
 from ntl.config.composition import known_datasets
 from ntl.config.folders import choices
 from ntl.data import card
@@ -31,7 +31,7 @@ EXAMPLES = """examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare and report; UserError for bad input."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Prepare data sets. Files already under the data folder or NTL_DATA_DIR come first, then the "
         "official release, then the original generator. What is whole is left alone.",
         epilog=EXAMPLES,

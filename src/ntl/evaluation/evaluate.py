@@ -1,24 +1,21 @@
 """`scripts/evaluate.py`: recompute the metrics of a run from its predictions.jsonl."""
 
-import argparse
 import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ntl.evaluation.numeric import CONSTANTS
-from ntl.evaluation.scores import score_predictions
+from ntl.config.cli import Parser
 from ntl.results.load import find_run
 from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
 
 PREDICTIONS = "predictions.jsonl"
-_SUFFIXES = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, SHORTCUT)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Recompute the metrics of a run from its predictions.jsonl alone, without a model.",
         epilog="Undefined metrics are null in --json, values beyond float64 are the strings inf and -inf.",
     )
@@ -26,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
     arguments = parser.parse_args(argv)
+    from ntl.evaluation.scores import score_predictions  # numpy, which the help does without
+
     metrics = score_predictions(find_predictions(arguments.run, arguments.outputs)).metrics
     if arguments.json:
         print(json.dumps({name: plain(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
@@ -57,8 +56,11 @@ def print_tables(metrics: Mapping[str, float]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from ntl.evaluation.numeric import CONSTANTS
+
     console = Console()
-    shown = [suffix for suffix in _SUFFIXES if any(name.endswith(suffix) for name in metrics)]
+    suffixes = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, SHORTCUT)))
+    shown = [suffix for suffix in suffixes if any(name.endswith(suffix) for name in metrics)]
     for split in dict.fromkeys(name.partition("/")[0] for name in metrics):
         table = Table(title=split, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("metric", overflow="fold")

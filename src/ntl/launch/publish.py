@@ -1,11 +1,11 @@
 """Publish chosen runs: records to ``results/runs``, weights that other runs start from to ``results/bases``."""
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS, ROOT
 from ntl.results.load import find_run
 from ntl.results.publish import loaded_weights, publish_runs
@@ -40,9 +40,7 @@ def _answers(folder: Path) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Copy the records of finished runs into results/runs. UserError: of ``publish_runs``, ``publish_weights``."""
-    parser = argparse.ArgumentParser(
-        description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`."
-    )
+    parser = Parser(description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
     parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
     parser.add_argument("--out", type=Path, default=RESULTS / "runs", help="where published records are")

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import Config
+from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS
 from ntl.config.identity import plain
 from ntl.config.legality import did_you_mean, nearest
-from ntl.costs.runs import Costs
-from ntl.launch.ledger import dry_run, dry_run_text, seconds_left, status_text, statuses, write_ledger
 from ntl.launch.plan import demands, is_file, runs_to_make
-from ntl.launch.table import complete_tables
 from ntl.results import load_records
 from ntl.results.spec import load_table_spec, table_names
 from ntl.system.errors import UserError
@@ -155,7 +153,7 @@ SETTINGS = f"""settings:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 when a run failed. Runs with a published record are not trained again."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=REPRODUCE,
         epilog=SETTINGS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -169,6 +167,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ledger", action="store_true", help="write what every table costs into results/costs.md")
     chosen = parser.parse_intermixed_args(argv)
     settings = parse_settings(chosen.settings)
+    # Imported here, as Hydra's launchers are: the command has its help at once.
+    from ntl.launch.ledger import write_ledger
+    from ntl.launch.table import complete_tables
+
     if chosen.ledger:
         write_ledger(RESULTS / "costs.md", load_records([RESULTS / "runs"]))
         return 0
@@ -182,6 +184,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: bool) -> None:
     """What ``--dry-run`` or ``--status`` prints."""
+    from ntl.costs.runs import Costs
+    from ntl.launch.ledger import dry_run, dry_run_text, seconds_left, status_text, statuses
+
     records = load_records(folders)
     tell = (lambda line: None) if as_json else print
     demanded = demands(settings.tables, settings.scale, records, tell, settings.overrides)
@@ -201,10 +206,12 @@ def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: b
 
 def quickstart(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 when a run failed. Published records are ignored: what is shown was trained here."""
-    parser = argparse.ArgumentParser(description=QUICKSTART)
+    parser = Parser(description=QUICKSTART)
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per core)")
     chosen = parser.parse_args(argv)
+    from ntl.launch.table import complete_tables
+
     return complete_tables(
         ["quickstart"], "tiny", records=[chosen.outputs], outputs=chosen.outputs, workers=chosen.workers
     ).exit_code

@@ -1,12 +1,12 @@
 """`scripts/compare.py`, and the end of a sweep: what differs between runs, their metrics, and paired differences."""
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS
 from ntl.results.compare import best_rows, by_seed, corrected, differences
 from ntl.results.load import RECORD, load_records
@@ -282,8 +282,7 @@ def find_records(run: str, outputs: Path, published: Path) -> list[RunRecord]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print how runs compare, by their records. UserError: a run without a record, or two that are the same."""
-    parser = argparse.ArgumentParser(
-        prog="compare.py",
+    parser = Parser(
         description="Compare runs by their records: what differs between them, their metrics, and the differences "
         "from the first one, paired by seed and by example.",
     )

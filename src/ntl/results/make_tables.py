@@ -1,6 +1,5 @@
 """``make tables``: every table, the page of claims and the results in other pages, from run records alone."""
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS, ROOT
 from ntl.results.build import build_table
 from ntl.results.claims import BENCHMARKS, judge_claims, load_claims
@@ -27,7 +27,7 @@ OUTPUTS, RUNS, TABLES = ROOT / "outputs", RESULTS / "runs", RESULTS / "tables"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild tables from run records alone. UserError: an unknown table or scale, a folder that does not exist."""
-    parser = argparse.ArgumentParser(description="Rebuild the tables from run records alone: `make tables`.")
+    parser = Parser(description="Rebuild the tables from run records alone: `make tables`.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(table_names())}")
     add = parser.add_argument
     add("--records", type=Path, nargs="+", metavar="DIR", help="folders of records (default: results/runs outputs)")

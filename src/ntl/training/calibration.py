@@ -6,22 +6,19 @@ number losses see it, is compared with the digit of the label.
 Shape suffixes: K number tokens, N number labels, B bins of confidence.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ntl.data.collate import IGNORE_INDEX
-from ntl.losses.cdf import crps_rows
-from ntl.losses.rows import NumberRows, number_rows
+from ntl.config.cli import Parser
 from ntl.results.load import find_run
 from ntl.system.errors import UserError
 
+# Importing torch takes seconds, and the command has its help at once.
 if TYPE_CHECKING:
+    from ntl.losses.rows import NumberRows
     from ntl.training.parts import RunParts
 
 BINS = 15
@@ -30,7 +27,7 @@ DIGITS = "digits"
 PLACES = 5  # decimal places of a mean probability
 
 
-def calibration(rows: NumberRows) -> dict[str, float]:
+def calibration(rows: "NumberRows") -> dict[str, float]:
     """Compute the calibration scores of the digit distributions (N, K).
 
     Returns:
@@ -41,6 +38,10 @@ def calibration(rows: NumberRows) -> dict[str, float]:
             number of labels as weight (Naeini et al., 2015). Lower is better, as for the following.
         nll, brier, crps: Proper scores, in nats, in squared probability, and in value units (`ntl.losses.ntl_crps`).
     """
+    import torch
+
+    from ntl.losses.cdf import crps_rows
+
     log_q_NK = rows.logits_NK.double().log_softmax(dim=-1)
     q_NK = log_q_NK.exp()
     confidence_N, top_N = q_NK.max(dim=-1)
@@ -61,7 +62,7 @@ def calibration(rows: NumberRows) -> dict[str, float]:
     }
 
 
-def digit_probabilities(rows: NumberRows) -> list[list[float] | None] | None:
+def digit_probabilities(rows: "NumberRows") -> list[list[float] | None] | None:
     """Return the mean probability of each digit by target digit, as ``[target digit][digit]``.
 
     The row of a digit that is never a target is None. Returns None if the number tokens are not the ten digits.
@@ -92,7 +93,10 @@ def calibrate(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _calibrate_split(run: "RunParts", split: str, folder: Path) -> dict[str, Any]:
-    parts = list(_number_rows(run, split))
+    import torch
+
+    with torch.no_grad():
+        parts = list(_number_rows(run, split))
     logits_NK, tokens_N, targets_N = (torch.cat(each) for each in zip(*[rows[:3] for rows in parts], strict=True))
     if not len(tokens_N):
         raise UserError(f"{folder}: {split} has no number labels with tokenizer={run.config.tokenizer.name}.")
@@ -101,8 +105,10 @@ def _calibrate_split(run: "RunParts", split: str, folder: Path) -> dict[str, Any
     return calibration(rows) | ({} if digits is None else {DIGITS: digits})
 
 
-@torch.no_grad()
-def _number_rows(run: "RunParts", split: str) -> Iterator[NumberRows]:
+def _number_rows(run: "RunParts", split: str) -> "Iterator[NumberRows]":
+    from ntl.data.collate import IGNORE_INDEX
+    from ntl.losses.rows import number_rows
+
     examples, size = run.encoded(split), run.config.trainer.eval_batch_size
     objective: Any = run.objective()
     model, vocab = run.model.eval(), objective.number_vocab.to("cpu")
@@ -115,7 +121,7 @@ def _number_rows(run: "RunParts", split: str) -> Iterator[NumberRows]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line for each run and split; with ``--json``, print {run: {split: scores}} instead."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(": ")[2])
+    parser = Parser(description=(__doc__ or "").partition(": ")[2])
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder, or the id of a run under --outputs")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help="print JSON")

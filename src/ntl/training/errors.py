@@ -1,6 +1,5 @@
 """`scripts/errors.py`: the worst answers of a run with their questions, and how many mistakes are of each kind."""
 
-import argparse
 import json
 import math
 from collections import Counter
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config import build
+from ntl.config.cli import Parser
 from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS, find_predictions, plain
@@ -95,8 +95,7 @@ def _short(value: Any) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the worst answers, and the kinds of all wrong ones. UserError for bad input."""
-    parser = argparse.ArgumentParser(
-        prog="errors.py",
+    parser = Parser(
         description="Print the worst answers of a run with their questions, and how many are of each kind. A wrong "
         "number is as bad as its distance from the answer, a text as 1 - ROUGE-1.",
     )

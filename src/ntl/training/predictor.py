@@ -1,6 +1,5 @@
 """`scripts/predict.py`: decode test splits with a trained model and score its answers, or answer questions."""
 
-import argparse
 import json
 import re
 import sys
@@ -9,13 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ntl.config.cli import Parser
 from ntl.config.composition import CHANGEABLE, read_config
 from ntl.config.identity import plain
 from ntl.config.legality import HUB_ID
 from ntl.config.own import changed, code_of
 from ntl.evaluation.evaluate import PREDICTIONS, print_tables
 from ntl.evaluation.evaluate import plain as plain_number
-from ntl.evaluation.scores import score_predictions
 from ntl.results import read_record
 from ntl.results.load import RECORD, find_run
 from ntl.system.errors import UserError, one_line_when_full
@@ -35,7 +34,7 @@ DATASET = "dataset="
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print metrics as scripts/evaluate.py does, or answers; progress goes to standard error. UserError: bad input."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Answer questions with the newest whole checkpoint of a run, or, without a question, decode its "
         "test splits again and score its answers. RUN may also be a model that transformers loads.",
         epilog=f"The file of answers is {PREDICTIONS} if the decoding is the run's own, else "
@@ -45,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
     parser.add_argument("run", metavar="RUN", help=given)
     settings = f"a question, or a setting as decoding.num_beams=1 or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
-    parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", help=settings)
+    parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
     parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
@@ -60,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         questions = read_questions(words, chosen.file)
         ask(_parts(model, overrides), questions, as_json=chosen.json)
         return 0
+    from ntl.evaluation.scores import score_predictions
+
     if isinstance(model, str):
         path = predict_plain(model, overrides, chosen.outputs, say=_to_stderr)
     else:

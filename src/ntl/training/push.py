@@ -1,11 +1,11 @@
 """``scripts/push.py``: the model card of a finished run, and the upload of its checkpoint to the Hugging Face Hub."""
 
-import argparse
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ntl.config.cli import Parser
 from ntl.config.legality import HUB_ID
 from ntl.results.load import find_run
 from ntl.results.publish import find_record
@@ -23,7 +23,7 @@ UPLOADED += ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the card, print what would be uploaded, and upload it with ``--push``. UserError for bad input."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Write a model card into the checkpoint folder of a finished run and list what an upload to the "
         "Hugging Face Hub would send. Nothing is sent without --push.",
     )

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ntl.config.cli import HELP_FLAGS
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices
 from ntl.config.own import OPTION, OPTION_HELP, with_own_folders
 from ntl.system.errors import Diverged, UserError
@@ -13,7 +14,6 @@ from ntl.system.secrets import redact
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-HELP_FLAGS = ("-h", "--help")
 HELP = """Train one model, decode its test sets, score the answers, write outputs/<run id>/record.json.
 
 Choices (group=name):

@@ -18,7 +18,7 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from ntl.config.data import FileConfig, OwnConfig, find_file, is_on_hub
+from ntl.config.data import FileConfig, OwnDataConfig, find_file, is_on_hub
 from ntl.data import raw
 from ntl.data.dataset import Log, Material, TextDataset, numbered
 from ntl.data.files import Pair, map_open
@@ -37,9 +37,9 @@ class Own(TextDataset):
     splits = SPLITS
     test_splits = ("test",)
     rows_are: ClassVar[str] = "questions"
-    config: OwnConfig
+    config: OwnDataConfig
 
-    def __init__(self, config: OwnConfig) -> None:
+    def __init__(self, config: OwnDataConfig) -> None:
         super().__init__(config)
         self._origin = raw.Origin(
             home="files of one's own",

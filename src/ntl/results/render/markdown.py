@@ -2,6 +2,7 @@
 
 from textwrap import wrap
 
+from ntl.config.folders import as_typed
 from ntl.results.render.text import (
     DIFFERENCE_LEGEND,
     difference_text,
@@ -89,7 +90,8 @@ def render(table: Table) -> str:
         lines += [escape(" ".join(table.note.split())), ""]
     missing = sum(len(row.missing) for block in table.blocks for row in block.rows)
     lacks = f" Of its runs {missing} are missing; the details list their commands." if missing else ""
-    command = " ".join(["python scripts/reproduce.py", f"table={table.name}", f"scale={table.scale}", *table.added])
+    reproduce = as_typed("python scripts/reproduce.py")
+    command = " ".join([reproduce, f"table={table.name}", f"scale={table.scale}", *table.added])
     lines.append(
         f"Scale `{table.scale}`.{lacks} [Details](details/{table.stem}.md): intervals, differences, all columns, where "
         f"the records are from. [CSV]({table.stem}.csv), [LaTeX]({table.stem}.tex). Made by `{command}`."
@@ -124,7 +126,8 @@ def _details_block(block: Block) -> list[str]:
             cells = [f"**{difference_text(cell)}**" if cell.bold else difference_text(cell) for cell in each.cells]
             lines.append(line([escape(each.name), *cells]))
     if lost := not_in_records(block):
-        lines += ["", "Not in the records (`python scripts/evaluate.py RUN` recomputes a run's metrics):", ""]
+        evaluate = as_typed("python scripts/evaluate.py")
+        lines += ["", f"Not in the records (`{evaluate} RUN` recomputes a run's metrics):", ""]
         lines += [f"- {escape(each)}" for each in lost]
     if commands := [row.command for row in block.rows if row.command]:
         lines += ["", "Runs that are missing:", "", "```sh", *commands, "```"]

@@ -1,6 +1,5 @@
 """``make report``: one HTML page of all published results, which opens from disk without a network."""
 
-import argparse
 import gzip
 import json
 import math
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS
 from ntl.results.claims import judge_claims, load_claims
 from ntl.results.load import check_folders, load_records
@@ -186,7 +186,7 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the page. UserError: a folder that does not exist, a figure that was not drawn."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
     parser.add_argument("--figures", type=Path, default=RESULTS / "figures", metavar="DIR")
     parser.add_argument("--out", type=Path, default=RESULTS / "report.html", metavar="FILE")
