@@ -45,6 +45,11 @@ class DatasetConfig:
     )
     contents: dict[str, str] = setting(dict, "Computed.")
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
+        return self.answers in ("number", "reasoning")
+
     def check(self, data_dir: str) -> None:
         """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
 
@@ -148,6 +153,8 @@ class GSM8KConfig(DatasetConfig):
 @dataclass
 class RJokesConfig(DatasetConfig):
     """Jokes and their log-upvotes, 0 to 11."""
+
+    is_computed = False
 
     _target_: str = "ntl.data.sets.rjokes.RJokes"
     name: str = "rjokes"

@@ -26,6 +26,8 @@ class GeneratedConfig(DatasetConfig):
 class PolynomialConfig(GeneratedConfig):
     """Arithmetic on polynomials over the field of seven elements, modulo X^5."""
 
+    is_computed = True
+
     _target_: str = "ntl.data.sets.polynomial.PolynomialArithmetic"
     name: str = "polynomial"
     answers: str = "exact"
@@ -85,6 +87,8 @@ class StarGraphConfig(GeneratedConfig):
 @dataclass
 class RecallConfig(GeneratedConfig):
     """Numbers that a question asks for, by where they stand."""
+
+    is_computed = False
 
     digits: int = setting(4, "Digits of each number.", unit="digits", min=2, max=9)
     depths: list[int] = setting(
