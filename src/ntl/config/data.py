@@ -154,8 +154,6 @@ class GSM8KConfig(DatasetConfig):
 class RJokesConfig(DatasetConfig):
     """Jokes and their log-upvotes, 0 to 11."""
 
-    is_computed = False
-
     _target_: str = "ntl.data.sets.rjokes.RJokes"
     name: str = "rjokes"
     allow_dev_training: bool = setting(
@@ -166,6 +164,10 @@ class RJokesConfig(DatasetConfig):
     )
     train_rows: int = setting(0, "Train on the first so many rows; 0: on all.", unit="rows", min=0)
     test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
+
+    @property
+    def is_computed(self) -> bool:
+        return False
 
 
 @dataclass

@@ -26,8 +26,6 @@ class GeneratedConfig(DatasetConfig):
 class PolynomialConfig(GeneratedConfig):
     """Arithmetic on polynomials over the field of seven elements, modulo X^5."""
 
-    is_computed = True
-
     _target_: str = "ntl.data.sets.polynomial.PolynomialArithmetic"
     name: str = "polynomial"
     answers: str = "exact"
@@ -37,6 +35,10 @@ class PolynomialConfig(GeneratedConfig):
         5, "The most operations of training and interpolation.", origin="Gloeckle et al. (2024)", min=1, max=50
     )
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
+
+    @property
+    def is_computed(self) -> bool:
+        return True
 
     def check(self, data_dir: str) -> None:
         most, further = self.max_operations, self.extrapolate_operations
@@ -88,8 +90,6 @@ class StarGraphConfig(GeneratedConfig):
 class RecallConfig(GeneratedConfig):
     """Numbers that a question asks for, by where they stand."""
 
-    is_computed = False
-
     digits: int = setting(4, "Digits of each number.", unit="digits", min=2, max=9)
     depths: list[int] = setting(
         lambda: [0, 25, 50, 75, 100],
@@ -97,6 +97,10 @@ class RecallConfig(GeneratedConfig):
         unit="%",
     )
     test_rows: int = setting(200, "Rows of each depth at each length.", unit="rows", min=1)
+
+    @property
+    def is_computed(self) -> bool:
+        return False
 
     def check(self, data_dir: str) -> None:
         depths = self.depths

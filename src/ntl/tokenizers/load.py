@@ -171,7 +171,7 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
     )
 
 
-def add_mask_token(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+def add_mask_token(tokenizer: Any) -> Any:
     """Give a tokenizer without a mask token ``<|mask|>``, after its last id; in place."""
     if tokenizer.mask_token is None:
         tokenizer.add_special_tokens({"mask_token": MASK_TOKEN})

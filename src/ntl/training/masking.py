@@ -50,13 +50,18 @@ class Masking:
 
     Args:
         seed: That of the run.
+        length: The longest input of the training data; ``variant=code`` draws positions from it, as from the released
+            code's constant length, so that they do not depend on what else is in a batch.
         maskable: (V,) bool, the token ids that may be masked.
         mask_token_id: None for ``variant=random``, which puts tokens in its place that may themselves be masked.
     """
 
-    def __init__(self, config: MaskConfig, *, seed: int, maskable: Tensor, mask_token_id: int | None) -> None:
+    def __init__(
+        self, config: MaskConfig, *, seed: int, length: int, maskable: Tensor, mask_token_id: int | None
+    ) -> None:
         self.config = config
         self.seed = seed
+        self.length = length
         self.maskable = maskable
         self.choices = torch.arange(len(maskable))[maskable]
         self.mask_token_id = mask_token_id
@@ -88,17 +93,17 @@ class Masking:
             positions, (_, start, length) = torch.arange(width, device=device), copies.T[:, :, None]
             in_copy = (positions >= start) & (positions < start + length)
             allowed &= in_copy
-        numbers = first_row + (np.arange(rows) if copies is None else copies[:, 0].cpu().numpy())
-        scores = self._scores(step, numbers, width)
+        put: Any = self.mask_token_id
         if self.config.variant == "code":
             drawn = self._by_the_code(step, rows, width, copies, examples)
         else:
+            numbers = first_row + (np.arange(rows) if copies is None else copies[:, 0].cpu().numpy())
+            scores = self._scores(step, numbers, width)
             drawn = scores >> U64(11) < U64(round(self.config.fraction * 2**53))
+            if put is None:
+                indices = mix(scores + STEP) % U64(len(self.choices))
+                put = self.choices[torch.from_numpy(indices.astype(np.int64)).to(device)]
         masked = torch.from_numpy(drawn).to(device) & allowed
-        put: Any = self.mask_token_id
-        if put is None:
-            indices = mix(scores + STEP) % U64(len(self.choices))
-            put = self.choices[torch.from_numpy(indices.astype(np.int64)).to(device)]
         batch["input_ids"] = torch.where(masked, put, ids)
         if copies is not None:
             unlearned = (in_copy & ~masked).roll(-1, dims=1)  # the label at t is the token at t + 1
@@ -113,7 +118,8 @@ class Masking:
     def _by_the_code(self, step: int, rows: int, width: int, copies: Tensor | None, examples: Tensor) -> np.ndarray:
         drawn = np.zeros((rows, width), dtype=bool)
         if copies is None:
-            drawn[:, drawn_by_the_code(width, self.config.fraction, step)] = True
+            positions = drawn_by_the_code(self.length, self.config.fraction, step)
+            drawn[:, [each for each in positions if each < width]] = True
             return drawn
         indices = examples.tolist()
         for row, (example, start, length) in enumerate(copies.tolist()):
@@ -124,10 +130,10 @@ class Masking:
         return drawn
 
 
-def drawn_by_the_code(width: int, fraction: float, step: int) -> list[int]:
+def drawn_by_the_code(length: int, fraction: float, step: int) -> list[int]:
     """Return the positions that the released code masks in pre-training, in every row of all batches of a step."""
-    count = min(max(1, int(width * fraction)), width - 1)
-    return random.Random(FIRST_SEED + step % SEEDS).sample(range(width - 1), count)
+    count = min(max(1, int(length * fraction)), length - 1)
+    return random.Random(FIRST_SEED + step % SEEDS).sample(range(length - 1), count)
 
 
 def sample_of_answer(generator: random.Random, start: int, length: int, fraction: float) -> list[int]:

@@ -240,7 +240,8 @@ class RunParts:
                 f"{len(first)} training examples may be masked; choose another objective.mask.numbers."
             )
         token: Any = None if random else self.tokenizer.mask_token_id
-        return Masking(mask, seed=self.config.seed, maskable=allowed, mask_token_id=token)
+        length = self.longest_input("train")
+        return Masking(mask, seed=self.config.seed, length=length, maskable=allowed, mask_token_id=token)
 
     def _number_vocab(self) -> NumberVocabulary | None:
         # A number head predicts values; its tokenizer does not need number tokens.
