@@ -16,6 +16,7 @@ from ntl.config.folders import choices
 from ntl.config.legality import FAMILIES
 from ntl.results import read_record
 from ntl.training import run
+from ntl.training.tracking import METRICS, read_metrics
 
 GROUPS = ("model", "tokenizer", "loss", "dataset")
 MODELS = [name for name in choices("model") if "tiny" in name]
@@ -124,6 +125,61 @@ def test_the_covering_set_runs(data_root: Path, tmp_path: Path) -> None:
         assert record.id == run_id(config)
         assert record.steps == 3
         assert record.metrics
+
+
+# Every way to mask the input (MEAP), with every objective that has labels at every token, each loss and each data set.
+OBJECTIVES = {
+    "next_token": ["objective=next_token"],
+    "mtp": ["objective=mtp", "objective.keep_depth=true"],
+    "sequential": ["objective=mtp", "objective.kind=sequential"],
+}
+MASKS = {
+    **{variant: [f"objective.mask.variant={variant}"] for variant in ("paper", "code", "random")},
+    **{
+        f"{copy}_{variant}": [
+            *(f"objective.mask.variant={variant}", f"objective.mask.copy={copy}"),
+            *("objective.mask.min_answer=1", "objective.mask.numbers=allow"),
+        ]
+        for copy in ("concatenate", "separate")
+        for variant in ("paper", "code")
+    },
+}
+
+
+def masked_runs() -> list[tuple[str, str, Choice]]:
+    """Objective, mask and choice: each loss, data set and decoder once or more; all pairs of objective and mask."""
+    decoders = [choice for choice in legal() if family(choice[0]) == "decoder"]
+    chosen, _ = covering(decoders, len(OBJECTIVES) * len(MASKS))
+    return [(*ways, choice) for ways, choice in zip(product(OBJECTIVES, MASKS), chosen, strict=False)]
+
+
+@pytest.mark.slow
+def test_masks_run_with_every_loss_decoder_and_data_set() -> None:
+    runs = masked_runs()
+    decoders = [choice for choice in legal() if family(choice[0]) == "decoder"]
+    for place in range(4):
+        assert {choice[place] for _, _, choice in runs} == {choice[place] for choice in decoders}
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_masked_runs(data_root: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    for objective, mask, choice in masked_runs():
+        if objective != "next_token" and "moe" in choice[0]:
+            objective = "next_token"  # multi-token prediction has no mixture of experts
+        named = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
+        ways = [*OBJECTIVES[objective], "objective.mask.fraction=0.3", *MASKS[mask]]
+        places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"]
+        config = compose([*named, *ways, *FEW_ROWS[choice[3]], *SHORT, *places])
+        path = run(config)
+        record = read_record(path)
+        assert (record.id, record.steps) == (run_id(config), 3), (objective, mask, choice)
+        losses = [line for line in read_metrics(path.parent / METRICS) if "loss" in line]
+        assert len(losses) == 3
+        assert all("masked" in line for line in losses)
+        assert any(line["masked"] for line in losses), (objective, mask, choice)
+        assert ("ce/head2" in losses[0]) == (objective != "next_token")
 
 
 SEEDS = (1, 2, 3, 4)
