@@ -207,7 +207,7 @@ class RunParts:
 
     def objective(self) -> torch.nn.Module:
         """Build the ``Objective``: the module around the model whose forward computes the loss."""
-        vocab = self._number_vocab()
+        vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
         terms = terms_of(self.config.loss, vocab)
@@ -225,7 +225,7 @@ class RunParts:
                 f"answer has {train.about['longest_answer'] - 1} tokens, so nothing would be masked; lower "
                 "objective.mask.min_answer, or leave objective.mask.copy out."
             )
-        vocab, random = cast(NumberVocabulary, self._number_vocab()), mask.variant == "random"
+        vocab, random = cast(NumberVocabulary, self.number_vocab()), mask.variant == "random"
         if lora.rank and not random and not self.model.get_input_embeddings().weight.requires_grad:
             self.say(
                 "objective.mask: adapters do not train the embedding, so that of the mask token stays random; name the "
@@ -243,7 +243,8 @@ class RunParts:
         length = self.longest_input("train")
         return Masking(mask, seed=self.config.seed, length=length, maskable=allowed, mask_token_id=token)
 
-    def _number_vocab(self) -> NumberVocabulary | None:
+    def number_vocab(self) -> NumberVocabulary | None:
+        """Find the number tokens; None for a model with a number head."""
         # A number head predicts values; its tokenizer does not need number tokens.
         if self.config.model.head != "lm":
             return None
