@@ -124,6 +124,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 own = [row for row in rows if row["run"] == run and row["layer"] and row[span] is not None]
                 each.plot([row["layer"] for row in own], [row[span] for row in own], marker="o", label=run)
             each.axhline(1.0, color="grey", linewidth=0.8)
+            each.set_xticks(sorted({row["layer"] for row in rows} - {0}))
             each.set(title=f"attention to {span} tokens", xlabel="layer", ylabel="relative to uniform")
         axes[0].legend(fontsize=6)
         path.parent.mkdir(parents=True, exist_ok=True)
