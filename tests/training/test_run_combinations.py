@@ -146,6 +146,7 @@ MASKS = {
 }
 
 
+@cache
 def masked_runs() -> list[tuple[str, str, Choice]]:
     """Objective, mask and choice: each loss and data set, and all pairs of an objective with a mask or a model."""
     decoders = sorted(model for model in MODELS if family(model) == "decoder")
@@ -169,23 +170,24 @@ def test_masks_meet_every_loss_decoder_and_data_set() -> None:
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_masked_runs(data_root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", range(len(OBJECTIVES) * len(MASKS)))
+def test_masked_runs(place: int, data_root: Path, data_dir: Path, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    for objective, mask, choice in masked_runs():
-        if objective != "next_token" and "moe" in choice[0]:
-            objective = "next_token"  # multi-token prediction has no mixture of experts
-        named = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
-        ways = [*OBJECTIVES[objective], "objective.mask.fraction=0.3", *MASKS[mask]]
-        places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"]
-        config = compose([*named, *ways, *FEW_ROWS[choice[3]], *SHORT, *places])
-        path = run(config)
-        record = read_record(path)
-        assert (record.id, record.steps) == (run_id(config), 3), (objective, mask, choice)
-        losses = [line for line in read_metrics(path.parent / METRICS) if "loss" in line]
-        assert len(losses) == 3
-        assert all("masked" in line for line in losses)
-        assert any(line["masked"] for line in losses), (objective, mask, choice)
-        assert ("ce/head2" in losses[0]) == (objective != "next_token")
+    objective, mask, choice = masked_runs()[place]
+    if "moe" in choice[0]:
+        objective = "next_token"  # multi-token prediction has no mixture of experts
+    named = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
+    ways = [*OBJECTIVES[objective], "objective.mask.fraction=0.3", *MASKS[mask]]
+    places = [f"data_dir={data_dir}", f"output_dir={tmp_path}"]
+    config = compose([*named, *ways, *FEW_ROWS[choice[3]], *SHORT, *places])
+    path = run(config)
+    record = read_record(path)
+    assert (record.id, record.steps) == (run_id(config), 3)
+    losses = [line for line in read_metrics(path.parent / METRICS) if "loss" in line]
+    assert len(losses) == 3
+    assert all("masked" in line for line in losses)
+    assert any(line["masked"] for line in losses)
+    assert ("ce/head2" in losses[0]) == (objective != "next_token")
 
 
 SEEDS = (1, 2, 3, 4)
