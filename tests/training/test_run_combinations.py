@@ -153,8 +153,8 @@ def masked_runs() -> list[tuple[str, str, Choice]]:
     ways = list(product(MASKS, OBJECTIVES))
     chosen, _ = covering([choice for choice in legal() if choice[0] in decoders], len(ways))
     return [
-        (objective, mask, (decoders[place % len(decoders)], *rest))
-        for place, ((mask, objective), (_, *rest)) in enumerate(zip(ways, chosen, strict=True))
+        (objective, mask, (decoders[place % len(decoders)], tokenizer, loss, dataset))
+        for place, ((mask, objective), (_, tokenizer, loss, dataset)) in enumerate(zip(ways, chosen, strict=True))
     ]
 
 
