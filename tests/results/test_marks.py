@@ -80,6 +80,21 @@ def test_lines_of_a_benchmark(tables: list[Table]) -> None:
     ]
 
 
+def test_typical_wrong_answers_of_the_first_run_that_has_them(make_record) -> None:
+    answer = {"question": "3 | 4?", "answer": "7", "prediction": "9", "error": 2.0, "kind": "units digit"}
+    made = [make_record("ce", 1, {RMSE: 10.0}), make_record("ce", 2, {RMSE: 10.0}, typical={"test": [answer]})]
+    place = "{table: quickstart, row: CE, split: test}"
+    lines = filled("answers", place, [build_table("quickstart", made)])
+    assert lines == [
+        "| question | right | answer | kind |",
+        "| --- | ---: | ---: | --- |",
+        "| 3 \\| 4? | 7 | 9 | units digit |",
+    ]
+    assert "-->no run<!--" in fill(
+        f"<!-- answers: {place} --><!-- end of answers -->", PAGE, [build_table("quickstart", made[:1])], ""
+    )
+
+
 def test_the_parts_of_the_paper(make_record) -> None:
     made = [make_record("ce", seed, {RMSE: 10.0}) for seed in (1, 2, 3)]
     tables = [build_table("quickstart", made), *(build_table("table2", [], scale) for scale in ("tiny", "small"))]

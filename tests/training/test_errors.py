@@ -1,6 +1,7 @@
 """The worst answers of a run, as a command prints them and as a published record keeps them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.evaluation import read_predictions
 from ntl.launch.publish import main as publish
 from ntl.results import read_record
+from ntl.results.record import write_record
 from ntl.results.report.runs import details
 from ntl.system.errors import UserError
-from ntl.training.errors import PUBLISHED, main, publishable_worst
+from ntl.training.errors import PUBLISHED, main, publishable
 
 
 @pytest.fixture
@@ -77,9 +79,14 @@ def test_a_published_record_keeps_the_worst(answered: Path, capsys: pytest.Captu
     assert record.worst["test"][0].keys() == {"question", "answer", "prediction", "error", "kind"}
     assert details(record)["worst"] == record.worst
     local = read_record(answered / "record.json")
-    assert local.worst == {}
+    assert (local.worst, local.typical, local.mistakes) == ({}, {}, {})
+    assert sorted(map(str, record.typical["test"])) == sorted(map(str, record.worst["test"]))  # so few are wrong
+    assert sum(record.mistakes["test"].values()) == len(record.worst["test"])
     assert "worst" not in details(local)
     assert b"worst" not in (answered / "record.json").read_bytes()
+    write_record(path, replace(record, worst={}, typical={}, mistakes={}), overwrite=True)  # as an earlier version did
+    publish(words)
+    assert path.read_bytes() == content
     (answered / "predictions.jsonl").unlink()
     publish(words)
     assert path.read_bytes() == content
@@ -89,14 +96,15 @@ def test_a_published_record_keeps_the_worst(answered: Path, capsys: pytest.Captu
 def test_texts_that_the_licence_does_not_permit_are_not_published(
     answered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(publishable_worst(answered)[0]["test"]) == min(2, PUBLISHED)
+    assert len(publishable(answered)[0]["worst"]["test"]) == min(2, PUBLISHED)
     monkeypatch.setattr(NoisyNumbers, "publishable", False)
-    assert publishable_worst(answered) == ({}, "the licence of noisy_numbers does not permit it")
+    found, why = publishable(answered)
+    assert (list(found), why) == (["mistakes"], "the licence of noisy_numbers does not permit it")
 
 
 def test_answers_without_their_file_are_published_without_texts(answered: Path) -> None:
     assert read_predictions(answered / "predictions.jsonl")[1]
     (answered / "predictions.jsonl").unlink()
-    found, why = publishable_worst(answered)
+    found, why = publishable(answered)
     assert found == {}
     assert "no predictions.jsonl" in why

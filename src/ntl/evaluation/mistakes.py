@@ -20,7 +20,9 @@ NUMBER_KINDS = {
     "sign": "negative in place of positive, or the other way round",
     "decimal place": "the right digits, times a power of ten",
     "length": "more or fewer digits before the point",
-    "one digit": "all other digits are right",
+    "units digit": "all other digits are right",
+    "tens digit": "all other digits are right",
+    "one digit": "another one; all other digits are right",
     "digits": "several digits are wrong",
 }
 TEXT_KINDS = {
@@ -58,7 +60,10 @@ def number_kind(prediction: Decimal | None, answer: Decimal, shortcut: Decimal |
     places = max(len(fraction), len(right_fraction))
     digits = whole.zfill(len(right_whole)) + fraction.ljust(places, "0")
     expected = right_whole.zfill(len(whole)) + right_fraction.ljust(places, "0")
-    return "one digit" if sum(a != b for a, b in zip(digits, expected, strict=True)) == 1 else "digits"
+    wrong = [at for at, (a, b) in enumerate(zip(digits, expected, strict=True)) if a != b]
+    if len(wrong) > 1:
+        return "digits"
+    return {1: "units digit", 2: "tens digit"}.get(len(digits) - places - wrong[0], "one digit")
 
 
 def text_kind(prediction: str, answer: str) -> str:

@@ -12,7 +12,7 @@ from ntl.results.publish import loaded_weights, publish_runs
 from ntl.results.record import read_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
-from ntl.training.errors import publishable_worst
+from ntl.training.errors import publishable
 
 
 def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str) -> list[Path]:
@@ -31,8 +31,8 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
         return [publish_base(checkpoint, Path(bases)) for checkpoint in checkpoints]
 
 
-def _worst(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    found, why = publishable_worst(folder)
+def _answers(folder: Path) -> dict[str, Any]:
+    found, why = publishable(folder)
     if why:
         print(f"{folder.name}: published without its worst answers: {why}", file=sys.stderr)
     return found
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
     )
     arguments = parser.parse_args(argv)
-    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty, worst=_worst):
+    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty, answers=_answers):
         print(path)
         if loaded := loaded_weights(read_record(path)):
             print(f"  {loaded}")

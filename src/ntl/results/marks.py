@@ -34,7 +34,7 @@ from ntl.results.publish import UNKNOWN
 from ntl.results.render.markdown import escape, line
 from ntl.results.render.text import mean_and_interval
 from ntl.results.spec import read_typed_text
-from ntl.results.table import Table
+from ntl.results.table import Table, TableRow
 from ntl.system.errors import UserError, one_line_errors
 
 START = re.compile(r"<!-- (?P<kind>[a-z]+): (?P<place>.*?) -->", re.DOTALL)
@@ -72,6 +72,18 @@ class MeanMark:
 class ControlMark:
     """A list: for each table with records, the share of the largest gain that the control alone gives."""
 
+    scale: str = "tiny"
+
+
+@dataclass
+class AnswersMark:
+    """A table of typical wrong answers of a row's first run, by seed, whose published record has them."""
+
+    table: str = MISSING
+    row: str = MISSING
+    split: str = MISSING
+    group: str = ""
+    block: int = 0
     scale: str = "tiny"
 
 
@@ -134,18 +146,34 @@ def _difference(mark: DifferenceMark, at: _Context) -> str:
     return f"{compared.text}{note}"
 
 
-def _mean(mark: MeanMark, at: _Context) -> str:
+def _row(mark: MeanMark | AnswersMark, at: _Context) -> TableRow:
     table = at.table(mark.table, mark.scale)
     found = find_block(table, mark.block, mark.group) if 0 <= mark.block < len(table.spec.blocks) else None
     if found is None:
         raise UserError(f"{at.where}: table {mark.table!r} has no such block or group at scale {mark.scale!r}")
     block, group = found
     rows = [row for row in block.rows if (row.spec.group, row.spec.label) == (group, mark.row)]
-    cells = [cell for row in rows for cell in row.cells if cell.column.metric == mark.metric]
+    if not rows:
+        raise UserError(f"{at.where}: table {mark.table!r} has no row {mark.row!r}")
+    return rows[0]
+
+
+def _mean(mark: MeanMark, at: _Context) -> str:
+    cells = [cell for cell in _row(mark, at).cells if cell.column.metric == mark.metric]
     if not cells:
         raise UserError(f"{at.where}: table {mark.table!r} has no row {mark.row!r} with a column {mark.metric!r}")
     text = mean_and_interval(cells[0])[0]
     return "no run" if text == "-" else text
+
+
+def _answers(mark: AnswersMark, at: _Context) -> str:
+    runs = [run.typical[mark.split] for _, run in sorted(_row(mark, at).records.items()) if mark.split in run.typical]
+    if not runs:
+        return "no run"
+    keys = ("question", "answer", "prediction", "kind")
+    lines = [[escape(str(each[key])) for key in keys] for each in runs[0]]
+    table = "\n".join(map(line, [["question", "right", "answer", "kind"], ["---", "---:", "---:", "---"], *lines]))
+    return f"\n{table}\n"
 
 
 def _control(mark: ControlMark, at: _Context) -> str:
@@ -238,6 +266,7 @@ KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "finding": (FindingMark, _finding),
     "difference": (DifferenceMark, _difference),
     "mean": (MeanMark, _mean),
+    "answers": (AnswersMark, _answers),
     "control": (ControlMark, _control),
     "timing": (TimingSpec, _timing),
     "benchmark": (BenchmarkMark, _benchmark),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ntl.results.claims import Claim, Whose, capitalized
 from ntl.results.load import RECORD, find_run
-from ntl.results.record import RunRecord, read_record, write_record
+from ntl.results.record import PUBLISHED_ALONE, RunRecord, read_record, write_record
 from ntl.results.render import csv, latex, markdown
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
@@ -151,11 +151,11 @@ def publish_runs(
     target: Path | str = "results/runs",
     *,
     dirty: bool = False,
-    worst: Callable[[Path], dict[str, list[dict[str, Any]]]] | None = None,
+    answers: Callable[[Path], dict[str, Any]] | None = None,
 ) -> list[Path]:
     """Copy the records of finished runs, without predictions, to ``<target>/<id>.json``; all are checked first.
 
-    ``worst``: the folder of a run -> its worst answers, for a record that is not published yet.
+    ``answers``: the folder of a run -> the fields ``PUBLISHED_ALONE`` of a record that is not published with them yet.
 
     UserError: a different record is there under that id (published results are never replaced in silence), the run was
     started from a source with uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
@@ -170,10 +170,11 @@ def publish_runs(
         )
     for number, (path, record) in enumerate(zip(paths, records, strict=True)):
         published = Path(target) / f"{record.id}.json"
-        if published.is_file():
-            records[number] = replace(record, worst=read_record(published).worst)
-        elif worst:
-            records[number] = replace(record, worst=worst(path.parent))
+        kept = read_record(published) if published.is_file() else record
+        fields = {name: getattr(kept, name) for name in PUBLISHED_ALONE}
+        if answers and not kept.mistakes:
+            fields |= answers(path.parent)
+        records[number] = replace(record, **fields)
     with one_line_errors("publish to", Path(target)):
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
 

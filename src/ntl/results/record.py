@@ -40,8 +40,9 @@ class RunRecord:
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
     that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
     rules: the version of every answer rule behind the metrics.
-    worst: ``{split: [{"question", "answer", "prediction", "error", "kind"}, ...]}``, the worst answers; in published
-    records alone, and of data whose licence permits it.
+    In published records alone: ``mistakes``, ``{split: {kind: n}}``, the wrong answers by kind; and, of data whose
+    licence permits it, ``worst`` and ``typical``, ``{split: [{"question", "answer", "prediction", "error", "kind"},
+    ...]}``, the worst of them, and a sample of them that depends on the ids alone.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
     Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
@@ -81,6 +82,8 @@ class RunRecord:
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
     worst: dict[str, list[Json]] = field(default_factory=dict)
+    typical: dict[str, list[Json]] = field(default_factory=dict)
+    mistakes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
@@ -115,6 +118,8 @@ class RunRecord:
         return value if value is None else value * UNITS.get(name, 1.0)
 
 
+# Fields that are read from the predictions as a record is published.
+PUBLISHED_ALONE = ("worst", "typical", "mistakes")
 # Measured on the data, and not in every record of the same data.
 MEASURED = ("longer_than_train",)
 
@@ -162,8 +167,9 @@ def to_json(record: RunRecord) -> Json:
     Groups have the form of :func:`ntl.results.packing.pack_groups`.
     """
     payload: Json = {"schema": SCHEMA, **{item.name: _plain(getattr(record, item.name)) for item in fields(record)}}
-    if not record.worst:
-        del payload["worst"]
+    for name in PUBLISHED_ALONE:
+        if not payload[name]:
+            del payload[name]
     payload["metrics"] = _plain(record.metrics, METRIC_DIGITS)
     payload["groups"] = {split: pack_groups(_plain(part, GROUP_DIGITS)) for split, part in record.groups.items()}
     payload["curves"] = {
@@ -186,9 +192,9 @@ def dumps(payload: Json) -> str:
 
 
 def size_of_summary(record: RunRecord) -> int:
-    """Bytes of the file less its curves, packed examples and worst answers, which grow with the run and its data."""
+    """Bytes of the file less its curves, packed examples and answers, which grow with its data."""
     payload = {**to_json(record), "curves": {}, "correct": {}, "errors": {}}
-    return len(dumps({key: value for key, value in payload.items() if key != "worst"}).encode())
+    return len(dumps({key: value for key, value in payload.items() if key not in PUBLISHED_ALONE}).encode())
 
 
 def _is_text(value: Any) -> bool:
@@ -356,7 +362,8 @@ def read_record(path: Path | str) -> RunRecord:
 def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:
     """Write a record once and atomically, without the secrets of the environment in its settings.
 
-    The same record again changes nothing. A different record under that path is a UserError unless ``overwrite``.
+    The same record again adds fields of ``PUBLISHED_ALONE``, and changes nothing else. A different record under that
+    path is a UserError unless ``overwrite``.
     """
     path = Path(path)
     payload = to_json(record)
@@ -364,11 +371,13 @@ def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -
     if path.exists() and not overwrite:
         try:
             # Read and written again: an older file may hold more digits.
-            same = dumps(to_json(read_record(path))) == dumps(payload)
+            old = to_json(read_record(path))
         except UserError:
-            same = False
-        if same:
+            old = {}
+        added = [name for name in PUBLISHED_ALONE if name in payload and name not in old]
+        if dumps(old) != dumps({name: value for name, value in payload.items() if name not in added}):
+            raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
+        if not added:
             return path
-        raise UserError(f"{path}: a different record is there already: remove it first or choose another folder")
     write_atomically(path, dumps(payload))
     return path

@@ -5,6 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ntl.results.load import RECORD
 from ntl.results.record import read_record
 from ntl.system.errors import UserError
 
-PUBLISHED = 10  # worst answers of each split in a published record
+PUBLISHED = 10  # answers of each split and sample in a published record
 LONGEST = 300  # characters of a text in it
 
 
@@ -58,23 +59,34 @@ def with_questions(prepared: Prepared, worst: Sequence[Mistake]) -> list[dict[st
     ]
 
 
-def publishable_worst(folder: Path) -> tuple[dict[str, list[dict[str, Any]]], str]:
-    """The worst answers of each split for the published record of a run; or nothing, and why."""
+def publishable(folder: Path) -> tuple[dict[str, Any], str]:
+    """The fields ``PUBLISHED_ALONE`` of the record of a run; less those that cannot be published, and why."""
+    fields: dict[str, Any] = {}
     try:
+        counts, found, is_number = mistakes(find_predictions(str(folder), folder.parent))
+        wrong = {split: [each for each in found if each.row["split"] == split] for split in counts}
+        fields["mistakes"] = {
+            split: _counted(part, NUMBER_KINDS if is_number else TEXT_KINDS) for split, part in wrong.items()
+        }
         config = read_config(folder)
         if not build(config.dataset).publishable:
-            return {}, f"the licence of {config.dataset.name} does not permit it"
+            return fields, f"the licence of {config.dataset.name} does not permit it"
         prepared = data_of(folder)
-        counts, found, _ = mistakes(find_predictions(str(folder), folder.parent))
-        chosen = [[each for each in found if each.row["split"] == split][:PUBLISHED] for split in counts]
-        lines = {split: with_questions(prepared, worst) for split, worst in zip(counts, chosen, strict=True)}
+        samples = {"worst": wrong, "typical": {split: sorted(part, key=_drawn) for split, part in wrong.items()}}
+        for name, parts in samples.items():
+            fields[name] = {split: _published(prepared, part[:PUBLISHED]) for split, part in parts.items()}
     except UserError as error:
-        return {}, str(error)
-    return {split: [_published(line) for line in part] for split, part in lines.items()}, ""
+        return fields, str(error)
+    return fields, ""
 
 
-def _published(line: dict[str, Any]) -> dict[str, Any]:
-    return {key: _short(value) for key, value in line.items() if key not in ("split", "id")}
+def _drawn(mistake: Mistake) -> bytes:
+    return sha1(mistake.row["id"].encode("utf-8", "surrogatepass")).digest()
+
+
+def _published(prepared: Prepared, part: Sequence[Mistake]) -> list[dict[str, Any]]:
+    lines = with_questions(prepared, part)
+    return [{key: _short(value) for key, value in line.items() if key not in ("split", "id")} for line in lines]
 
 
 def _short(value: Any) -> Any:

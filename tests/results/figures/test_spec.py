@@ -44,7 +44,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
     [
         ("title: A figure\n", "", r"mine\.yaml: title: "),
         ("rows: [CE]", "row: [CE]", r"mine\.yaml: panels\[0\]\.row: Key 'row' not in 'PanelSpec'"),
-        ("panels: [{table: evidence, scale: tiny, rows: [CE]}]", "", "drawn from panels, from files, or from both"),
+        ("panels: [{table: evidence, scale: tiny, rows: [CE]}]", "", "drawn from panels, files or claims"),
         ("draw:", "formats: [pdf, gif]\ndraw:", r"mine\.yaml: formats: 'gif' is none of pdf, png, svg"),
     ],
 )

@@ -43,7 +43,8 @@ class PanelSpec:
 class FigureSpec:
     """One file of ``config/figure``; its name is the figure's.
 
-    ``draw`` is the function that draws it, from the runs of its panels, from ``files`` under results/, or from both.
+    ``draw`` is the function that draws it, from the runs of its panels, from ``files`` under results/, from both, or
+    from the comparisons of ``claims``, named as in config/claims.yaml.
     ``caption`` has fields in braces, as ``{seeds}``, which that function fills in.
     """
 
@@ -52,6 +53,7 @@ class FigureSpec:
     draw: str = MISSING
     panels: list[PanelSpec] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+    claims: list[str] = field(default_factory=list)
     formats: list[str] = field(default_factory=lambda: ["pdf", "png"])
     name: str = ""
 
@@ -67,8 +69,8 @@ def load_figure_spec(name: str, folder: Path = FIGURE_FOLDER) -> FigureSpec:
     spec: FigureSpec = read_typed(FigureSpec, path)
     spec.name, spec.caption = name, " ".join(spec.caption.split())
     check_target(spec.draw, "ntl.results.figures", f"{path}: draw")
-    if not spec.panels and not spec.files:
-        raise UserError(f"{path}: a figure is drawn from panels, from files, or from both: give one of them")
+    if not spec.panels and not spec.files and not spec.claims:
+        raise UserError(f"{path}: a figure is drawn from panels, files or claims: give one of them")
     if wrong := sorted(set(spec.formats) - {"pdf", "png", "svg"}):
         raise UserError(f"{path}: formats: {wrong[0]!r} is none of pdf, png, svg")
     return spec

@@ -1,0 +1,55 @@
+"""Which comparisons the figure of gains shows, and their size."""
+
+import pytest
+
+from ntl.config import UserError
+from ntl.results.figures.gains import Gain, gains
+from ntl.results.figures.make_figures import RESULTS
+from ntl.results.figures.spec import FigureSpec, Source
+
+METRIC = "test/rmse_truth"
+
+
+def spec(*claims: str) -> FigureSpec:
+    return FigureSpec("Gains", "{left} left out. {findings}", "ntl.results.figures.gains.draw_gains", claims=[*claims])
+
+
+@pytest.fixture
+def records(tiny_record):
+    """The control is 10, 11, 12; NTL-WAS is 1, 1.1 and 0.9 below it."""
+    values = {"ce_digits": (10.0, 11.0, 12.0), "ntl_was": (9.0, 9.9, 11.1)}
+    return [
+        tiny_record(loss, seed, metrics={METRIC: value, f"{METRIC}:mean": 20.0})
+        for loss, by_seed in values.items()
+        for seed, value in enumerate(by_seed, start=1)
+    ]
+
+
+def test_gains_in_percent_by_hand(records) -> None:
+    found = gains(spec("distance", "weight on digits"), Source(records, RESULTS))
+    ((gain,), left) = found["distance"]
+    # Lower is better: a difference of -1 ± 4.3027 · 0.1 / √3 of 11 is a gain.
+    assert (gain.n, left) == (3, 0)
+    assert (gain.mean, gain.low, gain.high) == pytest.approx((100 / 11, 100 * 0.7516 / 11, 100 * 1.2484 / 11), rel=1e-3)
+    assert gain.label.startswith("The losses at scale=tiny: RMSE")
+    assert found["weight on digits"] == ([], 0)
+
+
+def test_rows_that_beat_no_constant_answer_are_counted_and_not_drawn(tiny_record, draw, records) -> None:
+    useless = [
+        tiny_record(loss, seed, metrics={METRIC: 30.0 + seed, f"{METRIC}:mean": 20.0})
+        for loss in ("ce", "ce_digits", "ntl_was")
+        for seed in (1, 2, 3)
+    ]
+    assert gains(spec("distance"), Source(useless, RESULTS))["distance"] == ([], 1)
+    assert draw(spec("distance"), useless) is None
+    drawing = draw(spec("distance"), records)
+    assert drawing is not None
+    assert drawing.caption == "0 left out. Distance: +9 [+7, +11] %."
+    assert len(drawing.figure.axes[0].get_yticklabels()) == 1
+    assert isinstance(gains(spec("distance"), Source(records, RESULTS))["distance"][0][0], Gain)
+
+
+def test_an_unknown_claim_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"config/figure/.*claims: config/claims.yaml has no 'distanse'"):
+        gains(spec("distanse"), Source([], RESULTS))
