@@ -138,7 +138,7 @@ MASKS = {
     **{
         f"{copy}_{variant}": [
             *(f"objective.mask.variant={variant}", f"objective.mask.copy={copy}"),
-            *("objective.mask.min_answer=1", "objective.mask.numbers=allow"),
+            *("objective.mask.min_answer=0", "objective.mask.numbers=allow"),
         ]
         for copy in ("concatenate", "separate")
         for variant in ("paper", "code")

@@ -88,7 +88,7 @@ class MaskConfig:
         choices=("none", "concatenate", "separate"),
     )
     min_answer: int = setting(
-        50, "With `copy`, only examples with a longer answer have one.", unit="tokens", origin="published", min=1
+        50, "With `copy`, only examples with a longer answer have one.", unit="tokens", origin="published", min=0
     )
 
 
