@@ -139,6 +139,7 @@ MASKS = {
         f"{copy}_{variant}": [
             *(f"objective.mask.variant={variant}", f"objective.mask.copy={copy}"),
             *("objective.mask.min_answer=0", "objective.mask.numbers=allow"),
+            "trainer.max_input_length=48",  # twice that and two answers are to fit
         ]
         for copy in ("concatenate", "separate")
         for variant in ("paper", "code")
