@@ -30,6 +30,7 @@ COMMANDS = {
     "evaluate": Command("ntl.evaluation.evaluate:main", "recompute the metrics of a run from its predictions"),
     "compare": Command("ntl.results.compare_runs:main", "what differs between runs, and their metrics"),
     "errors": Command("ntl.training.errors:main", "the worst answers of a run, with their questions"),
+    "attention": Command("ntl.training.attention:main", "what a decoder attends to: masked tokens, and the answer"),
     "calibrate": Command("ntl.training.calibration:main", "how far a run's distribution over digits can be believed"),
     "prepare": Command("ntl.data.prepare_command:main", "prepare data sets, check or describe them"),
     "estimate": Command("ntl.costs.estimate:main", "parameters and memory of a model, without its weights"),
@@ -44,6 +45,7 @@ COMMANDS = {
     "benchmark-data": Command("ntl.benchmarks.data:main", "speed and memory of preparing and reading data"),
     "benchmark-decoding": Command("ntl.benchmarks.decoding:main", "speed of decodings"),
     "benchmark-losses": Command("ntl.benchmarks.losses:main", "speed and memory of losses"),
+    "benchmark-mask": Command("ntl.benchmarks.mask:main", "what masking the input adds to a step"),
     "benchmark-tracking": Command("ntl.benchmarks.training:main_tracking", "what a mirror of metrics costs a step"),
     "benchmark-training": Command("ntl.benchmarks.training:main", "speed of training steps"),
 }

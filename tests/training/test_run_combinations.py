@@ -16,6 +16,7 @@ from ntl.config.folders import choices
 from ntl.config.legality import FAMILIES
 from ntl.results import read_record
 from ntl.training import run
+from ntl.training.tracking import METRICS, read_metrics
 
 GROUPS = ("model", "tokenizer", "loss", "dataset")
 MODELS = [name for name in choices("model") if "tiny" in name]
@@ -124,6 +125,70 @@ def test_the_covering_set_runs(data_root: Path, tmp_path: Path) -> None:
         assert record.id == run_id(config)
         assert record.steps == 3
         assert record.metrics
+
+
+# Every way to mask the input (MEAP), with every objective that has labels at every token, each loss and each data set.
+OBJECTIVES = {
+    "next_token": ["objective=next_token"],
+    "mtp": ["objective=mtp", "objective.keep_depth=true"],
+    "sequential": ["objective=mtp", "objective.kind=sequential"],
+}
+MASKS = {
+    **{variant: [f"objective.mask.variant={variant}"] for variant in ("paper", "code", "random")},
+    **{
+        f"{copy}_{variant}": [
+            *(f"objective.mask.variant={variant}", f"objective.mask.copy={copy}"),
+            *("objective.mask.min_answer=0", "objective.mask.numbers=allow"),
+            "trainer.max_input_length=48",  # twice that and two answers are to fit
+        ]
+        for copy in ("concatenate", "separate")
+        for variant in ("paper", "code")
+    },
+}
+
+
+@cache
+def masked_runs() -> list[tuple[str, str, Choice]]:
+    """Objective, mask and choice: each loss and data set, and all pairs of an objective with a mask or a model."""
+    decoders = sorted(model for model in MODELS if family(model) == "decoder")
+    ways = list(product(MASKS, OBJECTIVES))
+    chosen, _ = covering([choice for choice in legal() if choice[0] in decoders], len(ways))
+    return [
+        (objective, mask, (decoders[place % len(decoders)], tokenizer, loss, dataset))
+        for place, ((mask, objective), (_, tokenizer, loss, dataset)) in enumerate(zip(ways, chosen, strict=True))
+    ]
+
+
+def test_masks_meet_every_loss_decoder_and_data_set() -> None:
+    runs, allowed = masked_runs(), [choice for choice in legal() if family(choice[0]) == "decoder"]
+    assert {choice for _, _, choice in runs} <= {*allowed}
+    for place in range(len(GROUPS)):
+        assert {choice[place] for _, _, choice in runs} == {choice[place] for choice in allowed}
+    assert {(objective, choice[0]) for objective, _, choice in runs} == {
+        *product(OBJECTIVES, {choice[0] for choice in allowed})
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize("place", range(len(OBJECTIVES) * len(MASKS)))
+def test_masked_runs(place: int, data_root: Path, data_dir: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    objective, mask, choice = masked_runs()[place]
+    if "moe" in choice[0]:
+        objective = "next_token"  # multi-token prediction has no mixture of experts
+    named = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
+    ways = [*OBJECTIVES[objective], "objective.mask.fraction=0.3", *MASKS[mask]]
+    places = [f"data_dir={data_dir}", f"output_dir={tmp_path}"]
+    config = compose([*named, *ways, *FEW_ROWS[choice[3]], *SHORT, *places])
+    path = run(config)
+    record = read_record(path)
+    assert (record.id, record.steps) == (run_id(config), 3)
+    losses = [line for line in read_metrics(path.parent / METRICS) if "loss" in line]
+    assert len(losses) == 3
+    assert all("masked" in line for line in losses)
+    assert any(line["masked"] for line in losses)
+    assert ("ce/head2" in losses[0]) == (objective != "next_token")
 
 
 SEEDS = (1, 2, 3, 4)

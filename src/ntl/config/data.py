@@ -45,6 +45,11 @@ class DatasetConfig:
     )
     contents: dict[str, str] = setting(dict, "Computed.")
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
+        return self.answers in ("number", "reasoning")
+
     def check(self, data_dir: str) -> None:
         """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
 
@@ -159,6 +164,10 @@ class RJokesConfig(DatasetConfig):
     )
     train_rows: int = setting(0, "Train on the first so many rows; 0: on all.", unit="rows", min=0)
     test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
+
+    @property
+    def is_computed(self) -> bool:
+        return False
 
 
 @dataclass

@@ -36,6 +36,10 @@ class PolynomialConfig(GeneratedConfig):
     )
     extrapolate_operations: int = setting(10, "The most operations of extrapolation.", min=2, max=100)
 
+    @property
+    def is_computed(self) -> bool:
+        return True
+
     def check(self, data_dir: str) -> None:
         most, further = self.max_operations, self.extrapolate_operations
         if further <= most:
@@ -93,6 +97,10 @@ class RecallConfig(GeneratedConfig):
         unit="%",
     )
     test_rows: int = setting(200, "Rows of each depth at each length.", unit="rows", min=1)
+
+    @property
+    def is_computed(self) -> bool:
+        return False
 
     def check(self, data_dir: str) -> None:
         depths = self.depths

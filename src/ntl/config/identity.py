@@ -152,6 +152,8 @@ def recorded(config: Any) -> dict[str, Any]:
             del values[name]
     if not values["model"]["lora"]["rank"]:
         del values["model"]["lora"]
+    if not values["objective"]["mask"]["fraction"]:
+        del values["objective"]["mask"]
     if code := code_of(config):
         values["code"] = code
     return values

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ntl.config.loss import MTPConfig
+from ntl.config.loss import MaskConfig, MTPConfig
 from ntl.config.settings import COMPUTED, about
 from ntl.config.targets import check_plain, check_trust
 from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
@@ -163,6 +163,33 @@ def _check_family(config: Any) -> None:
             )
 
 
+def _check_mask(config: Any, mask: MaskConfig) -> None:
+    if not mask.fraction:
+        for field in fields(mask):
+            if (value := getattr(mask, field.name)) != field.default:
+                raise UserError(
+                    f"objective.mask.{field.name}={value}: has no effect with objective.mask.fraction=0; set the "
+                    "fraction, or leave it out."
+                )
+        return
+    chosen, model, data = f"objective.mask.fraction={mask.fraction}", config.model, config.dataset
+    if model.family != "decoder":
+        raise UserError(
+            f"model={model.name} {chosen}: only the input of a decoder-only language model is masked, and this one is "
+            f"of the family {model.family}; leave objective.mask out, or take a decoder, such as model=gpt2_tiny."
+        )
+    if mask.copy != "none" and data.answers == PLAIN:
+        raise UserError(
+            f"objective.mask.copy={mask.copy} dataset={data.name}: the answer of a copy is masked, and plain text has "
+            "no answers; leave objective.mask.copy out."
+        )
+    if mask.copy == "none" and mask.min_answer != MaskConfig.min_answer:
+        raise UserError(
+            f"objective.mask.min_answer={mask.min_answer}: has no effect with objective.mask.copy=none; set "
+            "objective.mask.copy, or leave it out."
+        )
+
+
 def _check_objective(config: Any) -> None:
     objective, model = config.objective, config.model
     if objective.families and model.family not in objective.families:
@@ -170,6 +197,7 @@ def _check_objective(config: Any) -> None:
             f"model={model.name} objective={objective.name}: this objective is for models of the family "
             f"{' or '.join(objective.families)}, and this one is of {model.family}; take objective=next_token."
         )
+    _check_mask(config, objective.mask)
     if not isinstance(objective, MTPConfig):
         return
     if objective.head_weights and len(objective.head_weights) != objective.heads:

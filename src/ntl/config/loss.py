@@ -62,6 +62,37 @@ class LossConfig:
 
 
 @dataclass
+class MaskConfig:
+    """Mask-enhanced autoregressive prediction (MEAP; Zhuang et al., 2025): some input tokens are masked in training."""
+
+    fraction: float = setting(
+        0.0, "Share of the input tokens that are masked; 0: none. Published: 0.15, in fine-tuning 0.1.", min=0, max=1
+    )
+    variant: str = setting(
+        "paper",
+        "`paper`: positions of its own for each row; `code`: by the rule of the released code, the same for all rows "
+        "of a batch; `random`: as `paper`, with random tokens in place of the mask, as a control.",
+        choices=("paper", "code", "random"),
+    )
+    numbers: str = setting(
+        "auto",
+        "Whether to mask numbers: `forbid` never does, `only` masks nothing else; `auto` is `forbid` where answers are "
+        "computed from the numbers of a question, else `allow`.",
+        choices=("auto", "allow", "forbid", "only"),
+    )
+    copy: str = setting(
+        "none",
+        "`none`: mask the example itself, as in pre-training. In fine-tuning, mask a copy of it, in the answer alone: "
+        "`concatenate` puts the copy behind the example, as in the paper; `separate` makes it a row of its own, as in "
+        "the released code.",
+        choices=("none", "concatenate", "separate"),
+    )
+    min_answer: int = setting(
+        50, "With `copy`, only examples with a longer answer have one.", unit="tokens", origin="published", min=0
+    )
+
+
+@dataclass
 class ObjectiveConfig:
     """Settings of every objective: an nn.Module that wraps a model and computes the loss inside its forward."""
 
@@ -77,6 +108,7 @@ class ObjectiveConfig:
         "The validation term that the plateau schedule follows; never the sum, which depends on the weight.",
         choices=("ce", "ntl"),
     )
+    mask: MaskConfig = setting(MaskConfig, "Masks some of the input tokens; the labels stay.")
 
 
 @dataclass

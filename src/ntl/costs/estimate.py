@@ -158,6 +158,7 @@ def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from ntl.costs.memory import Growth, Timeline, shapes_of, trace
+    from ntl.data.collate import COPIES, training_collator
     from ntl.models import checkpoint_activations
     from ntl.numbers import NumberVocabulary
     from ntl.training.objectives.terms import terms_of
@@ -167,7 +168,7 @@ def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
         checkpoint_activations(model)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     shapes_of(model, mode)
-    collate = locate(config.objective.collator)(model.config, tokenizer)
+    collate = training_collator(locate(config.objective.collator)(model.config, tokenizer), config.objective.mask)
     ids = range(model.get_input_embeddings().num_embeddings)
     digits = range(tokenizer.number_token_id, tokenizer.number_token_id + 10)
 
@@ -175,9 +176,11 @@ def _growth(config: Config, built: Shape, lengths: tuple[int, int]) -> Any:
         # A new objective each time, because tensors that it caches in its first batch would be missing in the second.
         numbers = NumberVocabulary.from_values([i - digits[0] if i in digits else float("nan") for i in ids])
         terms = terms_of(config.loss, numbers)
+        batch = collate(_examples(batch_size, lengths, tokenizer))
+        batch.pop(COPIES, None)
         return trace(
             build(config.objective, model=model, terms=terms, number_vocab=numbers),
-            collate(_examples(batch_size, lengths, tokenizer)),
+            batch,
             mode,
             bf16=bool(config.trainer.bf16),
             fused=config.device != "cpu",

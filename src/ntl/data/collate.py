@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ntl.config.loss import MaskConfig
 from ntl.numbers.text import signed_log
 
 IGNORE_INDEX = -100
@@ -93,10 +94,63 @@ class CausalCollator:
         return about["longest_example"] - 1
 
 
+# (R, 3): of each row of a batch the example that it belongs to, and where the answer of its copy begins and how long it
+# is; length 0 for a row without a copy.
+COPIES = "copies"
+
+
+@dataclass(frozen=True)
+class CopyCollator:
+    """`CausalCollator` whose batches have a second copy of each example, the answer of which is to be masked.
+
+    Labels of the copy are on the answer, without its end token. Only examples with more than ``min_answer`` answer
+    tokens, the end token not counted, have one. It stands behind its example (``joined``), with the end token between
+    them, or in a row of its own behind all examples. The batch also has ``COPIES``.
+    """
+
+    inner: CausalCollator
+    min_answer: int
+    joined: bool
+
+    def __call__(self, examples: Sequence[EncodedExample]) -> Batch:
+        rows, separate = [], []
+        for place, example in enumerate(examples):
+            question, answer = example["question_ids"], example["answer_ids"]
+            inputs, hidden = np.concatenate([question, answer]), np.full(len(question) - 1, IGNORE_INDEX)
+            labels = np.concatenate([hidden, answer, [IGNORE_INDEX]])
+            start, length = len(question), len(answer) - 1
+            copied = np.concatenate([hidden, answer[:-1], [IGNORE_INDEX] * 2])
+            if length > self.min_answer and self.joined:
+                both = np.concatenate([inputs, inputs]), np.concatenate([labels, copied])
+                rows.append((*both, (place, len(inputs) + start, length)))
+                continue
+            rows.append((inputs[:-1], labels[:-1], (place, 0, 0)))
+            if length > self.min_answer:
+                separate.append((inputs, copied, (place, start, length)))
+        inputs, labels, copies = zip(*rows, *separate, strict=True)
+        return pad_inputs(inputs, self.inner.pad_token_id) | {
+            "labels": pad(labels, IGNORE_INDEX),
+            COPIES: torch.tensor(copies),
+        }
+
+    def longest_input(self, about: Mapping[str, int]) -> int:
+        """Tokens in the longest input of a split; ``about`` is that of its ``EncodedDataset``."""
+        if about["longest_answer"] - 1 <= self.min_answer:
+            return self.inner.longest_input(about)
+        return about["longest_example"] * (2 if self.joined else 1)
+
+
 def token_collator(model_config: Any, tokenizer: Any) -> Seq2SeqCollator | CausalCollator:
     if model_config.is_encoder_decoder:
         return Seq2SeqCollator(model_config.pad_token_id, model_config.decoder_start_token_id)
     return CausalCollator(model_config.pad_token_id)
+
+
+def training_collator(collator: Any, mask: MaskConfig) -> Any:
+    """Return the collator of training examples: ``collator`` itself, or with ``mask.copy`` one that adds copies."""
+    if not mask.fraction or mask.copy == "none":
+        return collator
+    return CopyCollator(collator, mask.min_answer, mask.copy == "concatenate")
 
 
 @dataclass(frozen=True)

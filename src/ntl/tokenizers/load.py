@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ntl.numbers import NumberVocabulary
 
 PAD_TOKEN = "<|pad|>"
+MASK_TOKEN = "<|mask|>"
 _NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9][0-9.,]*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 Step = dict[str, Any]
@@ -168,6 +169,13 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
         **{role: token for role, token in roles.items() if token is not None},
         **settings,
     )
+
+
+def add_mask_token(tokenizer: Any) -> Any:
+    """Give a tokenizer without a mask token ``<|mask|>``, after its last id; in place."""
+    if tokenizer.mask_token is None:
+        tokenizer.add_special_tokens({"mask_token": MASK_TOKEN})
+    return tokenizer
 
 
 def _check_digits(backend: Tokenizer, source: str) -> None:

@@ -108,7 +108,7 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
         question = about["longest_question"] + len(parts.prefix)
-        trained = 0 if splits and generated[split] else parts.collator.longest_input(about)
+        trained = 0 if splits and generated[split] else parts.longest_input(split)
         # The last generated token is not an input.
         needed = max(trained, question + generated.get(split, 0) - 1)
         if needed > positions and dataset.metrics == "likelihood":

@@ -10,12 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
 from ntl.config.targets import locate
+from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.packed import Packed
@@ -29,9 +31,10 @@ from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, number_vocabulary, train_tokenizer
-from ntl.tokenizers.load import KINDS
+from ntl.tokenizers.load import KINDS, add_mask_token
 from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
+from ntl.training.masking import Masking, maskable
 from ntl.training.objectives.terms import terms_of
 from ntl.training.trainer import ObjectiveTrainer
 from ntl.training.weights import whole_state
@@ -41,6 +44,8 @@ TextRows = Sequence[Mapping[str, str]]
 Batch = dict[str, torch.Tensor]
 # Rows that a tokenizer is trained on: enough for a few hundred pieces; more would only cost time.
 TRAINING_ROWS = 20_000
+# Rows that are searched for a token that may be masked.
+ROWS_LOOKED_AT = 64
 
 
 class Collator(Protocol):
@@ -118,7 +123,9 @@ class RunParts:
         """The tokenizer that the config asks for."""
         named = self.config.tokenizer.path or tokenizer_source(self.config.model)
         key = "" if named else self.prepared.content_key("train")
-        return tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
+        tokenizer = tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
+        mask = self.config.objective.mask
+        return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
 
     def encoded(self, split: str) -> EncodedDataset:
         """Return the token ids of a split; its text is read only if no earlier run has encoded it.
@@ -151,6 +158,17 @@ class RunParts:
     def collator(self) -> Collator:
         """The function that collates examples into batches."""
         return locate(self.config.objective.collator)(self.model.config, self.tokenizer)
+
+    @cached_property
+    def collate_training(self) -> Any:
+        """The collator of training examples, which may add copies of them."""
+        mask: Any = self.config.objective.mask
+        return training_collator(self.collator, mask)
+
+    def longest_input(self, split: str) -> int:
+        """Return the number of positions of a split's longest example."""
+        collator = self.collate_training if split == "train" else self.collator
+        return collator.longest_input(self.encoded(split).about)
 
     # ---- model
 
@@ -189,14 +207,44 @@ class RunParts:
 
     def objective(self) -> torch.nn.Module:
         """Build the ``Objective``: the module around the model whose forward computes the loss."""
-        vocab = self._number_vocab()
+        vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
         terms = terms_of(self.config.loss, vocab)
         objective: Objective = build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
         return cast(torch.nn.Module, objective)
 
-    def _number_vocab(self) -> NumberVocabulary | None:
+    def masking(self) -> Masking | None:
+        """Build what masks input tokens in training; None if nothing does."""
+        mask, train, lora = self.config.objective.mask, self.encoded("train"), self.config.model.lora
+        if not mask.fraction:
+            return None
+        if mask.copy != "none" and train.about["longest_answer"] - 1 <= mask.min_answer:
+            raise UserError(
+                f"objective.mask.copy={mask.copy} objective.mask.min_answer={mask.min_answer}: the longest training "
+                f"answer has {train.about['longest_answer'] - 1} tokens, so nothing would be masked; lower "
+                "objective.mask.min_answer, or leave objective.mask.copy out."
+            )
+        vocab, random = cast(NumberVocabulary, self.number_vocab()), mask.variant == "random"
+        if lora.rank and not random and not self.model.get_input_embeddings().weight.requires_grad:
+            self.say(
+                "objective.mask: adapters do not train the embedding, so that of the mask token stays random; name the "
+                "embedding in model.lora.full to train it."
+            )
+        allowed = maskable(mask, self.tokenizer, vocab, is_computed=self.config.dataset.is_computed)
+        parts = ("answer_ids",) if mask.copy != "none" else ("question_ids", "answer_ids")
+        first = range(min(len(train), ROWS_LOOKED_AT))
+        if not any(bool(allowed[np.asarray(train[row][part], np.int64)].any()) for row in first for part in parts):
+            raise UserError(
+                f"objective.mask.numbers={mask.numbers} dataset={self.config.dataset.name}: no token of the first "
+                f"{len(first)} training examples may be masked; choose another objective.mask.numbers."
+            )
+        token: Any = None if random else self.tokenizer.mask_token_id
+        length = self.longest_input("train")
+        return Masking(mask, seed=self.config.seed, length=length, maskable=allowed, mask_token_id=token)
+
+    def number_vocab(self) -> NumberVocabulary | None:
+        """Find the number tokens; None for a model with a number head."""
         # A number head predicts values; its tokenizer does not need number tokens.
         if self.config.model.head != "lm":
             return None
@@ -233,6 +281,8 @@ class RunParts:
             train_dataset=train,
             eval_dataset=self.encoded("validation").first(trainer.eval_rows),
             data_collator=self.collator,
+            collate_training=self.collate_training,
+            masking=self.masking(),
             processing_class=self.tokenizer,
             callbacks=list(callbacks),
             normalization=trainer.normalization,

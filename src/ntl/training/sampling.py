@@ -68,8 +68,8 @@ U64 = np.uint64
 Lengths = Callable[[np.ndarray], np.ndarray]
 
 
-def _mix(values: np.ndarray) -> np.ndarray:
-    # The finalizer of splitmix64 (Steele, Lea and Flood 2014), a permutation of the 64-bit integers.
+def mix(values: np.ndarray) -> np.ndarray:
+    """Apply the finalizer of splitmix64 (Steele, Lea and Flood 2014), a permutation of the 64-bit integers (uint64)."""
     values = values ^ (values >> U64(30))
     values *= U64(0xBF58476D1CE4E5B9)
     values ^= values >> U64(27)
@@ -78,21 +78,22 @@ def _mix(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _keys(*seeds: int) -> np.ndarray:
+def keys_of(*seeds: int | str) -> np.ndarray:
+    """Return ``ROUNDS`` keys (uint64) that depend on the seeds alone."""
     digest = hashlib.blake2b(repr(seeds).encode(), digest_size=8 * ROUNDS).digest()
     return np.frombuffer(digest, dtype="<u8").astype(U64)
 
 
 def _drawn(n: int, keys: np.ndarray) -> np.ndarray:
-    # _mix maps distinct inputs to distinct outputs, so there are no ties.
-    return np.argsort(_mix(np.arange(n, dtype=U64) * U64(0x9E3779B97F4A7C15) + keys[0]))
+    # mix maps distinct inputs to distinct outputs, so there are no ties.
+    return np.argsort(mix(np.arange(n, dtype=U64) * U64(0x9E3779B97F4A7C15) + keys[0]))
 
 
 def _feistel(values: np.ndarray, bits: int, keys: np.ndarray) -> np.ndarray:
     widths = bits // 2, bits - bits // 2
     left, right = values >> U64(widths[1]), values & U64((1 << widths[1]) - 1)
     for number, key in enumerate(keys):
-        left, right = right, left ^ (_mix(right + key) & U64((1 << widths[number % 2]) - 1))
+        left, right = right, left ^ (mix(right + key) & U64((1 << widths[number % 2]) - 1))
     return (left << U64(widths[1])) | right
 
 
@@ -105,7 +106,7 @@ class Permutation:
 
     def __init__(self, n: int, *seeds: int) -> None:
         self.n = n
-        self.keys = _keys(*seeds)
+        self.keys = keys_of(*seeds)
         self.bits = max(n - 1, 1).bit_length()
         self.whole = _drawn(n, self.keys) if n <= DRAWN else None
 
@@ -139,13 +140,14 @@ def epoch_order(
         if lengths is not None:
             indices = indices[np.argsort(lengths(indices), kind="stable")]
             full = len(indices) // batch_size
-            turns = _drawn(full, _keys(seed, epoch, number))
+            turns = _drawn(full, keys_of(seed, epoch, number))
             batches = indices[: full * batch_size].reshape(full, batch_size)[turns]
             indices = np.concatenate([batches.ravel(), indices[full * batch_size :]])
         yield indices
 
 
 INDEX = "index"
+Collate = Callable[[Sequence[Any]], dict[str, torch.Tensor]]
 
 
 class Numbered:
@@ -166,15 +168,20 @@ class Numbered:
 
 
 class CollateNumbered:
-    """A collate function that adds the indices of numbered examples to the batch, as ``INDEX`` of shape (B,)."""
+    """A collate function that adds the indices of numbered examples to the batch, as ``INDEX`` of shape (B,).
 
-    def __init__(self, collate: Callable[[Sequence[Any]], dict[str, torch.Tensor]]) -> None:
+    Numbered examples, those of training, are collated by ``collate_training`` if that is given.
+    """
+
+    def __init__(self, collate: Collate, collate_training: Collate | None = None) -> None:
         self.collate = collate
+        self.collate_training = collate_training or collate
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, torch.Tensor]:
-        batch = self.collate(examples)
-        if INDEX in examples[0]:
-            batch[INDEX] = torch.tensor([example[INDEX] for example in examples])
+        if INDEX not in examples[0]:
+            return self.collate(examples)
+        batch = self.collate_training(examples)
+        batch[INDEX] = torch.tensor([example[INDEX] for example in examples])
         return batch
 
 

@@ -31,6 +31,7 @@ from ntl.training.checkpoints import (
     write_json,
     write_manifest,
 )
+from ntl.training.masking import Masking
 from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
@@ -104,6 +105,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         train_dataset: The encoded training examples.
         data_collator: Collates examples into batches.
         example_id: Returns the id of the training example at an index, for error messages.
+        masking: Masks input tokens of the training batches.
+        collate_training: Collates training examples, if otherwise than ``data_collator`` does.
         data_files: The sha256 of each data file, stored in each checkpoint.
         run: Description of the run, stored in each checkpoint (``ntl.training.resume.describe``).
         started: ``time.monotonic()`` at the start of this process' work on the run.
@@ -122,6 +125,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         best: KeepBest | None = None,
         decoded: Callable[[], Mapping[str, float]] | None = None,
         length_bucketing: bool = False,
+        masking: Masking | None = None,
+        collate_training: Any = None,
         train_dataset: Any,
         data_collator: Any,
         example_id: Callable[[int], str],
@@ -133,7 +138,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         super().__init__(
             *args,
             train_dataset=Numbered(train_dataset),  # pyright: ignore[reportArgumentType]
-            data_collator=CollateNumbered(data_collator),
+            data_collator=CollateNumbered(data_collator, collate_training),
             compute_metrics=evaluation_means,
             **kwargs,
         )
@@ -158,8 +163,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self.run = run
         self.recent = RecentSteps()
         # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
+        # With masking, the numbers of masked tokens and of all tokens follow.
         meters = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
-        self.meters = torch.zeros(meters, dtype=torch.float64, device=self.args.device)
+        self.masking = masking
+        self.num_losses = meters
+        self.meters = torch.zeros(meters + (2 if masking else 0), dtype=torch.float64, device=self.args.device)
         self.metered_since = 0
         # `diagnostic_sums` of the step that is logged next; 0 at all other steps.
         self.diagnosed = torch.zeros(NUM_DIAGNOSED, dtype=torch.float64, device=self.args.device)
@@ -188,10 +196,20 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             return [], None
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         if batches:
-            self.recent.begin(self.state.global_step + 1, [batch.pop(INDEX) for batch in batches])
+            indices = [batch.pop(INDEX) for batch in batches]
+            self.recent.begin(self.state.global_step + 1, indices)
+            self._mask(batches, indices)
         if self.normalization is Normalization.micro_batch or not batches:
             return batches, None
         return batches, self._label_counts(batches)
+
+    def _mask(self, batches: list[dict[str, torch.Tensor]], indices: list[torch.Tensor]) -> None:
+        step, size, ranks = self.state.global_step, self._train_batch_size, self.args.world_size
+        for number, (batch, examples) in enumerate(zip(batches, indices, strict=True)):
+            if self.masking:
+                # Ranks take batches in turn, so that this is the row of one process with larger batches.
+                row = (number * ranks + self.args.process_index) * size
+                self.meters[-2:] += self.masking(batch, step=step, first_row=row, examples=examples)
 
     def _label_counts(self, batches: list[dict[str, torch.Tensor]]) -> torch.Tensor:
         # (2,): labelled tokens and number labels of this optimizer step, over all ranks
@@ -226,7 +244,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             loss = loss * self.args.world_size
         self.recent.add(loss)
         self.seen += self._examples_and_tokens(inputs)
-        self.meters += torch.stack([loss.detach(), *joint.flat]).double()
+        self.meters[: self.num_losses] += torch.stack([loss.detach(), *joint.flat]).double()
         return (loss, joint) if return_outputs else loss
 
     def is_logged(self) -> bool:
@@ -304,7 +322,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         steps = max(self.state.global_step - self.metered_since, 1)
         self.meters, self.diagnosed = torch.zeros_like(self.meters), torch.zeros_like(self.diagnosed)
         self.metered_since = self.state.global_step
-        losses, diagnosed = means(parts[:-NUM_DIAGNOSED]), diagnostic_means(parts[-NUM_DIAGNOSED:])
+        losses, diagnosed = means(parts[: self.num_losses - 1]), diagnostic_means(parts[-NUM_DIAGNOSED:])
+        if self.masking:
+            masked, tokens = parts[self.num_losses - 1 : -NUM_DIAGNOSED]
+            losses["masked"] = masked / tokens
         return {"loss": loss / steps / self.args.world_size, **losses, **diagnosed}
 
     # ---- checkpoints

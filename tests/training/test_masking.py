@@ -1,0 +1,294 @@
+"""Which input tokens `objective.mask` masks: by hand, and by the released code's rule."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.identity import recorded
+from ntl.config.loss import MaskConfig
+from ntl.data.collate import COPIES, CausalCollator, training_collator
+from ntl.numbers import NumberVocabulary
+from ntl.training.masking import Masking, maskable
+
+PAD, END, MASK, IGNORED = 0, 1, 39, -100
+VOCABULARY = 40  # the ids 2 to 38 may be masked
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _masking(seed: int = 1, length: int = 16, **settings: Any) -> Masking:
+    config = MaskConfig(**{"fraction": 0.15, **settings})
+    allowed = torch.ones(VOCABULARY, dtype=torch.bool)
+    allowed[[PAD, END, MASK]] = False
+    token = None if config.variant == "random" else MASK
+    return Masking(config, seed=seed, length=length, maskable=allowed, mask_token_id=token)
+
+
+def _batch(rows: int = 3, width: int = 16, lengths: tuple[int, ...] = ()) -> dict[str, Tensor]:
+    ids = torch.arange(2, 2 + width).repeat(rows, 1)
+    ids[:, 0] = END  # begins a document
+    mask = torch.ones_like(ids)
+    for row, length in enumerate(lengths):
+        ids[row, length:], mask[row, length:] = PAD, 0
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids.roll(-1, dims=1)}
+
+
+def _masked(masking: Masking, batch: dict[str, Tensor], step: int = 0, first_row: int = 0) -> Tensor:
+    """(R, T) bool: what is another token afterwards."""
+    before = batch["input_ids"].clone()
+    masking(batch, step=step, first_row=first_row, examples=torch.arange(len(before)))
+    return batch["input_ids"] != before
+
+
+def test_what_may_be_masked_is_masked_and_nothing_else_changes() -> None:
+    """With fraction 1 by hand: all but the document's start, the last position and the padding."""
+    batch = _batch(rows=2, width=6, lengths=(6, 4))
+    labels = batch["labels"].clone()
+    counts = _masking(fraction=1.0)(batch, step=3, first_row=0, examples=torch.arange(2))
+    assert batch["input_ids"].tolist() == [[END, MASK, MASK, MASK, MASK, 7], [END, MASK, MASK, 5, PAD, PAD]]
+    assert counts.tolist() == [6, 10]
+    assert torch.equal(batch["labels"], labels)
+    assert batch["attention_mask"].tolist() == [[1] * 6, [1] * 4 + [0] * 2]
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.15, 0.5])
+def test_the_share_of_masked_tokens(fraction: float) -> None:
+    """Each token of each row is masked on its own: shares of all tokens, positions and rows are those of a binomial."""
+    rows, width = 4000, 62
+    masked = _masked(_masking(fraction=fraction), {**_batch(rows, width=32), **_long(rows, width)})[:, 1:-1].double()
+    spread = (fraction * (1 - fraction)) ** 0.5
+    assert abs(masked.mean() - fraction) < 5 * spread / masked.numel() ** 0.5
+    assert (masked.mean(0) - fraction).abs().max() < 5 * spread / rows**0.5
+    assert masked.sum(1).var() == pytest.approx((width - 2) * spread**2, rel=0.15)
+    assert not torch.equal(masked[0], masked[1])
+
+
+def _long(rows: int, width: int) -> dict[str, Tensor]:
+    ids = torch.full((rows, width), 5)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4))
+def test_batches_of_a_step_mask_what_one_batch_does(seed: int, step: int, ranks: int, micro_steps: int) -> None:
+    """However a step's rows are dealt to ranks and micro-steps, and whatever the padding of their batch."""
+    rows = 2 * ranks * micro_steps
+    for variant in ("paper", "code"):
+        masking = _masking(seed, variant=variant, fraction=0.4)
+        whole = _masked(masking, _batch(rows), step)
+        for first in range(0, rows, 2):
+            part = _masked(masking, _batch(2, width=9), step, first)
+            assert torch.equal(part[:, :8], whole[first : first + 2, :8])
+
+
+def test_another_seed_or_step_masks_others() -> None:
+    found = {
+        tuple(_masked(_masking(seed), _batch(8), step).flatten().tolist()) for seed in (1, 2, 3) for step in range(4)
+    }
+    assert len(found) == 12
+
+
+def test_pre_training_as_the_released_code() -> None:
+    """Its rule, on its seeds: the same positions in every row of all batches of a step, in 51 patterns, int(P * L)."""
+    length = 41
+    masking = _masking(variant="code", length=length)
+    patterns = set()
+    for step in range(110):
+        random.seed(50 + step % 51)
+        expected = random.sample(range(0, length - 1), max(1, int(length * 0.15)))
+        for first_row in (0, 6):
+            found = _masked(masking, _long(3, length), step, first_row)
+            assert {tuple(np.flatnonzero(row)) for row in found} == {tuple(sorted(expected))}
+            assert (found.sum(1) == int(0.15 * length)).all()
+        patterns.add(tuple(sorted(expected)))
+    assert len(patterns) == 51
+
+
+def _example(question: list[int], answer: list[int]) -> dict[str, np.ndarray]:
+    return {"question_ids": np.array(question, np.int32), "answer_ids": np.array([*answer, END], np.int32)}
+
+
+EXAMPLES = [_example([5, 6], [10, 11, 12]), _example([7], [20])]
+
+
+def test_copies_by_hand() -> None:
+    """An answer of three tokens has a copy, one of one token has none; with fraction 1 all of the copy is masked."""
+    for copy, ids, labels in (
+        (
+            "separate",
+            [[5, 6, 10, 11, 12, PAD], [7, 20, PAD, PAD, PAD, PAD], [5, 6, MASK, MASK, MASK, END]],
+            [
+                [IGNORED, 10, 11, 12, END, IGNORED],
+                [20, END, *[IGNORED] * 4],
+                [IGNORED, 10, 11, 12, IGNORED, IGNORED],
+            ],
+        ),
+        (
+            "concatenate",
+            [[5, 6, 10, 11, 12, END, 5, 6, MASK, MASK, MASK, END], [7, 20, *[PAD] * 10]],
+            [
+                [IGNORED, 10, 11, 12, END, IGNORED, IGNORED, 10, 11, 12, IGNORED, IGNORED],
+                [20, END, *[IGNORED] * 10],
+            ],
+        ),
+    ):
+        masking = _masking(fraction=1.0, copy=copy, min_answer=2)
+        collate = training_collator(CausalCollator(PAD), masking.config)
+        batch = collate(EXAMPLES)
+        assert collate.longest_input({"longest_answer": 4, "longest_example": 6}) == len(ids[0])
+        masking(batch, step=0, first_row=0, examples=torch.arange(2))
+        assert {name: each.tolist() for name, each in batch.items()} == {
+            "input_ids": ids,
+            "attention_mask": [[int(token != PAD) for token in row] for row in ids],
+            "labels": labels,
+        }
+
+
+@pytest.mark.parametrize("copy", ["separate", "concatenate"])
+@pytest.mark.parametrize("variant", ["paper", "code", "random"])
+def test_a_copy_learns_its_masked_tokens_alone(variant: str, copy: str) -> None:
+    answer = list(range(2, 32))
+    examples = [_example([35, 36], answer), _example([34], answer[:2]), _example([33], answer[::-1])]
+    masking = _masking(seed=7, variant=variant, copy=copy, min_answer=20, fraction=0.3)
+    collate = training_collator(CausalCollator(PAD), masking.config)
+    clean, batch = collate(examples), collate(examples)
+    masked = _masked(masking, batch, step=5)
+    assert COPIES not in batch
+    for row, (_, start, length) in enumerate(clean[COPIES].tolist()):
+        if not length:
+            assert not masked[row].any()
+            continue
+        outside = [place for place in range(masked.shape[1]) if not start <= place < start + length]
+        assert not masked[row, outside].any()
+        learned = batch["labels"][row, start - 1 : start - 1 + length] != IGNORED
+        if variant != "random":  # which may put the token itself
+            assert torch.equal(learned, masked[row, start : start + length])
+        assert (batch["labels"][row] == clean["labels"][row])[batch["labels"][row] != IGNORED].all()
+        if copy == "concatenate":  # what stands before the copy is learned as it was
+            before = start - 2
+            assert torch.equal(batch["labels"][row, :before], clean["labels"][row, :before])
+
+
+def test_fine_tuning_as_the_released_code() -> None:
+    """Its rule: of an answer of more than 50 tokens max(1, int(P * n)) positions, drawn once for each example."""
+    examples = [_example([5, 6], [10 + place % 20 for place in range(size)]) for size in (50, 51, 87)]
+    masking = _masking(seed=4, variant="code", copy="separate", fraction=0.1)
+    collate = training_collator(CausalCollator(PAD), masking.config)
+    for step in (0, 9):
+        batch = collate(examples)
+        before = batch["input_ids"].clone()
+        masking(batch, step=step, first_row=step, examples=torch.tensor([100, 101, 102]))
+        masked = batch["input_ids"] != before
+        assert masked.sum(1).tolist() == [0, 0, 0, 5, 8]
+        for row, (example, size) in enumerate([(101, 51), (102, 87)], start=3):
+            expected = random.Random(f"4 {example}").sample(range(2, 2 + size), max(1, int(size * 0.1)))
+            assert np.flatnonzero(masked[row]).tolist() == sorted(expected)
+            assert (batch["labels"][row] != IGNORED).nonzero()[:, 0].tolist() == [
+                place - 1 for place in sorted(expected)
+            ]
+
+
+def test_random_tokens_in_place_of_the_mask() -> None:
+    """The control changes the positions that `paper` masks, and puts any token there that may be masked."""
+    rows, width = 400, 32
+    mask, control = _long(rows, width), _long(rows, width)
+    masked = _masked(_masking(), mask)
+    _masked(_masking(variant="random"), control)
+    assert ((control["input_ids"] == 5) | masked).all()
+    assert set(control["input_ids"].unique().tolist()) == set(range(2, 39))
+    counts = torch.bincount(control["input_ids"][masked], minlength=39)[2:].double()
+    expected = counts.sum() / len(counts)
+    assert ((counts - expected) ** 2 / expected).sum() < 80  # of 36 degrees of freedom: p < 0.0001
+
+
+class _Tokenizer:
+    """As much as `maskable` reads."""
+
+    all_special_ids = [PAD, END]  # noqa: RUF012
+    tokens = ("<pad>", "</s>", "▁a", "7", "▁-", ".", "b2", "▁12", "▁,", "−", "Ġ", "x.y")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def convert_ids_to_tokens(self, ids: Any) -> list[str]:
+        return [self.tokens[token] for token in ids]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_computed", "expected"),
+    [
+        ("allow", True, {"▁a", "7", "▁-", ".", "b2", "▁12", "▁,", "−", "Ġ", "x.y"}),
+        ("forbid", False, {"▁a", "Ġ", "x.y"}),
+        ("only", True, {"7", "▁12"}),
+        ("auto", True, {"▁a", "Ġ", "x.y"}),
+        ("auto", False, {"▁a", "7", "▁-", ".", "b2", "▁12", "▁,", "−", "Ġ", "x.y"}),
+    ],
+)
+def test_numbers_by_hand(numbers: str, is_computed: bool, expected: set[str]) -> None:
+    values = {"7": 7.0, "▁12": 12.0}
+    spare = 3  # rows of the embedding beyond the tokenizer
+    vocab = NumberVocabulary.from_values(
+        [values.get(each, float("nan")) for each in (*_Tokenizer.tokens, *"abc"[:spare])]
+    )
+    found = maskable(MaskConfig(numbers=numbers), _Tokenizer(), vocab, is_computed=is_computed)
+    assert len(found) == len(_Tokenizer.tokens) + spare
+    assert {_Tokenizer.tokens[place] for place in np.flatnonzero(found)} == expected
+
+
+def test_which_answers_are_computed() -> None:
+    computed = {name: compose([f"dataset={name}"]).dataset.is_computed for name in _datasets()}
+    assert {name for name, is_computed in computed.items() if is_computed} == {
+        *("arithmetic", "gsm8k", "mathematics", "multiplication", "noisy_numbers", "polynomial")
+    }
+
+
+def _datasets() -> list[str]:
+    from ntl.config.composition import known_datasets
+
+    return known_datasets()
+
+
+OFF = "objective.mask.fraction=0"
+ON = "objective.mask.fraction=0.15"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["objective.mask.variant=code"], f"has no effect with {OFF}"),
+        ([OFF, "objective.mask.numbers=allow"], f"has no effect with {OFF}"),
+        (["objective.mask.copy=separate"], f"has no effect with {OFF}"),
+        (["objective.mask.min_answer=3"], f"has no effect with {OFF}"),
+        ([ON, "objective.mask.min_answer=3"], "has no effect with objective.mask.copy=none"),
+        (["objective.mask.fraction=1.5"], "must be at most 1"),
+        (["objective.mask.fraction=-0.1"], "must be at least 0"),
+        ([ON, "objective.mask.variant=papre"], "Did you mean 'paper'?"),
+        ([ON, "objective.mask.numbers=never"], "choose one of auto, allow, forbid, only"),
+        ([ON, "model=t5_tiny"], "only the input of a decoder-only language model is masked"),
+        ([ON, "model=rt_tiny"], "family rt"),
+        ([ON, "model=xval_tiny"], "family xval"),
+        ([ON, "model=t5_tiny_regression", "loss=mse"], "family t5_regression"),
+        ([ON, "model=gpt2_tiny_regression", "loss=mse"], "family decoder_regression"),
+        ([ON, "objective.mask.copy=separate", "dataset=text", f"dataset.path={ROOT / 'README.md'}"], "has no answers"),
+    ],
+)
+def test_wrong_settings_get_one_line(overrides: list[str], line: str) -> None:
+    with pytest.raises(UserError) as error:
+        compose(overrides)
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_off_is_no_part_of_an_id_or_a_record() -> None:
+    for objective in ("next_token", "mtp"):
+        plain, off = compose([f"objective={objective}"]), compose([f"objective={objective}", OFF])
+        on = compose([f"objective={objective}", ON])
+        assert run_id(plain) == run_id(off) != run_id(on)
+        assert "mask" not in recorded(off)["objective"]
+        assert recorded(on)["objective"]["mask"]["fraction"] == 0.15
