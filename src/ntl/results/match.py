@@ -180,7 +180,7 @@ def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
     node: Any = config
     for part in key.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            return False
+            return not pinned  # a setting that a record leaves out, or is younger than it, was off
         node = node[part]
     return _same(pinned, node)
 

@@ -77,7 +77,7 @@ def measure(folder: Path, split: str, count: int, fraction: float) -> Iterator[R
     allowed = maskable(mask, parts.tokenizer, vocab, is_computed=False)
     masking = Masking(mask, seed=0, length=0, maskable=allowed, mask_token_id=HOLE)
     # What an answer begins with may be a mark that the question does not have.
-    marks = set(parts.tokenizer.convert_tokens_to_ids(["▁", "Ġ"]))
+    marks = {parts.tokenizer.get_vocab().get(each) for each in ("▁", "Ġ")}
     sums: dict[tuple[int, str], np.ndarray] = {}
     total = min(count, len(data))
     for start in range(0, total, BATCH):
