@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from ntl import __version__
 from ntl.config.cli import BAD_INPUT, DONE, HELP_FLAGS, report
-from ntl.config.legality import nearest
 from ntl.config.own import OPTION, OPTION_HELP
+from ntl.config.suggestions import nearest
 
 AGAIN = "interrupted; the same command goes on where it stopped."
 

@@ -14,8 +14,9 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ntl.config.folders import as_typed
-from ntl.config.legality import nearest, setting_names, shorten
+from ntl.config.legality import setting_names
 from ntl.config.own import OPTION, OPTION_HELP, take_option, use
+from ntl.config.suggestions import nearest, shorten
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
 

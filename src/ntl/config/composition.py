@@ -14,8 +14,9 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from ntl.config import data, decoding, folders, generated, loss, model, root, targets, trainer
 from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.identity import plain, read_contents, run_id
-from ntl.config.legality import check_effects, closest, did_you_mean, setting_names, validate
+from ntl.config.legality import check_effects, setting_names, validate
 from ntl.config.settings import describe
+from ntl.config.suggestions import closest, did_you_mean
 from ntl.config.targets import as_now, read_own_yaml, read_yaml
 from ntl.system.errors import UserError
 

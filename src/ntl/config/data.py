@@ -14,8 +14,9 @@ from typing import ClassVar
 
 from omegaconf import MISSING
 
-from ntl.config.legality import HUB_ID, check_place, nearest, shorten
+from ntl.config.legality import HUB_ID, check_place
 from ntl.config.settings import setting
+from ntl.config.suggestions import nearest, shorten
 from ntl.system.errors import UserError, needs
 from ntl.system.files import data_roots
 

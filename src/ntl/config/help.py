@@ -8,9 +8,9 @@ from typing import Any
 from ntl.config.cli import HELP_FLAGS
 from ntl.config.composition import compose, hint, schemas
 from ntl.config.folders import GROUPS, choices, config_file
-from ntl.config.legality import nearest
 from ntl.config.root import Config
 from ntl.config.settings import Described, describe, lines, table
+from ntl.config.suggestions import nearest
 from ntl.system.errors import UserError
 
 RUN = "run"  # stands for the settings without a group

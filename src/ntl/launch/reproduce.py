@@ -14,7 +14,7 @@ from ntl.config import Config
 from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS
 from ntl.config.identity import plain
-from ntl.config.legality import did_you_mean, nearest
+from ntl.config.suggestions import did_you_mean, nearest
 from ntl.launch.plan import demands, is_file, runs_to_make
 from ntl.results import load_records
 from ntl.results.spec import load_table_spec, table_names

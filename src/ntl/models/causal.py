@@ -18,8 +18,8 @@ from transformers import (
 from transformers.activations import ACT2FN
 from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 
-from ntl.config.legality import nearest
 from ntl.config.model import CausalConfig, GPT2Config, GPT2RegressionConfig
+from ntl.config.suggestions import nearest
 from ntl.models.pretrained import ONE_OUTPUT, fit_vocabulary, load_pretrained, pretrained_config
 from ntl.system.errors import UserError
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ntl.config.legality import nearest
+from ntl.config.suggestions import nearest
 from ntl.results.match import leaves
 from ntl.results.record import RunRecord, read_record
 from ntl.system.errors import UserError

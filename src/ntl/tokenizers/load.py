@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from ntl.config.legality import nearest
+from ntl.config.suggestions import nearest
 from ntl.system.errors import UserError
 from ntl.system.hub import cached_or_downloaded
 from ntl.tokenizers.files import read_stock
