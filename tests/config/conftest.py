@@ -36,5 +36,6 @@ def words() -> Callable[[str, str], list[str]]:
         *([f"model={MODELS[group, name]}"] if (group, name) in MODELS else []),
         f"{group}={name}",
         *(["dataset=text", "dataset.path=owner/name"] if name == "likelihood" else []),
+        *(["objective=mtp"] if name == "speculative" else []),
         *(["dataset.path=owner/name"] if group == "dataset" and name not in known_datasets() else []),
     ]

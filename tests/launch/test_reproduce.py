@@ -52,7 +52,7 @@ NO_READING = "not part of a run's id, .*"
     [
         ("table=22", "table=22: no such table. Did you mean '2'?"),
         ("table=quikstart", "table=quikstart: no such table. Did you mean 'quickstart'?"),
-        ("table=2,zzz", "table=zzz: no such table. Choose from evidence, quickstart, table1, .*, all."),
+        ("table=2,zzz", "table=zzz: no such table. Choose from evidence, .*, quickstart, table1, .*, all."),
         ("table=lost.yaml", "table=lost.yaml: no such table. .*"),
         ("scale=tny", "scale=tny: no such scale; choose from .*. Did you mean 'tiny'?"),
         ("tabel=2", "tabel=2: no such setting; choose from table=, .*. Did you mean 'table'?"),
