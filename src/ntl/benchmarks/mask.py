@@ -15,6 +15,7 @@ import torch
 from ntl.benchmarks.implementations import check
 from ntl.benchmarks.mtp import BASELINE, step_of
 from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short, show, write_csv
+from ntl.config.cli import Parser
 from ntl.config.loss import MaskConfig, checked_implementation
 from ntl.training.masking import Masking
 
@@ -61,9 +62,7 @@ def benchmark(arguments: argparse.Namespace) -> Iterator[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    parser = argparse.ArgumentParser(
-        prog="benchmark_mask.py", description="What masking the input adds to the time of a training step."
-    )
+    parser = Parser(description="What masking the input adds to the time of a training step.")
     parser.add_argument("--vocab", type=int, default=256, help="tokens (default: 256)")
     parser.add_argument("--width", type=int, default=64, help="hidden size (default: 64)")
     parser.add_argument("--layers", type=int, default=2)

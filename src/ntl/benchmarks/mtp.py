@@ -19,6 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ntl.benchmarks.implementations import check, number_vocabulary
 from ntl.benchmarks.timing import Row, in_turns, peak_bytes, ratio_quartiles, remark, seconds, short, show, write_csv
+from ntl.config.cli import Parser
 from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
 from ntl.losses.fused.terms import Terms
 from ntl.models.mtp import add_heads
@@ -99,9 +100,7 @@ def benchmark(arguments: argparse.Namespace) -> Iterator[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    parser = argparse.ArgumentParser(
-        prog="benchmark_mtp.py", description="Time and memory of multi-token prediction by number of heads."
-    )
+    parser = Parser(description="Time and memory of multi-token prediction by number of heads.")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
     parser.add_argument("--vocab", type=int, default=8192, help="tokens (default: 8192)")
     parser.add_argument("--width", type=int, default=128, help="hidden size (default: 128)")

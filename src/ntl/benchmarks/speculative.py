@@ -21,6 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ntl.benchmarks.implementations import check
 from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short, show, write_csv
+from ntl.config.cli import Parser
 from ntl.config.decoding import DecodingConfig, SpeculativeConfig
 from ntl.config.loss import MTPConfig
 from ntl.decoding.batches import Answer, Read
@@ -163,8 +164,7 @@ def benchmark(arguments: argparse.Namespace, say: Callable[[str], object]) -> It
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    parser = argparse.ArgumentParser(
-        prog="benchmark_speculative.py",
+    parser = Parser(
         description="Decoding with drafts by heads against plain greedy decoding of the same model.",
         epilog="overhead: greedy decoding of a model of as many blocks, but 16 wide, against that of this one.",
     )

@@ -372,6 +372,8 @@ def added_schema(name: str, reader: type | None = None) -> type[DatasetConfig] |
         raise
     except Exception as error:  # whatever the file raises: every command imports it
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise UserError(f"dataset={name}: {module} cannot be imported: {why}; mend its file, or remove it.") from error
+        raise UserError(
+            f"dataset={name}: {module} cannot be imported: {why}; correct its file, or remove it."
+        ) from error
     schemas = (each for each in found if isinstance(each, type) and issubclass(each, DatasetConfig))
     return next((each for each in schemas if each.__module__ == module), None)

@@ -233,12 +233,17 @@ def _suffix(rule: str) -> str:
     return "" if rule == DEFAULT else f"@{rule}"
 
 
+def sample_key(id: str) -> bytes:
+    """What samples of examples are sorted by: it depends on the id alone, so that every run has the same."""
+    return hashlib.sha1(id.encode(*_ANY_TEXT)).digest()
+
+
 def sample_errors(ids: Sequence[str], errors: NDArray[np.float64], limit: int) -> list[float | None]:
     """Errors of the first ``limit`` examples in the order of sha1(id), to 6 significant digits; None where undefined.
 
     The sample depends on the ids alone, so that runs on the same examples keep the same ones.
     """
-    order = sorted(range(len(ids)), key=lambda i: hashlib.sha1(ids[i].encode(*_ANY_TEXT)).digest())
+    order = sorted(range(len(ids)), key=lambda i: sample_key(ids[i]))
     chosen = (float(errors[index]) for index in order[:limit])
     return [None if math.isnan(error) else float(f"{error:.{_ERROR_DIGITS}g}") for error in chosen]
 

@@ -57,15 +57,21 @@ class DifferenceMark(PlaceSpec):
 
 
 @dataclass
-class MeanMark:
-    """Mean and standard deviation of a row over its seeds, in a column of the table."""
+class RowMark:
+    """A row of a table."""
 
     table: str = MISSING
     row: str = MISSING
-    metric: str = MISSING
     group: str = ""
     block: int = 0
     scale: str = "tiny"
+
+
+@dataclass
+class MeanMark(RowMark):
+    """Mean and standard deviation of a row over its seeds, in a column of the table."""
+
+    metric: str = MISSING
 
 
 @dataclass
@@ -76,15 +82,10 @@ class ControlMark:
 
 
 @dataclass
-class AnswersMark:
+class AnswersMark(RowMark):
     """A table of typical wrong answers of a row's first run, by seed, whose published record has them."""
 
-    table: str = MISSING
-    row: str = MISSING
     split: str = MISSING
-    group: str = ""
-    block: int = 0
-    scale: str = "tiny"
 
 
 @dataclass
@@ -146,7 +147,7 @@ def _difference(mark: DifferenceMark, at: _Context) -> str:
     return f"{compared.text}{note}"
 
 
-def _row(mark: MeanMark | AnswersMark, at: _Context) -> TableRow:
+def _row(mark: RowMark, at: _Context) -> TableRow:
     table = at.table(mark.table, mark.scale)
     found = find_block(table, mark.block, mark.group) if 0 <= mark.block < len(table.spec.blocks) else None
     if found is None:

@@ -6,7 +6,6 @@ is what uniform attention gives. It is that of the positions that predict the an
 Shapes: B examples, T sequence length, H heads.
 """
 
-import argparse
 import csv
 import json
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ntl.config.cli import Parser
 from ntl.config.composition import read_config
 from ntl.config.loss import MaskConfig
 from ntl.data.collate import IGNORE_INDEX
@@ -133,8 +133,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    parser = argparse.ArgumentParser(
-        prog="attention.py",
+    parser = Parser(
         description="How much the positions that predict the answer attend to masked tokens, and to the answer where "
         "the question has it, relative to uniform attention.",
     )

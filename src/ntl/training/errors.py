@@ -4,7 +4,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS, find_predictions, plain
 from ntl.evaluation.mistakes import NUMBER_KINDS, TEXT_KINDS, Mistake, mistakes
+from ntl.evaluation.scores import sample_key
 from ntl.results.load import RECORD
 from ntl.results.record import read_record
 from ntl.system.errors import UserError
@@ -72,21 +72,19 @@ def publishable(folder: Path) -> tuple[dict[str, Any], str]:
         if not build(config.dataset).publishable:
             return fields, f"the licence of {config.dataset.name} does not permit it"
         prepared = data_of(folder)
-        samples = {"worst": wrong, "typical": {split: sorted(part, key=_drawn) for split, part in wrong.items()}}
+        drawn = {split: sorted(part, key=lambda each: sample_key(each.row["id"])) for split, part in wrong.items()}
+        samples = {"worst": wrong, "typical": drawn}
+        chosen = [each for parts in samples.values() for part in parts.values() for each in part[:PUBLISHED]]
+        lines = iter(with_questions(prepared, chosen))  # at once: it reads the data
         for name, parts in samples.items():
-            fields[name] = {split: _published(prepared, part[:PUBLISHED]) for split, part in parts.items()}
+            fields[name] = {split: [_published(next(lines)) for _ in part[:PUBLISHED]] for split, part in parts.items()}
     except UserError as error:
         return fields, str(error)
     return fields, ""
 
 
-def _drawn(mistake: Mistake) -> bytes:
-    return sha1(mistake.row["id"].encode("utf-8", "surrogatepass")).digest()
-
-
-def _published(prepared: Prepared, part: Sequence[Mistake]) -> list[dict[str, Any]]:
-    lines = with_questions(prepared, part)
-    return [{key: _short(value) for key, value in line.items() if key not in ("split", "id")} for line in lines]
+def _published(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: _short(value) for key, value in line.items() if key not in ("split", "id")}
 
 
 def _short(value: Any) -> Any:
