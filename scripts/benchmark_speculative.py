@@ -2,7 +2,7 @@
 
 import sys
 
-from ntl.config.cli import report
+from ntl.cli import run
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.benchmarks.speculative:main"))
+    sys.exit(run("benchmark-speculative"))

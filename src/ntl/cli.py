@@ -46,6 +46,8 @@ COMMANDS = {
     "benchmark-decoding": Command("ntl.benchmarks.decoding:main", "speed of decodings"),
     "benchmark-losses": Command("ntl.benchmarks.losses:main", "speed and memory of losses"),
     "benchmark-mask": Command("ntl.benchmarks.mask:main", "what masking the input adds to a step"),
+    "benchmark-mtp": Command("ntl.benchmarks.mtp:main", "time and memory of multi-token prediction by heads"),
+    "benchmark-speculative": Command("ntl.benchmarks.speculative:main", "decoding with drafts against greedy decoding"),
     "benchmark-tracking": Command("ntl.benchmarks.training:main_tracking", "what a mirror of metrics costs a step"),
     "benchmark-training": Command("ntl.benchmarks.training:main", "speed of training steps"),
 }
@@ -53,7 +55,7 @@ COMMANDS = {
 
 def help_text() -> str:
     """The commands, one a line."""
-    lines = [f"  {name:<20}{command.about}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<23}{command.about}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             "usage: ntl COMMAND ...",

@@ -146,3 +146,20 @@ def test_drafts_by_head_and_batch(draw, tmp_path: Path) -> None:
     assert [list(line.get_ydata()) for line in speed.lines[:2]] == [[1, 3], [0.5, 1.5]]
     assert "a Llama of 4 blocks 64 wide" in drawing.caption
     assert "on a CPU, one thread" in drawing.caption
+
+
+def test_steps_by_heads_and_form(draw, tmp_path: Path) -> None:
+    header = "device,vocab,width,layers,rounds,implementation,form,heads,ratio,ratio_low,ratio_high,peak_ratio"
+    rows = [
+        f"cpu,8192,64,4,5,linear,{form},{heads},{heads / 2},{heads / 4},{heads},{slope * heads}"
+        for form, slope in (("next token", 9), ("one at a time", 0.5), ("together", 2))
+        for heads in (1, 3)
+    ]
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "mtp.csv").write_text("\n".join(["# versions", header, *rows]) + "\n")
+    drawing = draw("heads", results=tmp_path)
+    time, memory = drawing.figure.axes
+    assert [list(line.get_ydata()) for line in time.lines[:2]] == [[0.5, 1.5]] * 2
+    assert [list(line.get_ydata()) for line in memory.lines[:2]] == [[0.5, 1.5], [2, 6]]
+    assert [line.get_label() for line in time.lines[:2]] == ["linear, one at a time", "linear, together"]
+    assert "a Llama of 4 blocks 64 wide with 8,192 tokens" in drawing.caption

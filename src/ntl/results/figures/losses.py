@@ -1,4 +1,4 @@
-"""Figures 1b and 2, the losses themselves, and Figure 3, what they cost, from CSV files.
+"""Figures 1b and 2, the losses themselves, and what losses, heads and drafts cost, from CSV files.
 
 The losses are torch functions, and this package works without torch: their values are committed as numbers by
 ``scripts/loss_curves.py``, which a test compares with the functions, so that `make figures` takes seconds and gives the
@@ -29,6 +29,7 @@ from ntl.results.spec import read_paper
 LABEL = 4
 # Columns that are no loss, or one that is not shown.
 BESIDE = {"predicted", "p3", "p5", "ce_original"}
+HEAD_FORMS = ("one at a time", "together")
 
 
 def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
@@ -242,3 +243,25 @@ def draw_drafts(spec: FigureSpec, source: Source) -> Drawing:
     where = "one GPU" if first["device"] == "cuda" else "a CPU, one thread"
     shape = f"{first['layers']} blocks {first['width']} wide"
     return finish(spec, figure, legend=len(batches), where=where, shape=shape, rounds=first["rounds"])
+
+
+def draw_heads(spec: FigureSpec, source: Source) -> Drawing:
+    """Time and peak memory of a step by number of heads. UserError where the benchmark cannot be read."""
+    rows = read_rows(source.file(spec, "benchmark"))
+    first = rows[0]
+    lines = list(dict.fromkeys((row["implementation"], row["form"]) for row in rows if row["form"] in HEAD_FORMS))
+    heads = sorted({int(row["heads"]) for row in rows})
+    figure, axes = panels(PAGE, 2.3, 2)
+    for line, marker, colour in zip(lines, SHAPE_MARKERS, SHAPE_COLOURS, strict=False):
+        here = [row for row in rows if (row["implementation"], row["form"]) == line]
+        places, looks = [int(row["heads"]) for row in here], {"color": colour, "marker": marker, "markersize": 4}
+        axes[0].plot(places, _floats(here, "ratio"), label=", ".join(line), **looks)
+        axes[0].vlines(places, _floats(here, "ratio_low"), _floats(here, "ratio_high"), color=colour, linewidth=1.2)
+        axes[1].plot(places, _floats(here, "peak_ratio"), **looks)
+    for each, title in zip(axes, ("time of a step", "peak memory of a step"), strict=True):
+        each.axhline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
+        each.set(title=f"{title}, next token = 1", xlabel="heads", xticks=heads, ylim=(0, None))
+        each.grid(axis="y")
+    where = "one GPU" if first["device"] == "cuda" else "a CPU"
+    shape = f"{first['layers']} blocks {first['width']} wide with {int(first['vocab']):,} tokens"
+    return finish(spec, figure, legend=len(lines), where=where, shape=shape, rounds=first["rounds"])
