@@ -188,10 +188,15 @@ def test_what_was_meant(override: str, hint: str) -> None:
             ["loss=ce", "loss.number.options.x=1"],
             "error: a setting is given below one that is null, as loss.number is for loss=ce.\n",
         ),
+        (
+            ["objective.mask=0.15"],
+            "error: objective.mask=0.15: no value but a group of settings; set one of objective.mask.fraction, "
+            "objective.mask.variant, objective.mask.numbers, objective.mask.copy, objective.mask.min_answer.\n",
+        ),
         (["model=null"], "error: a group cannot be null: leave it out, or choose one of its names.\n"),
     ],
 )
-def test_null_is_one_line(overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_group_of_settings_is_one_line(overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(lambda: print(compose(overrides))) == 2
     assert capsys.readouterr().err == said
 

@@ -80,6 +80,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:  # Hydra's have no file name
         return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+    from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
     from ntl.config.folders import GROUPS
@@ -100,6 +101,9 @@ def explain(error: Exception) -> str:
             return _unknown_key(cause)
         override = re.search(r"override (\S+)", str(error))
         subject = override.group(1) if override else full_key
+        if isinstance(cause.child_node, DictConfig):
+            below = ", ".join(f"{full_key}.{key}" for key in cause.child_node)
+            return f"{subject}: no value but a group of settings; set one of {below}."
         return f"{subject}: {str(cause).splitlines()[0]}."
     message = _message(error)
     return next((line for start, line in MISUSES.items() if message.startswith(start)), message)
