@@ -196,7 +196,9 @@ def test_what_was_meant(override: str, hint: str) -> None:
         (["model=null"], "error: a group cannot be null: leave it out, or choose one of its names.\n"),
     ],
 )
-def test_what_is_no_group_of_settings_is_one_line(overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_group_of_settings_is_one_line(
+    overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert report(lambda: print(compose(overrides))) == 2
     assert capsys.readouterr().err == said
 

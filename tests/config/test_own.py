@@ -172,5 +172,7 @@ def test_the_file_of_an_added_data_set_that_does_not_work_is_one_line(
 ) -> None:
     (tmp_path / "broken.py").write_text(code)
     monkeypatch.setattr(sets, "__path__", [*sets.__path__, str(tmp_path)])
-    with pytest.raises(UserError, match=rf"^dataset=broken: ntl\.data\.sets\.broken cannot be imported: {why}.*; correct"):
+    with pytest.raises(
+        UserError, match=rf"^dataset=broken: ntl\.data\.sets\.broken cannot be imported: {why}.*; correct"
+    ):
         added_schema("broken")

@@ -46,10 +46,10 @@ def test_a_run(trained_once: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([str(trained_once), "--rows", "20", "--json", *files]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["layer"] for row in rows] == [0, 1]
-    assert {(row["mask_token"], row["examples"]) for row in rows} == {(False, 20)}
+    assert {(row["trained"], row["examples"]) for row in rows} == {("no masks", 20)}
     assert rows[0]["masked"] == rows[1]["masked"] == pytest.approx(1.0, abs=0.5)
     assert [row["layer"] for row in csv.DictReader((tmp_path / "a.csv").open())] == ["0", "1"]
-    assert "attention to masked tokens" in (tmp_path / "a.svg").read_text()
+    assert ": masked tokens" in (tmp_path / "a.svg").read_text()
     assert main([str(trained_once), "--rows", "2"]) == 0
     assert "all layers: masked" in capsys.readouterr().out
 

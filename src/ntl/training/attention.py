@@ -52,6 +52,10 @@ def answer_in_question(question: Sequence[int], answer: Sequence[int]) -> list[i
     return sorted({at + place for at in starts for place in range(size)}) if size else []
 
 
+def _trained(mask: MaskConfig) -> str:
+    return f"{mask.fraction:.0%} masked, {mask.variant}" if mask.fraction else "no masks"
+
+
 def measure(folder: Path, split: str, count: int, fraction: float) -> Iterator[Row]:
     """Yield a row for each layer, and one for all of them (layer 0), of a run's newest checkpoint.
 
@@ -107,28 +111,11 @@ def measure(folder: Path, split: str, count: int, fraction: float) -> Iterator[R
             "run": folder.name,
             "split": split,
             "examples": total,
-            "mask_token": token is not None,
+            "dataset": config.dataset.name,
+            "trained": _trained(config.objective.mask),
             "layer": layer,
             **{span: float(f"{each[0] / each[1]:.4g}") if each[1] else None for span, each in ratios.items()},
         }
-
-
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw both shares by layer, a line for each run, to a PNG or SVG file."""
-    from ntl.results.figures.style import panels, style
-
-    with style():
-        figure, axes = panels(7, 3, 2)
-        for span, each in zip(SPANS, axes, strict=True):
-            for run in dict.fromkeys(row["run"] for row in rows):
-                own = [row for row in rows if row["run"] == run and row["layer"] and row[span] is not None]
-                each.plot([row["layer"] for row in own], [row[span] for row in own], marker="o", label=run)
-            each.axhline(1.0, color="grey", linewidth=0.8)
-            each.set_xticks(sorted({row["layer"] for row in rows} - {0}))
-            each.set(title=f"attention to {span} tokens", xlabel="layer", ylabel="relative to uniform")
-        axes[0].legend(fontsize=6)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -159,7 +146,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             writer.writeheader()
             writer.writerows(rows)
     if chosen.figure:
-        draw(rows, chosen.figure)
+        from ntl.results.figures.attention import attention_figure
+        from ntl.results.figures.style import style
+
+        with style():
+            figure = attention_figure(rows)
+            figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center")
+            chosen.figure.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(chosen.figure)
     if chosen.json:
         print(json.dumps(rows, indent=1))
         return 0
