@@ -64,8 +64,8 @@ format: install ## let ruff rewrite what it can
 data: install ## prepare the data sets that can be had, and say where the others are: make data DATASET=gsm8k
 	@$(RUN_PY) scripts/prepare_data.py $(DATASET)
 
-reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; DRY_RUN=1 prints hours and disk
-	@$(RUN_PY) scripts/reproduce.py table=$(TABLE) scale=$(SCALE) $(if $(DRY_RUN),--dry-run)
+reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; SEEDS=1 makes one seed; DRY_RUN=1 prints hours and disk
+	@$(RUN_PY) scripts/reproduce.py table=$(TABLE) scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS)) $(if $(DRY_RUN),--dry-run)
 
 costs: install ## write what every table costs into results/costs.md, from the published records
 	@$(RUN_PY) scripts/reproduce.py --ledger

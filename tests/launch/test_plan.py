@@ -150,6 +150,14 @@ def test_a_table_without_the_scale_is_skipped_with_a_line(small_table: Path) -> 
         demands([str(small_table)], "paper", [], lines.append)
 
 
+def test_some_seeds_of_a_table(small_table: Path) -> None:
+    (both,), (second,) = (demands([str(small_table)], "tiny", [], seeds=seeds) for seeds in ((), (2,)))
+    assert len(second.runs) == len(both.runs) / 2
+    assert {config.seed for config in second.runs.values()} == {2}
+    with pytest.raises(UserError, match=r"^seeds=7: at scale=tiny small has 1, 2; choose from these\.$"):
+        demands([str(small_table)], "tiny", [], seeds=[1, 7])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

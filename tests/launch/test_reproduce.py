@@ -39,9 +39,9 @@ def test_short_names_are_distinct_and_no_tables_full_name() -> None:
 
 
 def test_every_setting() -> None:
-    assert parse_settings([]) == Settings(("quickstart",), "tiny", None, Path("outputs"))
-    words = ["outputs=a=b", "workers=3", "scale=paper", "table=2"]
-    assert parse_settings(words) == Settings(("table2",), "paper", 3, Path("a=b"))
+    assert parse_settings([]) == Settings(("quickstart",), "tiny", (), None, Path("outputs"))
+    words = ["outputs=a=b", "workers=3", "scale=paper", "table=2", "seeds=2,1,2"]
+    assert parse_settings(words) == Settings(("table2",), "paper", (2, 1), 3, Path("a=b"))
 
 
 NO_READING = "not part of a run's id, .*"
@@ -61,6 +61,9 @@ NO_READING = "not part of a run's id, .*"
         ("2,a6", "2,a6: no such setting; choose from .*. Did you mean 'table=2,a6'?"),
         ("workers=0", "workers=0: a whole number, at least 1."),
         ("workers=-1", "workers=-1: a whole number, at least 1."),
+        ("seeds=1,x", "seeds=1,x: whole numbers, as seeds=1 or seeds=1,2."),
+        ("seeds=", "seeds=: whole numbers, as seeds=1 or seeds=1,2."),
+        ("seed=1", "seed=1: a table names its seeds; choose from them by seeds=1,2, .*"),
         ("workers=²", "workers=²: a whole number, at least 1."),
     ],
 )
@@ -129,8 +132,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_published_records_count(calls: list[Any]) -> None:
     assert reproduce.main(["table=2,a6", "scale=small", "workers=3"]) == 1
     outputs = Path("outputs")
-    own = {"outputs": outputs, "workers": 3, "launcher": "", "hydra": (), "overrides": ()}
-    assert calls == [((("table2", "table_a6"), "small"), {"records": [Path("results/runs"), outputs], **own})]
+    own = {"outputs": outputs, "seeds": (), "workers": 3, "launcher": "", "hydra": (), "overrides": ()}
+    published = Path("results/runs")
+    given = {"records": [published, outputs], "measured": [published], **own}
+    assert calls == [((("table2", "table_a6"), "small"), given)]
+
+
+def test_seeds_that_are_named_are_made_here(calls: list[Any]) -> None:
+    assert reproduce.main(["table=2", "seeds=1"]) == 1
+    assert [calls[0][1][key] for key in ("records", "measured", "seeds")] == [
+        [Path("outputs")],
+        [Path("results/runs")],
+        (1,),
+    ]
 
 
 def test_in_the_quickstart_only_runs_made_here_count(calls: list[Any]) -> None:
@@ -158,6 +172,7 @@ def said(
 def test_dry_run_and_status_make_nothing(said: Callable[..., Any]) -> None:
     assert "small  tiny   4     0     4 " in said("workers=4", "--dry-run")
     assert said("workers=4", "--dry-run", "--json")["total"]["missing"] == 4
+    assert said("seeds=2", "--dry-run", "--json")["total"]["missing"] == 2
     counts, left = said("--status").splitlines()
     assert counts == "0 done, 0 running, 0 queued, 0 failed, 4 missing of 4 runs"
     assert left.startswith("Hours left, from measured runs or estimates (--dry-run): ")

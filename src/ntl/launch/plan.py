@@ -181,13 +181,14 @@ def demands(
     records: Sequence[RunRecord],
     skip: Callable[[str], None] = print,
     overrides: Sequence[str] = (),
+    seeds: Sequence[int] = (),
 ) -> list[Demand]:
     """The demand of each table, with ``overrides`` for all runs. Tables without the scale are reported to ``skip``.
 
-    UserError where no table has the scale, for an override of a setting that rows fix, for the files of one model where
-    rows have several, and for a folder without a model.
+    UserError where no table has the scale or a seed of ``seeds``, for an override of a setting that rows fix, for the
+    files of one model where rows have several, and for a folder without a model.
     """
-    specs = [load_table(name) for name in tables]
+    specs = [_of_seeds(load_table(name), scale, seeds) for name in tables]
     having = [spec for spec in specs if scale in spec.scales]
     if not having:
         scales = dict.fromkeys(each for spec in specs for each in spec.scales)
@@ -202,6 +203,19 @@ def demands(
         if override_key(override) == "model.hub_id" and not any(config.model.pretrained for config in configs):
             skip(f"{override}: only its tokenizer is used, not its weights: these runs have model.pretrained=false.")
     return demanded
+
+
+def _of_seeds(spec: TableSpec, scale: str, seeds: Sequence[int]) -> TableSpec:
+    """The table of these seeds alone; with none given, as it is."""
+    parts = [block.scales[scale] for block in spec.blocks if scale in block.scales]
+    known = sorted({seed for part in parts for seed in part.seeds})
+    if known and (wrong := [seed for seed in seeds if seed not in known]):
+        raise UserError(
+            f"seeds={wrong[0]}: at scale={scale} {spec.name} has {', '.join(map(str, known))}; choose from these."
+        )
+    for part in parts if seeds else []:  # a spec is read anew each time
+        part.seeds = [seed for seed in part.seeds if seed in seeds]
+    return spec
 
 
 def _check(specs: Sequence[TableSpec], scale: str, overrides: Sequence[str]) -> None:

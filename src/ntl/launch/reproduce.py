@@ -31,7 +31,7 @@ ALL = "all"
 # part of a run's id: a record with such a setting would be taken for one without.
 READING = "not part of a run's id, so that the table's own runs could not be told apart; leave it out, and "
 CLOSED = {
-    "seed": "a table names its seeds; change them in a table of your own, table=FILE.yaml.",
+    "seed": "a table names its seeds; choose from them by seeds=1,2, or write a table of your own, table=FILE.yaml.",
     "output_dir": "say outputs=FOLDER.",
     "resume": "leave it out: each run continues from its newest checkpoint.",
     "decoding": f"{READING}decode finished runs by scripts/predict.py RUN.",
@@ -44,7 +44,7 @@ OPEN = [field.name for field in fields(Config) if field.name not in CLOSED]
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the command line. ``workers`` None means one per core.
+    """The settings of the command line. ``workers`` None means one per core, no ``seeds`` all of a table's.
 
     ``launcher`` names a launcher of Hydra that replaces worker processes, and ``hydra`` are its settings, such as
     ``hydra.launcher.partition=gpu``. ``overrides`` are settings of train.py for every run, such as
@@ -53,6 +53,7 @@ class Settings:
 
     tables: tuple[str, ...] = ("quickstart",)
     scale: str = "tiny"
+    seeds: tuple[int, ...] = ()
     workers: int | None = None
     outputs: Path = Path("outputs")
     launcher: str = ""
@@ -128,13 +129,20 @@ def _scale(text: str) -> str:
     return text
 
 
+def _seeds(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise UserError(f"seeds={text}: whole numbers, as seeds=1 or seeds=1,2.")
+    return tuple(dict.fromkeys(map(int, words)))
+
+
 def _workers(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise UserError(f"workers={text}: a whole number, at least 1.")
     return int(text)
 
 
-PARSERS = {"table": _tables, "scale": _scale, "workers": _workers, "outputs": Path, "launcher": str}
+PARSERS = {"table": _tables, "scale": _scale, "seeds": _seeds, "workers": _workers, "outputs": Path, "launcher": str}
 # Setting -> field of ``Settings``, where the names differ.
 FIELDS = {"table": "tables"}
 
@@ -142,6 +150,8 @@ SETTINGS = f"""settings:
   table=NAMES    {", ".join(short_name(name) for name in table_names())}; several as 2,3; or {ALL};
                  or the file of a table of your own, like those in config/table (default: quickstart)
   scale=NAME     tiny, hour, small or paper (default: tiny)
+  seeds=N,M      only these seeds of the tables, trained here even where their records are published (default: all,
+                 and what is published is not trained again)
   workers=N      worker processes (default: one per core)
   outputs=DIR    folder of run folders (default: outputs)
   launcher=NAME  a launcher of Hydra instead of worker processes: slurm, or your own in config/hydra/launcher
@@ -152,7 +162,7 @@ SETTINGS = f"""settings:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 when a run failed. Runs with a published record are not trained again."""
+    """Exit code 0, or 1 when a run failed. Runs with a published record are not trained again, unless by ``seeds``."""
     parser = Parser(
         description=REPRODUCE,
         epilog=SETTINGS,
@@ -174,12 +184,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.ledger:
         write_ledger(RESULTS / "costs.md", load_records([RESULTS / "runs"]))
         return 0
-    folders = [PUBLISHED, settings.outputs]
+    folders = [settings.outputs] if settings.seeds else [PUBLISHED, settings.outputs]
     if chosen.dry_run or chosen.status:
         _print(settings, folders, dry=chosen.dry_run, as_json=chosen.json)
         return 0
     rest = {key: value for key, value in vars(settings).items() if key not in ("tables", "scale")}
-    return complete_tables(settings.tables, settings.scale, records=folders, **rest).exit_code
+    return complete_tables(settings.tables, settings.scale, records=folders, measured=[PUBLISHED], **rest).exit_code
 
 
 def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: bool) -> None:
@@ -189,11 +199,12 @@ def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: b
 
     records = load_records(folders)
     tell = (lambda line: None) if as_json else print
-    demanded = demands(settings.tables, settings.scale, records, tell, settings.overrides)
+    demanded = demands(settings.tables, settings.scale, records, tell, settings.overrides, settings.seeds)
+    costs = Costs(load_records([PUBLISHED, settings.outputs]))
     workers = settings.workers or available_cores()
     if dry:
         todo = [run.id for run in runs_to_make(demanded, settings.outputs)]
-        result = dry_run(demanded, todo, Costs(records))
+        result = dry_run(demanded, todo, costs)
         print(json.dumps(result, indent=1) if as_json else dry_run_text(result, workers))
         return
     found = statuses(demanded, settings.outputs)
@@ -201,7 +212,7 @@ def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: b
         print(json.dumps([plain(status) for status in found], indent=1))
         return
     tell_without_locks(settings.outputs, "outputs", print)  # running runs are then known of cluster jobs only
-    print(status_text(found, seconds_left(demanded, found, Costs(records)), workers))
+    print(status_text(found, seconds_left(demanded, found, costs), workers))
 
 
 def quickstart(argv: Sequence[str] | None = None) -> int:

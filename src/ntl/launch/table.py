@@ -60,10 +60,12 @@ def complete_tables(
     *,
     records: Sequence[Path],
     outputs: Path,
+    measured: Sequence[Path] = (),
     workers: int | None = None,
     launcher: str = "",
     hydra: Sequence[str] = (),
     overrides: Sequence[str] = (),
+    seeds: Sequence[int] = (),
     target: str = TRAIN,
     console: Console | None = None,
 ) -> Report:
@@ -75,10 +77,13 @@ def complete_tables(
     Args:
         names: of ``config/table``, or paths of files.
         records: folders whose records are used; ``outputs``, where new runs go, should be one of them.
+        measured: further folders, whose records only tell how long runs take.
         launcher: a launcher of Hydra, with the settings ``hydra``, instead of worker processes.
         overrides: settings of train.py for every run. They make another table, with its own title and file names.
+        seeds: of the tables' own, those to train and to show; all by default.
 
-    UserError: no such table; no table at this scale; an override of a setting that rows fix; not enough free disk.
+    UserError: no such table; no table at this scale or with these seeds; an override of a setting that rows fix; not
+    enough free disk.
     """
     console = console or Console()
 
@@ -86,8 +91,8 @@ def complete_tables(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     found = load_records(records)
-    costs = Costs(found)
-    demanded = demands(names, scale, found, say, overrides)
+    costs = Costs(load_records([*measured, *records]) if measured else found)
+    demanded = demands(names, scale, found, say, overrides, seeds)
     todo = runs_to_make(demanded, outputs)
     configs = {name: config for demand in demanded for name, config in demand.runs.items()}
     # On a cluster any number of jobs may run at the same time.
