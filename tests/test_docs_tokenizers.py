@@ -43,6 +43,7 @@ def filled(page: str, files: Path) -> tuple[str, dict[str, Any]]:
     return BLOCK.sub(run, page), names
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_every_table_is_what_its_block_prints(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

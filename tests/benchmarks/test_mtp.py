@@ -12,6 +12,7 @@ from ntl.system.errors import UserError
 SMALL = ["--width", "32", "--layers", "4", "--batch", "8", "--length", "64", "--vocab", "2048", "--rounds", "2"]
 
 
+@pytest.mark.slow
 def test_one_at_a_time_a_head_adds_less_than_five_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the peak memory, where the weights are those of next-token prediction; together, each adds its logits."""
     assert main([*SMALL, "--heads", "1", "2", "4", "--json", "--out", str(tmp_path / "mtp.csv")]) == 0

@@ -100,6 +100,7 @@ def test_transformers_drafts_what_the_heads_predict(architecture: str, saved: Ca
         torch.testing.assert_close(found[head][:, 5], logits[:, head - 1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", list(EXTRA))
 def test_stock_decoding_gives_the_greedy_tokens(architecture: str, saved: Callable[..., Any]) -> None:
     _, folder = saved(architecture)

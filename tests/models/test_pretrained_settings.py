@@ -83,6 +83,7 @@ def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
     assert _without_effect([f"model={name}", "model.pretrained=false"], tokenizer) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_beside_weights(name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     # The weights of the smallest model of the family take the place of published weights.

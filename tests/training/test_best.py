@@ -121,6 +121,7 @@ def stopped(scripted, without_times) -> Callable[[Config], tuple]:
     return make
 
 
+@pytest.mark.slow
 def test_early_stopping_survives_interruptions(small, stopped, run_interrupted, tmp_path, capsys) -> None:
     straight = stopped(small(*STOPPING, f"output_dir={tmp_path / 'straight'}"))
     assert (straight[0].steps, straight[2]) == (8, [4, 8])

@@ -114,6 +114,7 @@ def push(run: Path, *options: str, **settings: str) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_an_upload_holds_what_a_stock_process_needs_to_answer_as_the_run_did(finished, hub, tmp_path):
     settings = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
     done = push(finished, "--push", **settings)

@@ -62,6 +62,7 @@ def config(published: Path, small: Callable[..., Config]) -> Config:
     return compose([*data, *places, *model, *steps, "trainer.max_input_length=64"])
 
 
+@pytest.mark.slow
 def test_a_published_module_is_trained_on_and_decodes_without_ntl(published: Path, config: Config) -> None:
     record = run(config)
     assert json.loads(record.read_text())["metrics"]["validation/ce/head2"] > 0
