@@ -126,10 +126,10 @@ CE = [10.0, 10.0, 10.0]
         # sd 0.1 of three differences: ± 4.303 · 0.1 / √3 = 0.248; all of one sign: p = 2 / 2³.
         ([8.1, 8.0, 7.9], "confirmed", "-2.000 [-2.248, -1.752], n = 3, p = 0.25", "for the claim"),
         ([12.1, 12.0, 11.9], "refuted", "+2.000 [+1.752, +2.248], n = 3, p = 0.25", "against it"),
-        ([9.0, 8.0, 7.0], "untested", "-2.000 [-4.484, +0.484], n = 3, p = 0.25", "interval holds 0"),
-        ([8.1, 8.0], "untested", "-1.900, -2.000, n = 2, p = 0.5", "too few seeds"),
-        ([22.1, 22.0, 21.9], "untested", "+12.000 [+11.752, +12.248], n = 3, p = 0.25", "not learnt"),
-        ([9.9999, 9.9999, 9.9999], "untested", "+0.000 [+0.000, +0.000], n = 3, p = 0.25", "it prints as 0"),
+        ([9.0, 8.0, 7.0], "undecided", "-2.000 [-4.484, +0.484], n = 3, p = 0.25", "interval holds 0"),
+        ([8.1, 8.0], "undecided", "-1.900, -2.000, n = 2, p = 0.5", "too few seeds"),
+        ([22.1, 22.0, 21.9], "undecided", "+12.000 [+11.752, +12.248], n = 3, p = 0.25", "not learnt"),
+        ([9.9999, 9.9999, 9.9999], "undecided", "+0.000 [+0.000, +0.000], n = 3, p = 0.25", "it prints as 0"),
     ],
 )
 def test_the_verdict_on_one_comparison(judge, was: list[float], verdict: str, text: str, why: str) -> None:
@@ -148,13 +148,13 @@ def test_all_that_was_run_must_agree(judge) -> None:
     assert judge({}, evidence(), control).why == "no run"
     undecided = scores | {"CE + digit CE (control)": [9.0, 10.0, 12.0]}
     claim = judge(undecided, evidence(), control)
-    assert (claim.verdict.value, claim.why) == ("untested", "for the claim: 1, interval holds 0: 1")
+    assert (claim.verdict.value, claim.why) == ("undecided", "for the claim: 1, interval holds 0: 1")
     worse = scores | {"CE + digit CE (control)": [11.1, 11.0, 10.9]}
     claim = judge(worse, evidence(), control)
     assert (claim.verdict.value, claim.why) == ("refuted", "+1.000 [+0.752, +1.248], n = 3, p = 0.25 (1 of 2)")
     # One that has not learnt refutes nothing, and keeps the claim from being confirmed.
     assert (
-        judge(scores | {"CE + digit CE (control)": [30.1, 30, 29.9]}, evidence(), control).verdict.value == "untested"
+        judge(scores | {"CE + digit CE (control)": [30.1, 30, 29.9]}, evidence(), control).verdict.value == "undecided"
     )
 
 
@@ -162,11 +162,11 @@ def test_all_that_was_run_must_agree(judge) -> None:
     ("says", "margin", "was", "verdict"),
     [
         (Says.no_worse, 0.1, [10.4, 10.5, 10.6], "confirmed"),  # +0.5 [+0.252, +0.748], the margin is 1
-        (Says.no_worse, 0.05, [10.4, 10.5, 10.6], "untested"),  # 0.5 lies in the interval
+        (Says.no_worse, 0.05, [10.4, 10.5, 10.6], "undecided"),  # 0.5 lies in the interval
         (Says.no_worse, 0.02, [10.4, 10.5, 10.6], "refuted"),
         (Says.no_worse, 0.1, CE, "confirmed"),  # no difference at all is no harm
         (Says.better, 0.1, [8.1, 8.0, 7.9], "confirmed"),  # better by at least 1.752
-        (Says.better, 0.2, [8.1, 8.0, 7.9], "untested"),
+        (Says.better, 0.2, [8.1, 8.0, 7.9], "undecided"),
         (Says.better, 0.3, [8.1, 8.0, 7.9], "refuted"),  # better, but not by 3
     ],
 )
@@ -193,7 +193,7 @@ def timed(**more) -> TimingSpec:
 
 @pytest.mark.parametrize(
     ("part", "margin", "verdict"),
-    [("step", 0.05, "refuted"), ("step", 0.2, "untested"), ("step", 0.4, "confirmed"), ("loss", 0.05, "confirmed")],
+    [("step", 0.05, "refuted"), ("step", 0.2, "undecided"), ("step", 0.4, "confirmed"), ("loss", 0.05, "confirmed")],
 )
 def test_times_are_held_against_those_of_ce(tmp_path: Path, part: str, margin: float, verdict: str) -> None:
     (tmp_path / "t.csv").write_text(CSV)

@@ -147,6 +147,7 @@ def capitalized(text: str) -> str:
 class ClaimVerdict(Enum):
     confirmed = "confirmed"
     refuted = "refuted"
+    undecided = "undecided"
     untested = "untested"
 
 
@@ -254,9 +255,11 @@ class Claim:
     @property
     def verdict(self) -> ClaimVerdict:
         sides = [each.side for each in self.ran]
+        if not sides:
+            return ClaimVerdict.untested
         if False in sides:
             return ClaimVerdict.refuted
-        return ClaimVerdict.confirmed if sides and all(sides) else ClaimVerdict.untested
+        return ClaimVerdict.confirmed if all(sides) else ClaimVerdict.undecided
 
     @property
     def _deciding(self) -> list[Comparison]:
@@ -266,17 +269,21 @@ class Claim:
     def why(self) -> str:
         """The first comparison that decides and the number of those on its side, or why none decides."""
         if self.verdict is ClaimVerdict.untested:
+            return "no run"
+        if self.verdict is ClaimVerdict.undecided:
             reasons = Counter(each.reason or "for the claim" for each in self.ran)
-            return ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common()) or "no run"
+            return ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common())
         return f"{self._deciding[0].text} ({len(self._deciding)} of {len(self.ran)})"
 
     @property
     def sentence(self) -> str:
         """The claim and what decides it, or how many of the comparisons that were run support it."""
         if self.verdict is ClaimVerdict.untested:
+            return f"{self.spec.text} No run yet."
+        if self.verdict is ClaimVerdict.undecided:
             sides = [each.side for each in self.ran]
             count = f"Supported by {sides.count(True)} of {len(sides)} comparisons, contradicted by none"
-            return f"{self.spec.text} {count if sides else 'No run yet'}."
+            return f"{self.spec.text} {count}."
         return f"{self.spec.text} {capitalized(f'{self._deciding[0].name}: {self.why}')}."
 
 

@@ -31,9 +31,9 @@ CLAIMS_RULE = (
     "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
     "**Confirmed**: every comparison that was run has its 95% interval wholly on the claim's side, and neither row is "
     '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
-    "comparison lies wholly on the other side. **Untested**: all else, with the reason and how many comparisons have "
-    "it. A difference is paired by seed, p is that of the exact sign-flip test, and neither is corrected for their "
-    "number. A run at `scale=tiny` is of a small model in place of the paper's: the line names it, and says nothing of "
+    "comparison lies wholly on the other side. **Undecided**: all else, with the reason and how many comparisons have "
+    "it. **Untested**: nothing was run. A difference is paired by seed, p is that of the exact sign-flip test, and "
+    "neither is corrected for their number. A run at `scale=tiny` is of a small model in place of the paper's: the line names it, and says nothing of "
     "larger ones. The interval of a time is its quartiles."
 )
 
@@ -101,11 +101,11 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
 
 
 def claims_list(claims: Sequence[Claim], page: str) -> str:
-    """A Markdown list for README: the verdict and a line each, with a link to ``page``, which has the others."""
+    """A Markdown list for README: the verdict and a line each, with a link to ``page``, which has the evidence."""
     lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
-    for whose in (Whose.paper, Whose.ours):
+    for whose in Whose:
         members = [each for each in claims if each.spec.whose is whose]
-        lines += [f"{whose.value}:", ""]
+        lines += [f"{whose.value}:", ""] if members else []
         lines += [f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members]
         lines.append("")
     return "\n".join(lines).strip()
