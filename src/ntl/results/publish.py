@@ -33,8 +33,8 @@ CLAIMS_RULE = (
     '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
     "comparison lies wholly on the other side. **Undecided**: all else, with the reason and how many comparisons have "
     "it. **Untested**: nothing was run. A difference is paired by seed, p is that of the exact sign-flip test, and "
-    "neither is corrected for their number. A run at `scale=tiny` is of a small model in place of the paper's: the line "
-    "names it, and says nothing of larger ones. The interval of a time is its quartiles."
+    "neither is corrected for their number. A run at `scale=tiny` is of a small model in place of the paper's: the "
+    "line names it, and says nothing of larger ones. The interval of a time is its quartiles."
 )
 
 
