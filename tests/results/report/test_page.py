@@ -228,10 +228,10 @@ def test_a_claim_has_its_verdict_and_the_evidence_that_was_run() -> None:
             by_scale={},
         )
     )
-    assert (
-        re.findall(r'<th scope="row">(NTL [^<]+?)\s*<.*?<strong>(\w+)</strong></td>', text)
-        == [("NTL costs &lt; nothing", "undecided"), ("NTL costs &lt; nothing", "untested")]
-    )
+    assert re.findall(r'<th scope="row">(NTL [^<]+?)\s*<.*?<strong>(\w+)</strong></td>', text) == [
+        ("NTL costs &lt; nothing", "undecided"),
+        ("NTL costs &lt; nothing", "untested"),
+    ]
     assert "evidence: 1 result</summary><ul><li>Table 2 tiny: CE &amp; more: -1.0, n = 3</li></ul>" in text
     assert text.count("<details") == 1
 
