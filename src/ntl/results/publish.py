@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ntl.results.claims import Claim, Whose, capitalized
+from ntl.results.claims import Claim, ClaimVerdict, Whose, capitalized
 from ntl.results.load import RECORD, find_run
 from ntl.results.record import PUBLISHED_ALONE, RunRecord, read_record, write_record
 from ntl.results.render import csv, latex, markdown
@@ -101,13 +101,19 @@ def write_index(tables: Sequence[Table], folder: Path | str) -> Path:
 
 
 def claims_list(claims: Sequence[Claim], page: str) -> str:
-    """A Markdown list for README: the verdict and a line each, with a link to ``page``, which has the evidence."""
+    """A Markdown list for README, with a link to ``page``: a line for each claim, one for all beyond the paper."""
     lines = [f"[The evidence for each]({page}), with intervals, n and p.", ""]
-    for whose in Whose:
+    for whose in (Whose.paper, Whose.ours):
         members = [each for each in claims if each.spec.whose is whose]
-        lines += [f"{whose.value}:", ""] if members else []
+        lines += [f"{whose.value}:", ""]
         lines += [f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members]
         lines.append("")
+    names: dict[ClaimVerdict, list[str]] = {}
+    for each in claims:
+        if each.spec.whose is Whose.beyond:
+            names.setdefault(each.verdict, []).append(escape(each.spec.name))
+    by_verdict = [f"**{verdict.value}** {'; '.join(names[verdict])}" for verdict in ClaimVerdict if verdict in names]
+    lines += [f"{Whose.beyond.value}: {'. '.join(by_verdict)}."] if by_verdict else []
     return "\n".join(lines).strip()
 
 
