@@ -93,7 +93,7 @@ def test_without_records_the_figures_of_the_losses_are_left_and_torch_is_not_nee
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    without_runs = ("figure1b", "figure2", "figure3", "implementations", "speculative")
+    without_runs = ("attention", "figure1b", "figure2", "figure3", "heads", "implementations", "speculative")
     assert written == {"README.md"} | {f"{name}.{kind}" for name in without_runs for kind in ("pdf", "png")}
     # Whether the bytes are the committed ones is for .ci/run, which has the pinned matplotlib.
     assert written <= {path.name for path in (RESULTS / "figures").iterdir()}
