@@ -1,5 +1,6 @@
 """Settings that hold for every test. Environment variables come first: torch and transformers read them on import."""
 
+import gc
 import os
 import re
 import shutil
@@ -43,6 +44,12 @@ def data_root() -> Path:
     if not folder.is_dir():
         pytest.fail(f"NTL_DATA_DIR={named} is no folder")
     return folder
+
+
+def pytest_collection_finish() -> None:
+    """Trainer collects garbage at the end of each training; all that torch and transformers are made of is none."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -16,11 +16,20 @@ from ntl.config.folders import choices
 from ntl.config.legality import FAMILIES
 from ntl.results import read_record
 from ntl.training import run
+from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, read_metrics
 
 GROUPS = ("model", "tokenizer", "loss", "dataset")
 MODELS = [name for name in choices("model") if "tiny" in name]
 MOST_RUNS = 72
+SMALLEST = {
+    "t5": "t5_tiny",
+    "decoder": "gpt2_tiny",
+    "rt": "rt_tiny",
+    "t5_regression": "t5_tiny_regression",
+    "decoder_regression": "gpt2_tiny_regression",
+    "xval": "xval_tiny",
+}
 Choice = tuple[str, str, str, str]
 Pair = tuple[tuple[str, str], tuple[str, str]]
 
@@ -190,6 +199,39 @@ def test_masked_runs(place: int, data_root: Path, data_dir: Path, tmp_path: Path
     assert all("masked" in line for line in losses)
     assert any(line["masked"] for line in losses)
     assert ("ce/head2" in losses[0]) == (objective != "next_token")
+
+
+def objectives(family: str) -> list[list[str]]:
+    """The objective of a family's model; of a decoder that predicts tokens all, each without and with masks."""
+    if family != "decoder":
+        return [[]]
+    return [[*way, *mask] for way in OBJECTIVES.values() for mask in ([], ["objective.mask.fraction=0.3"])]
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize("dataset", known_datasets())
+def test_every_objective_loss_and_family_takes_three_steps(
+    dataset: str, data_root: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    """The smallest model of each family, with every objective and loss that fits it."""
+    torch.set_num_threads(1)
+    fitting = sorted({(family(model), loss) for model, _, loss, name in legal() if name == dataset})
+    places = [f"data_dir={data_dir}", f"output_dir={tmp_path}"]
+    for kind, loss in fitting:
+        for objective in objectives(kind):
+            model = f"model={SMALLEST[kind]}"
+            config = compose(
+                [model, f"dataset={dataset}", f"loss={loss}", *objective, *FEW_ROWS[dataset], *SHORT, *places]
+            )
+            trainer = RunParts(config, say=lambda line: None).trainer(tmp_path / "checkpoints")
+            trainer.train()
+            assert trainer.state.global_step == 3
+            logged = [line for line in trainer.state.log_history if "loss" in line]
+            assert len(logged) == 3
+            for line in logged:
+                assert ("ce/head2" in line) == ("objective=mtp" in objective), (line, objective)
+                assert ("masked" in line) == ("objective.mask.fraction=0.3" in objective), (line, objective)
 
 
 SEEDS = (1, 2, 3, 4)
