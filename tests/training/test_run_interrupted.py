@@ -253,9 +253,10 @@ def test_a_killed_run_ends_as_one_that_was_not(data_root: Path, without_times, t
     check_snapshot(killed, straight, without_times)
 
 
-# A log line every 5 steps, and a decoding of some seconds.
+# A log line every 5 steps, and a decoding of some seconds; NTL at two heads on masked input.
 LONG = ["trainer.max_steps=300", "trainer.save_steps=20", "trainer.logging_steps=5", "dataset.test_rows=3000"]
-LONG += ["trainer.eval_steps=50", "model.dropout=0.1"]
+LONG += ["trainer.eval_steps=50", "model.dropout=0.1", "objective=mtp", "objective.heads=2"]
+LONG += ["objective.mask.fraction=0.3"]
 KILLS_IN_TRAINING, KILLS_IN_DECODING = 8, 2
 
 

@@ -1,10 +1,12 @@
-"""Figures A1 and A2: groups of records by hand."""
+"""Figures A1, A2 and that of depths: groups of records by hand."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from ntl.results.figures.groups import group_values, pair_grid
+from ntl.results import load_records
+from ntl.results.figures.groups import depth_grid, group_values, pair_grid
+from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.spec import load_figure_spec
 
 
@@ -92,3 +94,27 @@ def test_figure_a2_is_of_the_mixture_of_experts_that_the_paper_cites(tiny_record
     drawing = draw("figureA2", [experts])
     assert drawing is not None
     assert "a tiny Granite MoE from scratch, which stands in for Granite 3.1 1B (MoE)" in drawing.caption
+
+
+def of_depths(tiny_record, seed: int, near: float, far: float):
+    inside = {"32@0": {"accuracy": near}, "32@100": {"accuracy": 1.0}}
+    beyond = {"96@0": {"accuracy": far}, "all": {"accuracy": 0.3}}
+    return tiny_record("ce", seed, "needle", groups={"interpolate": inside, "extrapolate": beyond})
+
+
+def test_depths_are_means_over_seeds_and_gaps_stay_gaps(tiny_record) -> None:
+    records = {1: of_depths(tiny_record, 1, 0.5, 0.0), 2: of_depths(tiny_record, 2, 1.0, 0.5)}
+    lengths, depths, grid = depth_grid(records, "accuracy")
+    assert (lengths, depths) == ([32, 96], [0, 100])
+    np.testing.assert_allclose(grid, [[0.75, 1.0], [0.25, np.nan]])
+
+
+def test_the_published_needle_has_four_lengths_the_last_two_beyond_training(draw) -> None:
+    drawing = draw("needle", load_records([RESULTS / "runs"]))
+    assert drawing is not None
+    *axes, _ = drawing.figure.axes  # the last is the bar of colours
+    assert [each.get_title() for each in axes] == ["next token", "15 % masked", "15 % random tokens"]
+    assert [text.get_text() for text in axes[0].get_yticklabels()] == ["32", "64", "96", "128"]
+    assert all(len(each.texts) == 20 for each in axes)
+    assert all(each.lines[0].get_ydata()[0] == 1.5 for each in axes)
+    assert draw("needle") is None

@@ -1,4 +1,5 @@
-"""Figures A1 and A2: accuracy by module of mathematics, relative error by the digits of two factors."""
+"""Scores of groups of questions: Figure A1, by module of mathematics; A2, by the digits of two factors; and accuracy by
+the length of a text and the depth of what is asked for."""
 
 import math
 import re
@@ -7,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Rectangle
 
 from ntl.results.figures.spec import (
@@ -17,6 +18,7 @@ from ntl.results.figures.spec import (
     Source,
     constants,
     models,
+    panel_plans,
     runs_by_loss,
     scores_by_loss,
 )
@@ -33,10 +35,12 @@ from ntl.results.figures.style import (
     panels,
     seeds_text,
 )
+from ntl.results.match import row_records
 from ntl.results.record import RunRecord
 
 SPLITS = ("interpolate", "extrapolate")
 PAIR = re.compile(r"(\d+)x(\d+)")
+DEPTH = re.compile(r"(\d+)@(\d+)")  # of ntl.data.sets.key_values
 PERCENT = (5, 200)  # ends of the colours
 
 
@@ -150,9 +154,52 @@ def _inside(records: Mapping[int, RunRecord]) -> list[str]:
     return [group for group in group_values(records, "interpolate", "mape") if PAIR.fullmatch(group)]
 
 
-def _cells(axes: Axes, grid: np.ndarray, norm: LogNorm) -> None:
+def _cells(axes: Axes, grid: np.ndarray, norm: Normalize, form: str = "{:.0f}") -> None:
     for (row, column), value in np.ndenumerate(grid):
         if not math.isnan(value):
             # viridis reversed: dark where the value is large.
             colour = "#FFFFFF" if norm(value) > 0.5 else "#000000"
-            axes.text(column, row, f"{value:.0f}" if value < 1000 else ">999", ha="center", va="center", color=colour)
+            text = form.format(value) if value < 1000 else ">999"
+            axes.text(column, row, text, ha="center", va="center", color=colour)
+
+
+def depth_grid(records: Mapping[int, RunRecord], metric: str) -> tuple[list[int], list[int], np.ndarray]:
+    """Lengths (L,), depths in percent (D,), and the means over seeds (L, D), NaN where there is none."""
+    cells = {
+        (int(place[1]), int(place[2])): float(np.mean(values))
+        for split in SPLITS
+        for group, values in group_values(records, split, metric).items()
+        if (place := DEPTH.fullmatch(group))
+    }
+    lengths, depths = (sorted({cell[axis] for cell in cells}) for axis in (0, 1))
+    grid = np.array([[cells.get((length, depth), np.nan) for depth in depths] for length in lengths])
+    return lengths, depths, grid
+
+
+def draw_depths(spec: FigureSpec, source: Source) -> Drawing | None:
+    """One panel for each row of a table. None where a row has no run with such groups."""
+    drawn = []
+    for panel in spec.panels:
+        (plan,) = panel_plans(spec, panel)
+        records = row_records(plan, source.records)
+        lengths, depths, grid = depth_grid(records, panel.metric)
+        if not grid.size:
+            return None
+        trained = len({DEPTH.sub(r"\1", group) for group in group_values(records, "interpolate", panel.metric)})
+        drawn.append((panel, lengths, depths, grid, trained, len(records)))
+    figure, axes = panels(PAGE, 2.3, len(drawn), sharey=True)
+    norm, image = Normalize(0, 1), None
+    for each, (panel, lengths, depths, grid, trained, _) in zip(axes, drawn, strict=True):
+        image = each.imshow(grid, norm=norm, aspect="auto", **RASTER)
+        _cells(each, grid, norm, "{:.2f}")
+        each.axhline(trained - 0.5, color="#000000", linewidth=1.5)
+        each.set_xticks(range(len(depths)), [str(depth) for depth in depths])
+        each.set_yticks(range(len(lengths)), [str(length) for length in lengths])
+        each.set_title(panel.title)
+        each.set_xlabel("depth (%)")
+        each.spines[:].set_visible(False)
+        each.tick_params(length=0)
+    axes[0].set_ylabel("words of the text")
+    figure.colorbar(image, ax=axes, shrink=0.8, label=drawn[0][0].axis)  # pyright: ignore[reportArgumentType]
+    counts = seeds_text([count for *_, count in drawn])
+    return finish(spec, figure, seeds=counts, model=models(spec, spec.panels[0])[0])
