@@ -76,6 +76,7 @@ def fail() -> dict[str, Any]:
     raise ValueError("no")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell RssAnon")
 def test_memory_is_that_of_another_process(capfd: pytest.CaptureFixture[str]) -> None:
     small, large = measured(take, 1), measured(take, 201)

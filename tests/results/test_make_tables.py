@@ -127,6 +127,7 @@ def test_the_scripts_hold_no_logic(
     assert capsys.readouterr().out.startswith(f"usage: {name}.py")
 
 
+@pytest.mark.slow
 def test_what_the_texts_say_of_results_is_what_the_records_say(tmp_path: Path) -> None:
     """Regenerated as by `make tables`, every page is as it was; no result is typed by hand (test_marks.py)."""
     pages = ["README.md", "results/LOG.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]

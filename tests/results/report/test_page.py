@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from pages import chapter
 
 from ntl.config import UserError
-from ntl.results import RunRecord
+from ntl.results import RunRecord, load_records
 from ntl.results.claims import Claim, Comparison, load_claims
 from ntl.results.figures.make_figures import page
 from ntl.results.figures.style import Drawing
@@ -212,6 +212,16 @@ def test_claims_come_first_where_there_are_any(some_records: list[RunRecord]) ->
     assert re.findall(r'<section id="(\w+)"', whole) == ["claims", "findings", "tables", "figures", "explorer", "runs"]
     assert '<a href="#claims">Claims</a>' in whole
     assert all(f'<th scope="row">{escape(claim.text).replace("&#x27;", "&#39;")}<' in whole for claim in load_claims())
+
+
+def test_it_begins_with_the_finding_of_models_that_have_learnt(some_records: list[RunRecord]) -> None:
+    assert 'id="opening"' not in render(some_records, [], ["table2"])
+    learnt = [record for record in load_records([RESULTS / "runs"]) if record.id.startswith("arithmetic-llama_mini-")]
+    text = render(learnt, [replace(PICTURES[0], name="hour_losses")], ["table2"])
+    (opening,) = re.findall(r'<p id="opening">(.*?)</p>', text, re.DOTALL)
+    assert text.index('id="opening"') < text.index('id="findings"')
+    assert re.search(r"scale=hour: <strong>.*NTL-WAS, λ = 0.3.* and CE \+ digit CE \(control\).*</strong>", opening)
+    assert '<a href="#hour_losses">' in opening
 
 
 def test_a_claim_has_its_verdict_and_the_evidence_that_was_run() -> None:

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS
 from ntl.results.claims import judge_claims, load_claims
+from ntl.results.figures.spec import load_figure_spec
 from ntl.results.load import check_folders, load_records
 from ntl.results.record import RunRecord
 from ntl.results.render.text import (
@@ -36,7 +37,7 @@ from ntl.system.files import write_text
 SCRIPTS = ("losses.js", "charts.js", "explorer.js", "tables.js", "runs.js")
 TITLE = "Number Token Loss: results"
 DIGITS = 10
-HEADLINE = "tiny_losses"  # the figure that stands first and open
+HEADLINE = "hour_losses"  # the figure that stands first and open; the page begins with the finding of its table
 # As ntl.results.figures.make_figures.page writes them; the links to the files end the caption.
 _FIGURE = re.compile(
     r"^!\[(?P<title>[^\]]*)\]\((?P<name>[\w-]+)\.png\)\n\n(?P<caption>.*?)(?: \[\w+\]\([^)]*\))+$", re.M
@@ -148,6 +149,8 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
     by_scale = {
         scale: [r for r in filled if r.default.scale == scale] for scale in dict.fromkeys(t.scale for t in shown)
     }
+    first = load_figure_spec(HEADLINE).panels[0]
+    opening = next((table for table in shown if (table.name, table.scale) == (first.table, first.scale)), None)
     settings = runs.other_settings(records)
     return (
         environment()
@@ -174,6 +177,7 @@ def render(records: Sequence[RunRecord], pictures: Sequence[Picture], names: Seq
             rule_labels=tables.RULE_LABELS,
             table_legend=LEGEND,
             difference_legend=DIFFERENCE_LEGEND,
+            opening=opening,
             pictures=sorted(pictures, key=lambda picture: picture.name != HEADLINE),
             headline=HEADLINE,
             examples=EXAMPLES,
