@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from typing import Any
 
 import pytest
@@ -160,11 +159,10 @@ def test_nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_every_published_model_in_seconds() -> None:
+@pytest.mark.timeout(600)  # as building their weights would not
+def test_every_published_model_is_estimated() -> None:
     for name in PUBLISHED:
-        started = time.monotonic()
         assert estimate(compose([f"model={name}", "dataset=arithmetic"]))["bytes"]["activations"] > 0
-        assert time.monotonic() - started < 60, name
 
 
 LARGE = ["t5_3b", "gpt2_xl", "granite_3_2_2b", "granite_3_1_moe_1b"]

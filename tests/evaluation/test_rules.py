@@ -1,6 +1,5 @@
 """From text to a number; how numbers are compared shows in the metrics (test_numeric.py)."""
 
-import time
 from decimal import Decimal
 
 import pytest
@@ -126,8 +125,7 @@ def test_fractions_by_their_value(top, bottom):
 
 
 @pytest.mark.slow
-def test_long_texts_take_little_time():
-    started = time.perf_counter()
+@pytest.mark.timeout(60)  # as a pattern that goes back over what it read would not
+def test_long_texts_are_read_once():
     for text in ("1/" * 50_000, "9" * 100_000 + "½", "1\u00a0" * 50_000, "-$" * 50_000, "1 1/" * 30_000, " ½" * 50_000):
         extract_answer(f"####{text}")
-    assert time.perf_counter() - started < 10

@@ -4,7 +4,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -40,10 +39,8 @@ def test_tables_of_hundreds_of_records_without_torch(tmp_path: Path, make_record
             curves = {"loss": [[step, 1 / (step + 1)] for step in range(200)]}
             record = make_record(loss, seed, {"test/rmse_truth": 2 + seed / 100, "test/unparsable": 0.0}, curves=curves)
             write_record(tmp_path / "runs" / f"{record.id}.json", record)
-    start = time.monotonic()
     done = without_torch("make_tables.py", "--records", tmp_path / "runs", "--out", tmp_path / "tables")
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - start < 10
     assert "quickstart, scale=tiny" in done.stdout
     assert "table2, scale=paper: no record yet" in done.stdout
     assert "2.025 ± 0.013" in (tmp_path / "tables" / "quickstart_tiny.md").read_text()
