@@ -149,6 +149,7 @@ def takes_seconds(command: str) -> bool:
     return not command.startswith(("make ", "python train.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

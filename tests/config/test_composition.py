@@ -29,6 +29,7 @@ def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
     assert folders - {".", "scale/recipe", "table", "figure"} == set(GROUPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((CONFIG_DIR / "scale" / "recipe").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_belongs_to_a_scale_and_a_data_set_and_acts(path, words) -> None:
     scale, _, dataset = path.stem.partition("_")

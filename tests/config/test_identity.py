@@ -19,6 +19,7 @@ from ntl.config.trainer import Schedule, TrainerConfig
 STORED: dict[str, str] = json.loads((Path(__file__).parent / "ids.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", STORED)
 def test_ids_do_not_change(overrides: str, composed) -> None:
     assert run_id(composed(*shlex.split(overrides))) == STORED[overrides]

@@ -131,6 +131,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 GUIDE = PAGE.read_text(encoding="utf-8").partition("## All settings")[0]
 
 
+@pytest.mark.slow
 def test_the_documentation_has_the_table_of_families(composed) -> None:
     """One line for each family, with all of its models and tokenizers."""
     models = {name: composed(f"model={name}").model for name in choices("model")}

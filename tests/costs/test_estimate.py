@@ -48,6 +48,7 @@ def t5_tiny(rows: int) -> int:
     return rows * 64 + 2 * (encoder + decoder) + 2 * (32 * 2 + 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sizes(name: str) -> None:
     built = shape(compose([f"model={name}"]))
@@ -228,6 +229,7 @@ def test_heads_are_counted(overrides: str, added: int) -> None:
     assert ("its depth is kept" in built.note) == (heads == 4)
 
 
+@pytest.mark.slow
 def test_the_memory_of_heads_one_at_a_time_and_together() -> None:
     size = ["model=llama_tiny", "model.settings.num_hidden_layers=4", "tokenizer.vocab_size=2000"]
     size += ["dataset=polynomial", "trainer.batch_size=4", "trainer.max_input_length=32"]

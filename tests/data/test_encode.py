@@ -158,6 +158,7 @@ def test_a_failure_half_way_is_never_taken_for_whole(tmp_path: Path, monkeypatch
     assert _texts(_encode(tmp_path)[2]) == (["1", "<unk>"], ["1", "</s>"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [0, 1, 5, 12])
 @pytest.mark.parametrize("journaled", [True, False], ids=["journaled", "not journaled"])
 def test_what_was_done_before_a_failure_is_kept(

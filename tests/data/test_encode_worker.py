@@ -239,6 +239,7 @@ def test_a_tokenizer_that_sees_past_a_word_is_given_the_whole_text(change: dict[
     assert not splits_into_words(fits | change)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(("folder", "decoder_only"), [("t5", False), ("gpt2", True)])
 @pytest.mark.parametrize("kind", ["digit", "default"])

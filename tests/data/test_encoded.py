@@ -253,6 +253,7 @@ def test_a_data_worker_tells_it_in_one_line(folder: Path) -> None:
     assert line.endswith("; the same command makes it again.")
 
 
+@pytest.mark.slow
 def test_a_copy_in_another_process_reads_the_files(folder: Path) -> None:
     data = pickle.dumps(EncodedDataset(folder))
     assert len(data) < 1000

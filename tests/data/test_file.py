@@ -348,6 +348,7 @@ def test_text_of_unknown_licence_is_not_published(tmp_path: Path) -> None:
     assert "plus" in markdown(describe(prepared(tmp_path / "data", path, licence="CC0-1.0")))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_official_file_of_rjokes_gives_the_rows_of_the_built_in_set(data_root: Path, tmp_path: Path) -> None:
     own = Prepared(dataset_named("rjokes"), tmp_path)
@@ -358,6 +359,7 @@ def test_the_official_file_of_rjokes_gives_the_rows_of_the_built_in_set(data_roo
     assert found.digests()["validation.jsonl"] == own.digests()["validation.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_gsm8k_as_a_file_is_gsm8k(suffix: str, data_root: Path, tmp_path: Path) -> None:

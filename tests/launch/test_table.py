@@ -86,6 +86,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.glob("[!.]*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake_training")
 @pytest.mark.parametrize("launcher", ["", "basic"])
 def test_a_table_with_overrides_is_another_one_that_says_so(

@@ -167,6 +167,7 @@ def compiled(loss: NumberTokenLoss, backend: str) -> Callable[..., Tensor]:
     return torch.compile(loss, fullgraph=True, backend=backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [kind if kind in ("was", "mse", "gce+was_cdf") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],

@@ -31,6 +31,7 @@ def test_padding_beyond_the_tokenizer_is_kept_and_is_no_number(made, tokenizer: 
     assert int(vocab.token_ids.max()) < len(tokenizer) < 512
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("pretrained", [False, True])
 def test_dropout_acts(pretrained: bool, name: str, made, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def _without_effect(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
     assert _without_effect([f"model={name}", "model.pretrained=false"], tokenizer) == []

@@ -145,6 +145,7 @@ def test_what_the_texts_say_of_results_is_what_the_records_say(tmp_path: Path) -
     assert between.count("\n- **") == sum(claim.whose is not Whose.beyond for claim in load_claims())
 
 
+@pytest.mark.slow
 def test_pages_are_looked_at_before_anything_is_written(tmp_path: Path, make_record) -> None:
     readme, tables = tmp_path / "README.md", tmp_path / "tables"
     write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.5}))

@@ -182,7 +182,8 @@ MANY = [
 ]
 
 
-@pytest.mark.parametrize(("name", "scale"), [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "scale"), [*FEW, *MANY])
 def test_every_run_of_every_table_composes_and_finds_its_own_row(make_record, name: str, scale: str) -> None:
     spec = load_table_spec(name)
     records = []

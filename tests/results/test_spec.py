@@ -343,6 +343,7 @@ def tables(data_root: Path) -> dict[str, Any]:
     return read_tables(path)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", NAMES[:-1])
 def test_numbers_are_those_of_the_paper_beside_the_row_they_belong_to(name: str, tables: dict[str, Any]) -> None:

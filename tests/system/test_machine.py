@@ -110,6 +110,7 @@ def test_memory_is_the_peak_of_this_process_in_bytes() -> None:
     assert peak_memory_bytes(CPU) == pytest.approx(int(line.split()[1]) * 1024, rel=0.01)
 
 
+@pytest.mark.slow
 def test_memory_that_is_kept_is_not_faulted_in_again() -> None:
     """Allocate 40 times 64 MB in a separate process; without the setting, every page would be faulted in anew."""
     program = """

@@ -115,6 +115,7 @@ def test_a_resume_executes_nothing(name: str, crafted: bytes, unfinished: Path, 
     assert message.endswith("; remove this folder, and the same command resumes from the checkpoint before it.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -115,6 +115,7 @@ def test_the_table_is_what_validation_says() -> None:
             assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_covering_set_leaves_out_pairs_of_loss_and_data_set_alone() -> None:
     chosen, missing = covering(legal(), MOST_RUNS)
     assert len(chosen) == MOST_RUNS
@@ -169,6 +170,7 @@ def masked_runs() -> list[tuple[str, str, Choice]]:
     ]
 
 
+@pytest.mark.slow
 def test_masks_meet_every_loss_decoder_and_data_set() -> None:
     runs, allowed = masked_runs(), [choice for choice in legal() if family(choice[0]) == "decoder"]
     assert {choice for _, _, choice in runs} <= {*allowed}

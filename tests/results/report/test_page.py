@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from pages import chapter
 
 from ntl.config import UserError
-from ntl.results import RunRecord, load_records
+from ntl.results import RunRecord, read_record
 from ntl.results.claims import Claim, Comparison, load_claims
 from ntl.results.figures.make_figures import page
 from ntl.results.figures.style import Drawing
@@ -216,7 +216,7 @@ def test_claims_come_first_where_there_are_any(some_records: list[RunRecord]) ->
 
 def test_it_begins_with_the_finding_of_models_that_have_learnt(some_records: list[RunRecord]) -> None:
     assert 'id="opening"' not in render(some_records, [], ["table2"])
-    learnt = [record for record in load_records([RESULTS / "runs"]) if record.id.startswith("arithmetic-llama_mini-")]
+    learnt = [read_record(path) for path in sorted((RESULTS / "runs").glob("arithmetic-llama_mini-*.json"))]
     text = render(learnt, [replace(PICTURES[0], name="hour_losses")], ["table2"])
     (opening,) = re.findall(r'<p id="opening">(.*?)</p>', text, re.DOTALL)
     assert text.index('id="opening"') < text.index('id="findings"')

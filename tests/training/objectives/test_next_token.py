@@ -217,6 +217,7 @@ def trained(
     return found, network, len(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize(
     "loss", ["ntl_was", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ce", "gce_ntl_was"))]

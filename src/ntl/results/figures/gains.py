@@ -34,13 +34,14 @@ def _gain(table: Table, compared: Compared) -> Gain | None:
     low, high = sorted((unit * found.low, unit * found.high))
     source = table.subject.partition(": ")[0]
     where = source if table.scale in source else f"{source}, {table.scale}"
-    label = f"{where}: {compared.header}"
+    label = f"{where}: {compared.header.replace('interpolate ', '').replace(' (%)', '')}"
     return Gain(label, unit * found.mean, low, high, found.n)
 
 
 def gains(spec: FigureSpec, source: Source) -> dict[str, tuple[list[Gain], int]]:
     """Claim -> the gains of its comparisons that ran, and how many of those have none to show (see the caption)."""
     claims = {claim.name: claim for claim in load_claims()}
+    ran_at = {record.config.get("scale", {}).get("name") for record in source.records}
     if lost := [name for name in spec.claims if name not in claims]:
         raise UserError(f"config/figure/{spec.name}.yaml: claims: config/claims.yaml has no {lost[0]!r}")
     tables: dict[str, list[Table]] = {}
@@ -50,7 +51,9 @@ def gains(spec: FigureSpec, source: Source) -> dict[str, tuple[list[Gain], int]]
         for each in claims[name].evidence:
             if each.table not in tables:
                 table = load_table_spec(each.table)
-                tables[each.table] = [build_table(table, source.records, scale) for scale in table.scales]
+                tables[each.table] = [
+                    build_table(table, source.records, scale) for scale in table.scales if scale in ran_at
+                ]
             chosen = [table for table in tables[each.table] if not each.scales or table.scale in each.scales]
             compared = [(table, one) for table in chosen if (one := compare(table, each)) and one.paired]
             ran += [_gain(table, one) for table, one in compared]
@@ -65,7 +68,7 @@ def draw_gains(spec: FigureSpec, source: Source) -> Drawing | None:
     lines = [(name, gain) for name, (shown, _) in found.items() for gain in shown]
     if not lines:
         return None
-    figure, (axes,) = panels(PAGE, 0.9 + 0.26 * len(lines), 1)
+    figure, (axes,) = panels(PAGE, 0.9 + 0.22 * len(lines), 1)
     axes.axvline(0, color="#555555", linewidth=1)
     for place, (name, gain) in enumerate(lines):
         colour = COLOURS[list(found).index(name)]
