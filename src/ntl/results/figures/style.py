@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 from ntl.results.figures.spec import FigureSpec
 
@@ -112,7 +113,15 @@ def write(drawing: Drawing, folder: Path) -> list[Path]:
     paths = [folder / f"{drawing.name}.{kind}" for kind in drawing.formats]
     for path in paths:
         drawing.figure.savefig(path, metadata=_METADATA[path.suffix[1:]])
+        if path.suffix == ".png":
+            _shrink(path)
     return paths
+
+
+def _shrink(path: Path) -> None:
+    # 256 colours are enough for lines on white, and a third of the size: the report holds every figure.
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(dither=Image.Dither.NONE).save(path, optimize=True, dpi=image.info["dpi"])
 
 
 def name_of(loss: str) -> str:
