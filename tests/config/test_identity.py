@@ -38,6 +38,20 @@ def test_what_changes_no_result_is_left_out(override: str, composed) -> None:
     assert run_id(composed(override)) == run_id(composed())
 
 
+@pytest.mark.parametrize(
+    ("given", "idle", "used"),
+    [
+        ("loss=ce", "loss.weight=2", "loss=ntl_was"),
+        ("trainer.schedule=linear", "trainer.patience=2", "trainer.schedule=plateau trainer.eval_steps=10"),
+        ("trainer.schedule=cosine", "trainer.factor=0.1", "trainer.schedule=plateau trainer.eval_steps=10"),
+        ("tokenizer=digit", "tokenizer.max_place=30", "model=rt tokenizer=rt"),
+    ],
+)
+def test_a_setting_without_effect_makes_no_other_run(given: str, idle: str, used: str, composed) -> None:
+    assert composed(*given.split(), idle) == composed(*given.split())
+    assert run_id(composed(*used.split(), idle)) != run_id(composed(*used.split()))
+
+
 @pytest.mark.parametrize("model", ["xval", "xval_tiny"])
 def test_the_paper_s_xval_is_another_run(model: str, composed) -> None:
     corrected, paper = composed(f"model={model}"), composed(f"model={model}", "paper_compat=true")

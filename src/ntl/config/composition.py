@@ -213,6 +213,21 @@ def _settle(config: root.Config, overrides: Sequence[str]) -> None:
             setattr(config.trainer, length, 0.0)
 
 
+def _reset_idle(config: root.Config) -> None:
+    """Settings without effect get their defaults, so that ``loss=ce,ntl_was loss.weight=0.3,2`` trains CE once."""
+    loss, kind = config.loss, config.tokenizer.kind
+    idle = [
+        (loss, () if loss.number else ("weight",)),
+        (config.trainer, () if config.trainer.schedule.name == "plateau" else ("patience", "factor")),
+        (config.tokenizer, () if kind == "rt" else ("max_place",)),
+        (config.tokenizer, () if kind == "xval" else ("paper_compat",)),
+    ]
+    for part, names in idle:
+        defaults = {field.name: field.default for field in fields(part)}
+        for name in names:
+            setattr(part, name, defaults[name])
+
+
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     """The typed, validated form of what Hydra composed from ``overrides``, which resolving ``base=`` needs."""
     _reject_added_keys(raw)
@@ -222,6 +237,7 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _settle(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
+    _reset_idle(config)
     if config.dataset.contents:
         raise UserError("dataset.contents: it is computed from the files that other settings name; leave it out.")
     config.dataset.check(config.data_dir)
