@@ -99,6 +99,16 @@ MISFITS = {
     "model=t5_base model.hub_id=a/b model.path=c/d": ("model.hub_id=a/b: nothing is read from there",),
     "model=t5_base model.tokenizer_hub_id=a/b": ("model.tokenizer_hub_id=a/b: nothing is read from there",),
     "model=t5_base model.requires=nothing": ("model.requires=nothing: describes config/model/t5_base.yaml",),
+    "trainer.schedule=plateau trainer.eval_steps=5 trainer.warmup_steps=8": (
+        "trainer.warmup_steps=8 trainer.schedule=plateau: it has no warm-up",
+    ),
+    # A validation metric fits the answers.
+    "dataset=star_graph trainer.best=accuracy": ("trainer.best=accuracy dataset=star_graph", "loss, exact_match"),
+    "dataset=text dataset.path=a.txt trainer.best=accuracy": (
+        "trainer.best=accuracy dataset=text",
+        "choose one of loss.",
+    ),
+    "dataset=text dataset.path=a.txt trainer.eval_decoded=true": ("plain text has no answers to decode",),
     "model=t5_base model.name=mine": ("model.name=mine: there is no config/model/mine.yaml",),
 }
 

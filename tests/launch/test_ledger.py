@@ -10,7 +10,7 @@ import pytest
 from fake_runs import run
 
 from ntl.config import UserError, compose, run_id
-from ntl.config.identity import plain
+from ntl.config.identity import recorded
 from ntl.costs.runs import CPU, Cost, Costs
 from ntl.launch import ledger as module
 from ntl.launch.ledger import (
@@ -118,7 +118,7 @@ def test_the_ledger_prints_epochs_and_calls_the_authors_presets_so(
     timed_record: Callable[..., RunRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = timed_record(60.0, "gsm8k", data={"rows": {"train": 6_000}})
-    record.config["dataset"] = plain(compose(["dataset=gsm8k"]).dataset)
+    record.config["dataset"] = recorded(compose(["dataset=gsm8k"]))["dataset"]
     monkeypatch.setattr(module, "table_names", lambda: ["table9"])
     text = ledger([record])
     # 300 steps of 16, 10,000 of 256, 2,500,000 of 32 examples, over 6,000 rows.

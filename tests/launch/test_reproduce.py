@@ -198,6 +198,19 @@ def test_status_says_where_it_cannot_know_who_is_at_a_run(
     assert len(said("--status", "--json")) == 4
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--json"], "--json: it prints what --dry-run or --status tells"),
+        (["--dry-run", "--status"], "one at a time"),
+        (["--ledger", "scale=paper"], "--ledger scale=paper: it is of all tables"),
+    ],
+)
+def test_a_flag_that_would_do_nothing(words: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        reproduce.main(words)
+
+
 def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(reproduce, "load_records", lambda folders: folders)

@@ -25,6 +25,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "qwen2": {"hidden_size": 16, "tie_word_embeddings": True},
     "gemma2": {"hidden_size": 16, "head_dim": 8, "final_logit_softcapping": 0.5},
     "cohere": {"hidden_size": 16, "logit_scale": 0.0625},
+    "recurrent_gemma": {"hidden_size": 16, "logits_soft_cap": 0.5, "block_types": ["attention"]},
     "phi": {"hidden_size": 16},  # a head with a bias
 }
 SHAPE = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 16}

@@ -47,6 +47,8 @@ def test_adapters_alone_are_trained(name: str, adapted, logits) -> None:
         sum(weight.numel() for weight in weights) for weights in (trained_state(model).values(), model.parameters())
     )
     assert trained / every < 0.25
+    # What is trained in full needs no adapter beside it.
+    assert not [key for key in trained_state(model) if "lora_" in key and key.startswith("classification_head.")]
 
 
 @torch.no_grad()

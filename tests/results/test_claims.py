@@ -139,6 +139,18 @@ def test_the_verdict_on_one_comparison(judge, was: list[float], verdict: str, te
     assert f"{where}: {WAS} minus CE, RMSE to the noise-free target: {text}: **{why}**" in claims_page([claim])
 
 
+def test_a_run_without_a_value_decides_nothing_and_is_no_missing_run(judge) -> None:
+    claim = judge({"CE": CE, WAS: [8.1, None, 7.9]}, evidence())
+    assert claim.verdict.value == "undecided"
+    assert "undefined for 1 seed: **undefined**" in claims_page([claim])
+    other = judge(
+        {"CE": CE, WAS: [8.1, None, 7.9], "CE + digit CE (control)": [8.1, 8.0, 7.9]},
+        evidence(),
+        evidence("CE + digit CE (control)"),
+    )
+    assert other.verdict.value == "undecided"
+
+
 def test_all_that_was_run_must_agree(judge) -> None:
     control = evidence("CE + digit CE (control)")
     scores = {"CE": CE, WAS: [8.1, 8.0, 7.9]}

@@ -78,6 +78,9 @@ def test_a_constant_counts_once_however_many_records_have_it() -> None:
     assert constant_values("test/mae:mean", made[:3]) == {0: 8.0, 1: 9.0}  # two versions of the data
     assert constant_values("test/mae:mean", made) == {0: 8.0, 1: 9.0, 2: None}
     assert constant_values("test/mae:mode", made) == {}
+    # Of two data sets that it happens to score alike on, each counts.
+    alike = [record(seed, metrics={"test/mae:mean": 9.0}, data={"files": {"test": str(seed)}}) for seed in (1, 2, 2)]
+    assert constant_values("test/mae:mean", alike) == {0: 9.0, 1: 9.0}
 
 
 def test_what_beats_the_constants() -> None:
@@ -160,6 +163,11 @@ def test_ntl_is_compared_with_a_control_of_the_same_tokenizer_alone() -> None:
     about = [BASELINE, {"label": "stock"}, {"label": "control", "role": Role.control}, {"label": "digit"}]
     pins = [{"pins": {"tokenizer": name}} for name in ("default", "default", "digit", "digit")]
     rows = rows_of(*((values(1, 2), {**each, **pin}) for each, pin in zip(about, pins, strict=True)))
+    found = differences([LOWER], rows)
+    assert [each.name for each in found if each.against.role is Role.control] == ["digit minus control"]
+    # A second decoding changes nothing that is computed.
+    decoded = {"pins": {"tokenizer": "digit", "beside": "expectation", "beside.expectation.splits": "[test]"}}
+    rows[2:] = rows_of((values(1, 2), {**about[2], **decoded}), (values(1, 2), {**about[3], **pins[3]}))
     found = differences([LOWER], rows)
     assert [each.name for each in found if each.against.role is Role.control] == ["digit minus control"]
 

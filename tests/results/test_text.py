@@ -146,6 +146,7 @@ def test_metrics_that_the_records_of_a_row_lack() -> None:
         names = ("test/mae", "test/r2")
         return SimpleNamespace(
             spec=SimpleNamespace(label=label, constant=constant),
+            plan=SimpleNamespace(pins={}),
             records={seed: SimpleNamespace(id=name) for seed, name in enumerate(ids)},
             cells=[SimpleNamespace(column=column(metric=m), summary=s) for m, s in zip(names, summaries, strict=True)],
         )
@@ -159,6 +160,7 @@ def test_metrics_that_the_records_of_a_row_lack() -> None:
         row("NTL", ["d"], [None, None]),
     ]
     block: Any = SimpleNamespace(rows=rows)
+    rows[1].cells[1] = SimpleNamespace(column=column(metric="test/mae@expectation"), summary=None)  # was not asked for
     assert not_in_records(block) == [
         "CE: test/r2 not in the records of a, b",
         "NTL: test/mae, test/r2 not in the records of d",

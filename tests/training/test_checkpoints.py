@@ -16,6 +16,7 @@ from ntl.config.model import LoraConfig
 from ntl.models.lora import add_lora, trained_state
 from ntl.training.checkpoints import (
     DATA,
+    KEEP,
     RUN,
     Meters,
     by_step,
@@ -99,7 +100,8 @@ def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
     prune(tmp_path / "checkpoint-100", keep=2)
     assert _steps(tmp_path) == [100, 20]
     assert (tmp_path / "checkpoint-best").is_dir()
-    # What lies beyond the newest is of another attempt.
+    # What lies beyond the newest is of another attempt, also where it was to be kept.
+    (tmp_path / "checkpoint-100" / KEEP).touch()
     prune(tmp_path / "checkpoint-20", keep=1)
     assert _steps(tmp_path) == [20]
 

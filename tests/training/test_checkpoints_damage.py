@@ -152,6 +152,12 @@ def test_a_named_checkpoint_that_does_not_say_its_step(text: str, unfinished: Pa
     assert message.startswith(f"{unfinished / 'trainer_state.json'}: no step of a training (")
 
 
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no room"), MemoryError(), PermissionError(13, "no")])
+def test_what_is_no_damage_is_told_as_it_is(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error)), one_line_when_damaged(tmp_path):
+        raise error
+
+
 def test_a_crafted_file_without_its_manifest_is_passed_over(crafted: bytes, finished: Path, small, capsys) -> None:
     (finished / "record.json").unlink()
     (finished / "checkpoints" / "checkpoint-12" / "optimizer.pt").write_bytes(crafted)

@@ -245,6 +245,14 @@ def test_without_a_checkpoint_it_says_so(finished: Path, small) -> None:
     assert (finished / "record.json").read_bytes() == before
 
 
+def test_a_reading_is_of_the_weights_that_the_record_scores(finished: Path, small) -> None:
+    (finished / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"cut")
+    before = (finished / "record.json").read_bytes()
+    with pytest.raises(UserError, match="its record is of step 12, and the newest whole checkpoint is checkpoint-6"):
+        run(small(*BESIDE))
+    assert (finished / "record.json").read_bytes() == before
+
+
 def test_a_run_that_another_process_is_at_is_left_to_it(finished: Path, small) -> None:
     """While that one reads it, and before it is finished; a finished one needs no lock."""
     with only_one(finished):

@@ -17,6 +17,7 @@ from ntl.system.hub import digest, weight_files
 from ntl.system.machine import uses_bf16
 from ntl.training import run
 from ntl.training.checkpoints import read_run
+from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
 
@@ -37,6 +38,15 @@ def finetune(weights: Path, data_dir: Path, tmp_path: Path) -> Callable[..., Con
     places = [f"data_dir={data_dir}", f"output_dir={tmp_path / 'outputs'}", "device=cpu"]
     given = ["scale=finetune", "model.pretrained=true", f"model.path={weights}", "trainer.max_input_length=64"]
     return lambda *overrides: compose([*NUMBERS, *ROWS, *places, *given, *overrides])
+
+
+def test_weights_of_a_bfloat16_file_are_trained_in_float32(finetune, weights: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(weights, dtype=torch.bfloat16).save_pretrained(weights)
+    model = RunParts(finetune(), print).model
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert json.loads((weights / "config.json").read_text())["dtype"] == "bfloat16"
 
 
 def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:

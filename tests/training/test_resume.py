@@ -43,17 +43,17 @@ def test_a_checkpoint_says_of_which_run_it_is(finished: Path, small) -> None:
 
 def test_another_config_s_checkpoint_is_refused_with_what_differs(finished: Path, small) -> None:
     checkpoint = finished / "checkpoints" / "checkpoint-6"
-    message = _refused(small(f"resume={checkpoint}", "loss=ce", "seed=2", "loss.weight=0.5"))
+    message = _refused(small(f"resume={checkpoint}", "loss=ntl_mse", "seed=2", "loss.weight=0.5"))
     assert message.startswith(f"{checkpoint}: a checkpoint of another run, {finished.name}: ")
-    assert "loss.name is ntl_was there and ce here" in message
+    assert "loss.name is ntl_was there and ntl_mse here" in message
     assert "loss.weight is its default there and 0.5 here" in message
     assert "seed is 1 there and 2 here; " in message
     assert message.endswith("; give one of this run by resume=, or start over with resume=never.")
 
 
 def test_one_line_has_room_for_a_few_settings(finished: Path, small) -> None:
-    names = ["batch_size", "eval_steps", "save_steps", "logging_steps", "eval_rows", "eval_batch_size", "patience"]
-    names += ["warmup_steps", "accumulation_steps", "keep_checkpoints"]
+    names = ["batch_size", "eval_steps", "save_steps", "logging_steps", "eval_rows", "eval_batch_size"]
+    names += ["warmup_steps", "accumulation_steps", "keep_checkpoints", "keep_checkpoints_after"]
     others = [f"trainer.{name}=7" for name in names]
     message = _refused(small(f"resume={finished / 'checkpoints' / 'checkpoint-6'}", *others))
     assert message.count(" there and 7 here") == 8
@@ -73,7 +73,13 @@ def test_exit_code_2_and_one_line_before_torch(finished: Path, settings, command
 @pytest.mark.parametrize(
     "schedule",
     [
-        ["trainer.schedule=plateau", "trainer.patience=1", "trainer.eval_steps=4", "trainer.lr=0.3"],
+        [
+            "trainer.schedule=plateau",
+            "trainer.warmup_steps=0",
+            "trainer.patience=1",
+            "trainer.eval_steps=4",
+            "trainer.lr=0.3",
+        ],
         pytest.param(["trainer.schedule=constant", "trainer.length_bucketing=true"], marks=pytest.mark.slow),
     ],
 )
@@ -108,6 +114,16 @@ def test_a_schedule_that_ends_with_the_steps_is_another_run(schedule: str, finis
     message = _refused(small(f"resume={checkpoint}", f"trainer.schedule={schedule}", "trainer.max_steps=20"))
     assert "another run" in message
     assert "trainer.max_steps is 12 there and 20 here (a run of 20 steps never has this state); " in message
+
+
+def test_a_warm_up_that_grows_with_the_steps_is_another_run(settings) -> None:
+    def made(*words: str) -> Config:
+        typed = [word for word in settings() if not word.startswith(("trainer.warmup", "trainer.max_steps"))]
+        return compose([*typed, "trainer.schedule=constant", "trainer.warmup_ratio=0.5", *words])
+
+    checkpoint = run(made("trainer.max_steps=6")).parent / "checkpoints" / "checkpoint-6"
+    message = _refused(made("trainer.max_steps=8", f"resume={checkpoint}"))
+    assert "trainer.max_steps is 6 there and 8 here" in message
 
 
 def _rewritten(checkpoint: Path, **said: object) -> Path:

@@ -28,7 +28,10 @@ STEPS = 14
 SHARED = ["model.dropout=0.1", "trainer.batch_size=30", f"trainer.max_steps={STEPS}", "trainer.logging_steps=3"]
 SCHEDULES = {
     # Patience 1 halves the rate several times in so few steps.
-    "plateau": ["trainer.schedule=plateau", "trainer.patience=1", "trainer.eval_steps=1", "trainer.lr=0.3"],
+    "plateau": [
+        *("trainer.schedule=plateau", "trainer.warmup_steps=0", "trainer.patience=1"),
+        *("trainer.eval_steps=1", "trainer.lr=0.3"),
+    ],
     "cosine": ["trainer.schedule=cosine", "trainer.length_bucketing=true", "trainer.accumulation_steps=2"],
 }
 Outcome = tuple[RunRecord, list[dict[str, float]], bytes]

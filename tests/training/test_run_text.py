@@ -54,6 +54,15 @@ def text(settings: Callable[..., list[str]], corpus: Path) -> Callable[..., Conf
     return make
 
 
+def test_an_epoch_is_all_blocks(text) -> None:
+    config = text()
+    config.trainer.epochs = 1
+    record = read_record(run(config))
+    blocks = len(RunParts(text(), print).encoded("train"))
+    assert record.data["rows"]["train"] < blocks
+    assert record.examples_seen == blocks
+
+
 def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     config = text()
     path = run(config)

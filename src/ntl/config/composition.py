@@ -60,6 +60,8 @@ SCHEMAS = {
     "tracking/base": root.TrackingConfig,
 }
 
+WARMUP = ("warmup_steps", "warmup_ratio")
+
 # Settings that a base takes from the run that names it, unless ``base=`` sets them.
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
@@ -196,6 +198,12 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
     config.base = f"{run_id(base)}@{step}"
 
 
+def _check_warmup(config: root.Config, overrides: Sequence[str]) -> None:
+    typed = [word for word in overrides if word.partition("=")[0].removeprefix("trainer.") in WARMUP]
+    if typed and config.trainer.schedule.name == "plateau" and any(getattr(config.trainer, name) for name in WARMUP):
+        raise UserError(f"{typed[0]} trainer.schedule=plateau: it has no warm-up; leave one of the two out.")
+
+
 def _settle(config: root.Config, overrides: Sequence[str]) -> None:
     # 1, yes and on are true; what is neither true nor false is left to ``validate``.
     with suppress(ValidationError):
@@ -218,7 +226,7 @@ def _reset_idle(config: root.Config) -> None:
     loss, kind = config.loss, config.tokenizer.kind
     idle = [
         (loss, () if loss.number else ("weight",)),
-        (config.trainer, () if config.trainer.schedule.name == "plateau" else ("patience", "factor")),
+        (config.trainer, WARMUP if config.trainer.schedule.name == "plateau" else ("patience", "factor")),
         (config.tokenizer, () if kind == "rt" else ("max_place",)),
         (config.tokenizer, () if kind == "xval" else ("paper_compat",)),
     ]
@@ -237,6 +245,7 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _settle(config, overrides)
     validate(config)
     check_effects(config, _changed_in_model(raw))
+    _check_warmup(config, overrides)
     _reset_idle(config)
     if config.dataset.contents:
         raise UserError("dataset.contents: it is computed from the files that other settings name; leave it out.")

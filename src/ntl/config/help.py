@@ -38,6 +38,7 @@ def sections(group: str) -> Iterator[Section]:
     seen: dict[type, list[Described]] = {}
     texts = {name: path.read_text(encoding="utf-8") for name in choices(group) if (path := config_file(group, name))}
     found = [(path, schema) for path, schema in schemas().items() if path.startswith(f"{group}/")]
+    of_choice = {name: schema for name, text in texts.items() for path, schema in found if f"/schema/{path}@" in text}
     paths = {schema: path.partition("/")[2] for path, schema in found}
     # What a schema extends comes before it.
     for path, schema in sorted(found, key=lambda each: len(each[1].__mro__)):
@@ -52,6 +53,8 @@ def sections(group: str) -> Iterator[Section]:
             if part is schema and inherited:
                 of = ", ".join(name for name, text in texts.items() if f"/schema/{path}@" in text)
                 of += f", with the settings of {paths[part.__mro__[1]]}" if part.__mro__[1] in paths else ""
+            elif inherited:
+                of = ", ".join(name for name, own in of_choice.items() if issubclass(own, part))
             if rows and of:
                 yield Section(of, _about(part), rows)
 

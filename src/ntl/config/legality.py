@@ -264,7 +264,13 @@ def _check_trainer(config: Any) -> None:
             "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
             "set trainer.eval_steps, or trainer.schedule=constant."
         )
-    fitting = (LOSS, *(OF_TEXT if config.dataset.answers == "text" else OF_NUMBERS))
+    answers = config.dataset.answers
+    fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in ("number", "reasoning") else OF_TEXT))
+    if answers == PLAIN and trainer.eval_decoded:
+        raise UserError(
+            f"trainer.eval_decoded=true dataset={config.dataset.name}: plain text has no answers to decode; leave it "
+            "out."
+        )
     if trainer.best and trainer.best not in fitting:
         raise UserError(
             f"trainer.best={trainer.best} dataset={config.dataset.name}: no validation metric of these answers; choose "

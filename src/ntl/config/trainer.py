@@ -128,7 +128,9 @@ class TrainerConfig:
         min=1,
     )
     eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", unit="rows", min=0)
-    save_steps: int = setting(500, "Write a checkpoint every so many steps; 0: only at the end.", unit=_STEPS, min=0)
+    save_steps: int = setting(
+        500, "Write a checkpoint every so many steps; 0: none, and the run cannot be decoded again.", unit=_STEPS, min=0
+    )
     logging_steps: int = setting(50, "Log the training loss every so many steps.", unit=_STEPS, min=1)
     keep_checkpoints: int = setting(
         2, "How many of the newest checkpoints are kept during training.", origin="original code", min=1

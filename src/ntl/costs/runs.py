@@ -9,7 +9,8 @@ from statistics import mean, median
 from typing import Any
 
 from ntl.config import Config, build
-from ntl.config.identity import plain
+from ntl.config.identity import by_content, plain
+from ntl.config.legality import PLAIN
 from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord
@@ -86,7 +87,8 @@ class Costs:
             kind = (*names, length, *_heads(record.config.get("objective", {})))
             by_device = self._seconds.setdefault(kind, {})
             by_device.setdefault(_device(record), []).append(record.wall_time_s * record.num_devices)
-            if rows := record.data.get("rows", {}).get("train"):
+            rows = record.data.get("rows", {}).get("train")
+            if rows and record.config["dataset"].get("answers") != PLAIN:  # whose examples are blocks of tokens
                 self._train_rows[_settings(record.config["dataset"])] = rows
             if record.examples_seen:
                 self._tokens.setdefault(kind[0], []).append(record.tokens_seen / record.examples_seen)
@@ -197,8 +199,9 @@ class Costs:
 
 
 def _settings(dataset: Mapping[str, object]) -> str:
-    """Return the settings of a data set that determine its training rows."""
-    return json.dumps({key: value for key, value in dataset.items() if not key.startswith("test_")}, sort_keys=True)
+    """Return the settings of a data set that determine its training rows, of a config or as a record has them."""
+    values = by_content(dict(dataset))
+    return json.dumps({key: value for key, value in values.items() if not key.startswith("test_")}, sort_keys=True)
 
 
 def stored_parameters(folder: Path) -> int:
@@ -233,8 +236,10 @@ def _length(epochs: float, max_steps: object) -> str:
 
 
 def planned_steps(config: Config) -> int:
-    """Return the optimizer steps of a run; 0 if they are given in epochs of data that is not prepared yet."""
+    """Return the optimizer steps of a run; 0 if they are epochs of plain text, or of data that is not prepared yet."""
     if not config.trainer.epochs:
         return config.trainer.max_steps
+    if config.dataset.answers == PLAIN:
+        return 0
     prepared = Prepared(build(config.dataset), config.data_dir)
     return in_steps(config.trainer, prepared.fingerprint()["rows"]["train"]).max_steps if prepared.find() else 0

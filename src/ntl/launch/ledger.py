@@ -31,8 +31,9 @@ PRESETS = (
 HEAD = """# What the tables cost
 
 Written by `make costs` from the records in `results/runs`; never edited by hand. A run is measured where there are
-records of its data set, model and scale: the median of their wall times, one thread a run. Any other is estimated, as
-the last paragraph says. `python scripts/reproduce.py table=2 scale=paper --dry-run` prints what a table still lacks.
+records of its data set, model, scale, number of steps and of heads: the median of their wall times, one thread a run.
+Any other is estimated, as the last paragraph says. `python scripts/reproduce.py table=2 scale=paper --dry-run` prints
+what a table still lacks.
 """
 Json = dict[str, Any]
 

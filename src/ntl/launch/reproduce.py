@@ -176,6 +176,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="of --dry-run and --status: print JSON")
     parser.add_argument("--ledger", action="store_true", help="write what every table costs into results/costs.md")
     chosen = parser.parse_intermixed_args(argv)
+    if chosen.dry_run + chosen.status + chosen.ledger > 1:
+        raise UserError("--dry-run, --status, --ledger: one at a time.")
+    if chosen.json and not (chosen.dry_run or chosen.status):
+        raise UserError("--json: it prints what --dry-run or --status tells; add one of them.")
+    if chosen.ledger and chosen.settings:
+        raise UserError(f"--ledger {chosen.settings[0]}: it is of all tables; leave the settings out.")
     settings = parse_settings(chosen.settings)
     # Imported here, as Hydra's launchers are: the command has its help at once.
     from ntl.launch.ledger import write_ledger

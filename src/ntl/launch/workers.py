@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from select import select
 from typing import IO
 
 from hydra import initialize_config_dir
@@ -312,9 +313,12 @@ class Pool:
         """Interrupt all runs, wait up to ``grace`` seconds for all workers to exit, then kill the rest."""
         deadline = time.monotonic() + grace
         try:
+            busy = [each for each in self._workers if each.run is not None and each.process.poll() is None]
+            for worker in busy:
+                worker.process.send_signal(signal.SIGINT)
             for worker in self._workers:
-                if worker.run is not None and worker.process.poll() is None:
-                    worker.process.send_signal(signal.SIGINT)
+                if worker in busy:  # to a busy worker the end of its requests is a second signal: stop at once
+                    select([worker.replies], [], [], max(0.0, deadline - time.monotonic()))
                 worker.requests.close()
             for worker in self._workers:
                 worker.process.wait(max(0.0, deadline - time.monotonic()))

@@ -22,18 +22,19 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
     names = [name for name, _ in model.named_parameters()]
     if absent := [each for each in config.full if not any(name.startswith(each) for name in names)]:
         raise UserError(f"model.lora.full: no weight's name begins with {absent[0]!r}; give one such as {names[0]!r}.")
+    full = tuple(config.full)
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType] - peft takes any number
         lora_dropout=config.dropout,
         target_modules="all-linear",
-        exclude_modules=[name.rstrip(".") for name in config.full],
+        exclude_modules=[name for name, _ in model.named_modules() if f"{name}.".startswith(full)] if full else None,
         # GPT-2's Conv1D layers store their weight transposed; peft would warn about each of them.
         fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.modules()),
     )
     peft.inject_adapter_in_model(settings, model)
     for name, parameter in model.named_parameters():
-        if name.startswith(tuple(config.full)):
+        if name.startswith(full):
             parameter.requires_grad_(True)
     return model
 

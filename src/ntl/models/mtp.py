@@ -254,7 +254,7 @@ def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleLis
     try:
         from transformers.modeling_layers import MtpModel
 
-        return MtpModel.from_pretrained(model).layers
+        return MtpModel.from_pretrained(model).layers.to(model.dtype)
     except (ImportError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ntl.config import ModelConfig
@@ -23,7 +24,8 @@ def _weights_of(config: ModelConfig) -> Iterator[str]:
     try:
         yield name
     except Exception as error:  # transformers, safetensors and torch raise errors of different types
-        raise UserError(f"model {name}: {str(error).splitlines()[0]} Give another folder by model.path=.") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"model {name}: {reason} Give another folder by model.path=.") from error
 
 
 def pretrained_config(config: ModelConfig) -> Any:
@@ -39,14 +41,16 @@ def load_pretrained(
 
     Args:
         new_weights: The prefix of weights that may be missing from the checkpoint, such as those of a new head.
-        overrides: Settings that replace those in the checkpoint's config.
+        overrides: Settings that replace those in the checkpoint's config; the weights are float32 without a ``dtype``.
 
     Raises:
         UserError: The checkpoint cannot be read, is damaged, or belongs to another architecture.
     """
+    # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
+    settings = {"dtype": torch.float32, **overrides}
     with _weights_of(config) as name:
         model, info = auto_class.from_pretrained(
-            name, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **overrides
+            name, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **settings
         )
     if getattr(model, "peft_config", None):
         raise UserError(

@@ -182,10 +182,12 @@ class Compared:
 
     @property
     def text(self) -> str:
-        """``-0.20 [-0.31, -0.09], n = 6, p = 0.0312``; empty without a number."""
-        text = interval_text(self.paired.differences, self.column) if self.paired else ""
-        if not text or self.paired is None:
+        """``-0.20 [-0.31, -0.09], n = 6, p = 0.0312``; empty without a run of both."""
+        if self.paired is None:
             return ""
+        if undefined := self.paired.differences.undefined:
+            return f"undefined for {undefined} seed{'s' * (undefined > 1)}"
+        text = interval_text(self.paired.differences, self.column)
         return f"{text}, n = {self.paired.differences.n}" + ("" if self.p is None else f", p = {self.p:.3g}")
 
 

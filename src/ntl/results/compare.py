@@ -1,9 +1,11 @@
 """Rows against each other: the best, differences from baseline and control, and the table's primary comparison."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ntl.results.match import NOT_COMPUTED_WITH
 from ntl.results.record import RunRecord
 from ntl.results.render.text import interval_text, seeds_text
 from ntl.results.spec import SHORTCUT, Better, BlockSpec, ColumnSpec, PrimarySpec, Role
@@ -61,10 +63,15 @@ def best_rows(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> set[tuple[R
 def constant_values(key: str, records: Sequence[RunRecord]) -> dict[int, float | None]:
     """The score of a constant answer, which all records of the same data share.
 
-    Records of different data files have different scores; each is listed once.
+    Records of different test data have scores of their own; each is listed once.
     """
-    scores = dict.fromkeys(record.value(key) for record in records if key in record.metrics)
-    return dict(enumerate(sorted(scores, key=lambda score: (score is None, score or 0.0))))
+    scores = dict.fromkeys((_test_files(record), record.value(key)) for record in records if key in record.metrics)
+    return dict(enumerate(sorted((score for _, score in scores), key=lambda score: (score is None, score or 0.0))))
+
+
+def _test_files(record: RunRecord) -> str:
+    files = record.data.get("files", {})
+    return json.dumps({name: files[name] for name in sorted(files) if not name.startswith(("train", "validation"))})
 
 
 def _difference(columns: Sequence[ColumnSpec], base: Row, row: Row) -> Difference | None:
@@ -82,7 +89,8 @@ def _difference(columns: Sequence[ColumnSpec], base: Row, row: Row) -> Differenc
 
 
 def _other_than_loss(row: Row) -> dict[str, Any]:
-    return {key: value for key, value in row.plan.pins.items() if key.split(".")[0] != "loss"}
+    aside = {"loss", *NOT_COMPUTED_WITH}
+    return {key: value for key, value in row.plan.pins.items() if key.split(".")[0] not in aside}
 
 
 def same_but_loss(rows: Sequence[Row], row: Row) -> list[Row]:

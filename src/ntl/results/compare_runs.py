@@ -23,9 +23,13 @@ from ntl.system.errors import UserError
 
 PARTS = (*KIND, "objective", "trainer", "decoding")
 HIGHER = ("accuracy", "r2", "log_r2", "pearson", "spearman", "within_1_percent", "token_accuracy", "exact_match")
-HIGHER += ("bleu", "rouge1", "rouge2", "rougeL", "marked")
-NEITHER = ("count", "covered", "wrong_as_shortcut", "steps_until_ce")
-SHOWN = {"number": ("accuracy", "mae", "rmse"), "text": ("exact_match", "rouge1", "bleu")}
+HIGHER += ("bleu", "rouge1", "rouge2", "rougeL", "marked", "digit_accuracy", "number_accuracy", "tokens_per_forward")
+NEITHER = ("count", "covered", "wrong_as_shortcut", "steps_until_ce", "tokens", "digits", "numbers")
+SHOWN = {  # the first metric that a record has of a split says which of these
+    "accuracy": ("accuracy", "mae", "rmse"),
+    "exact_match": ("exact_match", "rouge1", "bleu"),
+    "ce": ("ce", "bits_per_byte"),
+}
 LEGEND = (
     "By seed: mean difference over the seeds of both [95% t interval], how many of them have its sign, and p of the "
     "exact two-sided sign-flip test, corrected by Holm's method for all that are shown; bold from 0.05 down. By "
@@ -67,7 +71,7 @@ def columns_of(records: Sequence[RunRecord], metrics: Sequence[str] = ()) -> lis
     """The columns of these metrics; by default those of ``SHOWN`` on each test split. UserError: no run has it."""
     known = dict.fromkeys(name for record in records for name in record.metrics)
     splits = dict.fromkeys(split for record in records for split in _test_splits(record))
-    kinds = {split: "number" if f"{split}/accuracy" in known else "text" for split in splits}
+    kinds = {split: next((name for name in SHOWN if f"{split}/{name}" in known), "accuracy") for split in splits}
     most = 2 if len(splits) > 1 else None  # of each split, so that they fit on a terminal
     wanted = list(metrics) or [f"{split}/{name}" for split in splits for name in SHOWN[kinds[split]][:most]]
     if unknown := [metric for metric in wanted if not any(record.has(metric) for record in records)]:
@@ -78,7 +82,8 @@ def columns_of(records: Sequence[RunRecord], metrics: Sequence[str] = ()) -> lis
     for metric in wanted:
         split, _, name = metric.partition("/")
         base = name.partition("@")[0].partition(":")[0].removesuffix("_truth")
-        better = Better.higher if base in HIGHER else Better.neither if base in NEITHER else Better.lower
+        is_higher = base in HIGHER or base.startswith("accepted/")
+        better = Better.higher if is_higher else Better.neither if base in NEITHER else Better.lower
         spec = ".3f" if base in HIGHER or base in NEITHER else ".4g"
         header = f"{split} {name}" if len(splits) > 1 else name
         found.append(ColumnSpec(metric=metric, header=header, better=better, format=spec))

@@ -92,5 +92,5 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return [dict(zip(header, values, strict=True)) for values in rows]
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}): restore it, or run its script again") from error
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise UserError(f"{path}: not a table ({error}): restore it, or run its script again") from error

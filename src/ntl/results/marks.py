@@ -224,7 +224,10 @@ def _benchmark(mark: BenchmarkMark, at: _Context) -> str:
     if not chosen:
         named = ", ".join(f"{name}={value}" for name, value in mark.where.items())
         raise UserError(f"{at.where}: where: no line has {named}")
-    rows = [[_cell(each, name, style) for name, style in fields.values()] for each in chosen]
+    try:
+        rows = [[_cell(each, name, style) for name, style in fields.values()] for each in chosen]
+    except ValueError as error:
+        raise UserError(f"{at.where}: columns: {error}") from error
     ruler = ["---:" if style else "---" for _, style in fields.values()]
     table = "\n".join(map(line, [list(fields), ruler, *rows]))
     return f"\n{table}\n"

@@ -134,7 +134,7 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
 
 
 def prune(newest: Path, keep: int, best: int | None = None) -> None:
-    """Delete all checkpoints except ``newest``, the ``keep`` - 1 before it, step ``best``, and those marked ``KEEP``.
+    """Delete all checkpoints except ``newest``, the ``keep`` - 1 before it, ``best``, and earlier ones marked ``KEEP``.
 
     ``newest`` was just written. Checkpoints of later steps are therefore damaged or belong to an abandoned attempt, and
     no run may resume from them.
@@ -142,7 +142,8 @@ def prune(newest: Path, keep: int, best: int | None = None) -> None:
     checkpoints = by_step(newest.parent)
     kept = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) <= step_of(newest)][:keep]
     for checkpoint in set(checkpoints).difference(kept):
-        if step_of(checkpoint) != best and not (checkpoint / KEEP).is_file():
+        is_kept = (checkpoint / KEEP).is_file() and step_of(checkpoint) < step_of(newest)
+        if step_of(checkpoint) != best and not is_kept:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 
@@ -232,9 +233,11 @@ def one_line_when_damaged(checkpoint: Path) -> Iterator[None]:
     """Turn any error of the libraries that read a checkpoint's files into a ``UserError`` that names it."""
     try:
         yield
-    except UserError:
+    except (UserError, MemoryError, PermissionError):
         raise
     except Exception as error:  # pickle, safetensors, json, torch and transformers raise many types
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here
+            raise
         reason = (str(error).splitlines() or [""])[0][:160]
         raise _damaged(checkpoint, f"{type(error).__name__}: {reason}") from error
 

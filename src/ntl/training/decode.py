@@ -30,7 +30,16 @@ from ntl.evaluation import (
 )
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
-from ntl.training.checkpoints import CHECKPOINTS, check_data, checkpoint_at, digest, is_whole, newest_whole, read_run
+from ntl.training.checkpoints import (
+    CHECKPOINTS,
+    check_data,
+    checkpoint_at,
+    digest,
+    is_whole,
+    newest_whole,
+    read_run,
+    step_of,
+)
 from ntl.training.folder import best_step
 from ntl.training.parts import RunParts, Say, TextRows
 
@@ -365,11 +374,16 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
     """Decode the newest checkpoint of a finished run in these ways, too, and add the scores to its record.
 
     The caller holds the run's lock, so that no other process changes the record meanwhile. UserError: no whole
-    checkpoint is left.
+    checkpoint is left, or not the one that the record scores.
     """
     folder = record_path.parent
     parts, checkpoint = restore(folder, say=say)
     record = read_record(record_path)
+    if step_of(checkpoint) != record.scored_step:
+        raise UserError(
+            f"{folder}: its record is of step {record.scored_step}, and the newest whole checkpoint is "
+            f"{checkpoint.name}; restore the other, or remove the folder and train it again."
+        )
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
     if code := code_of(replace(parts.config, beside=dict(readings))):
         config["code"] = {**record.config.get("code", {}), **code}

@@ -62,7 +62,7 @@ class PlainParts(RunParts):
             return super().model
         decoder = config.family == "decoder"
         auto_class = AutoModelForCausalLM if decoder else AutoModelForSeq2SeqLM
-        return fit_vocabulary(load_pretrained(config, auto_class), self.tokenizer)
+        return fit_vocabulary(load_pretrained(config, auto_class, dtype="auto"), self.tokenizer)
 
     @cached_property
     def collator(self) -> Any:

@@ -145,7 +145,7 @@ def _check_same_run(checkpoint: Path, config: Config, folder: Path, say: Callabl
 
 def _is_on_the_way(checkpoint: Path, before: Mapping[str, Any], config: Config) -> bool:
     """Return whether a run of ``config`` also reaches this state, although its max_steps differs from ``before``."""
-    if config.trainer.schedule not in ENDLESS:
+    if config.trainer.schedule not in ENDLESS or config.trainer.warmup_ratio:  # a share of max_steps
         return False
     step, every = steps_taken(checkpoint), config.trainer.eval_steps
     if not step:  # of a run that trained nothing, and has no optimizer

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
 from ntl.config.identity import plain, recorded
-from ntl.config.legality import check_keep_steps
+from ntl.config.legality import PLAIN, check_keep_steps
 from ntl.config.own import changed
 from ntl.config.trainer import DERIVED, OPTIMIZERS, in_steps, is_decoded
 from ntl.data.prepared import Prepared
@@ -119,6 +119,10 @@ def _with_steps(config: Config) -> Config:
     prepared = Prepared(build(config.dataset), config.data_dir)
     prepared.prepare(say)
     rows = prepared.fingerprint()["rows"]["train"]
+    if config.dataset.answers == PLAIN:  # its examples are blocks of tokens
+        from ntl.training.parts import RunParts
+
+        rows = len(RunParts(config, say).encoded("train"))
     config = replace(config, trainer=in_steps(config.trainer, rows, processes()))
     if config.trainer.epochs:
         say(f"{config.trainer.epochs:g} epochs of {rows:,} examples are {config.trainer.max_steps:,} steps.")

@@ -374,6 +374,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             try:
                 load = load_sharded if self.is_fsdp_enabled else load_model
                 load(self._objective().model, folder)
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError as error:
                 raise UserError(f"{folder}: its weights do not fit this run's model.") from error
             meters, self.metered_since, seen, self.seconds_before = read_meters(folder / METERS)

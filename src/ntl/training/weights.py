@@ -88,11 +88,13 @@ def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
 
     Every rank must call this.
     """
+    # The module says which are tied: an empty shard has no address.
+    owner = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
     whole: dict[tuple[int, torch.Size], torch.Tensor] = {}
     state = {}
     for name, value in model.state_dict().items():
         sharded = isinstance(value, DTensor)
-        key = (value.to_local() if sharded else value).data_ptr(), value.shape
+        key = owner[name] if name in owner else value.data_ptr(), value.shape
         if key not in whole:
             # Moved to the CPU one by one: all full tensors together may not fit on one device.
             whole[key] = (value.full_tensor() if sharded else value).cpu()

@@ -26,7 +26,7 @@ def test_values_are_those_of_comparable_runs_that_have_one(tiny_record) -> None:
         tiny_record("ntl_crps", 1, metrics={}),
     ]
     found = values_by_seed(SPEC, SPEC.panels[0], Source(records, RESULTS))
-    assert found == {"ce": {1: 3.0, 2: 2.0}, "ntl_was": {1: 2.5}}
+    assert found == {"ce": {1: 3.0, 2: 2.0}, "ntl_was": {1: 2.5, 2: None}}
 
 
 def test_one_dot_a_run_and_none_without_both_data_sets(tiny_record, draw) -> None:
@@ -67,6 +67,10 @@ def test_what_the_intervals_tell_apart_by_hand() -> None:
     # Those before the base are not compared with it again, nor is anything with a base that has no run.
     assert list(gaps(values, "ntl_crps", lower).by_loss) == ["ntl_number_level"]
     assert gaps(values, "ce_digits", lower).sentence() == ""
+    # One seed without a value: the others alone would be those on which the loss did well.
+    found = gaps({"ce": base, "ntl_was": {1: 2.0, 2: None, 3: 4.1}}, "ce", lower)
+    assert (found.text("ntl_was"), found.separated(0)) == ("undefined", [])
+    assert found.sentence() == "Undefined for a seed: NTL-WAS."
 
 
 def test_the_figure_says_what_is_separated_from_ce_and_what_not_from_the_control(tiny_record, draw) -> None:

@@ -16,6 +16,7 @@ from ntl.results.figures.spec import (
     PanelSpec,
     Source,
     constants,
+    defined,
     models,
     runs_by_loss,
     scores_by_loss,
@@ -107,7 +108,7 @@ def draw_closeness(spec: FigureSpec, source: Source) -> Drawing | None:
 def _scores(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, list[float]]:
     """Loss -> one score a seed, then the table's constant answers by their label."""
     runs = runs_by_loss(spec, panel, source)
-    found = {loss: list(scores.values()) for loss, scores in scores_by_loss(runs, panel.metric).items()}
+    found = {loss: list(defined(scores).values()) for loss, scores in scores_by_loss(runs, panel.metric).items()}
     return {label: scores for label, scores in {**found, **constants(spec, panel, runs)}.items() if scores}
 
 

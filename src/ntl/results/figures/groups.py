@@ -17,6 +17,7 @@ from ntl.results.figures.spec import (
     PanelSpec,
     Source,
     constants,
+    defined,
     models,
     panel_plans,
     runs_by_loss,
@@ -97,7 +98,7 @@ def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
 def _overall(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> str:
     """What each loss has over all modules, and the best constant answer."""
     whole = replace(panel, metric=f"{panel.split}/{panel.metric}")
-    scores = scores_by_loss(runs, whole.metric)
+    scores = {loss: defined(found) for loss, found in scores_by_loss(runs, whole.metric).items()}
     parts = [f"{name_of(loss)} {np.mean(list(found.values())):.1%}" for loss, found in scores.items() if found]
     best = max((np.mean(found) for found in constants(spec, whole, runs).values()), default=None)
     parts += [] if best is None else [f"the best constant answer {best:.1%}"]

@@ -6,20 +6,30 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 
-from ntl.results.figures.spec import FigureSpec, PanelSpec, Source, models, panel_column, runs_by_loss, scores_by_loss
+from ntl.results.figures.spec import (
+    FigureSpec,
+    PanelSpec,
+    Source,
+    defined,
+    models,
+    panel_column,
+    runs_by_loss,
+    scores_by_loss,
+)
 from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels, seeds_text
 from ntl.results.render.text import interval_text
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, paired, sign_flip_p
 
 CONTROL = "ce_digits"
+UNDEFINED = "undefined"
 HELD = "#767676"  # of an interval that includes 0: the palest legible text on white
 
 
-def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, dict[int, float]]:
-    """loss -> seed -> value, for the panel's runs that have one."""
+def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, dict[int, float | None]]:
+    """loss -> seed -> value, for the panel's runs that have one; None where it is undefined."""
     values = scores_by_loss(runs_by_loss(spec, panel, source), panel.metric)
-    return {loss: by_seed for loss, by_seed in values.items() if by_seed}
+    return {loss: by_seed for loss, by_seed in values.items() if defined(by_seed)}
 
 
 @dataclass(frozen=True)
@@ -31,32 +41,35 @@ class Gaps:
     by_loss: Mapping[str, Paired]
 
     def text(self, loss: str) -> str:
-        """``-0.196 [-0.387, -0.005]``; the values themselves for one or two seeds."""
-        return interval_text(self.by_loss[loss].differences, self.column)
+        """``-0.196 [-0.387, -0.005]``; the values themselves for one or two seeds; ``undefined``, if one seed is."""
+        return interval_text(self.by_loss[loss].differences, self.column) or UNDEFINED
 
     def separated(self, sign: int) -> list[str]:
         """The losses whose interval excludes 0 on the good side (1) or the bad one (-1), or on neither (0)."""
-        return [loss for loss, each in self.by_loss.items() if self._side(each) == sign]
+        known = {loss: each for loss, each in self.by_loss.items() if self.text(loss) != UNDEFINED}
+        return [loss for loss, each in known.items() if self._side(each) == sign]
 
     def _side(self, each: Paired) -> int:
         good = (each.differences.mean or 0.0) * self.column.better.value > 0
         return (1 if good else -1) if each.excludes_zero else 0
 
     def sentence(self) -> str:
-        """All of them in words: better, worse, not separated."""
+        """All of them in words: better, worse, not separated, undefined."""
         words = {1: "by the interval better than {}", -1: "by the interval worse than {}", 0: "not separated from {}"}
         parts = []
         for sign, lead in words.items():
             if losses := self.separated(sign):
                 texts = [f"{name_of(loss)} {self.text(loss)}{self._p(loss) if sign else ''}" for loss in losses]
                 parts.append(f"{lead.format(name_of(self.base))}: {'; '.join(texts)}")
+        if losses := [name_of(loss) for loss in self.by_loss if self.text(loss) == UNDEFINED]:
+            parts.append(f"undefined for a seed: {', '.join(losses)}")
         return f"{'. '.join(part[0].upper() + part[1:] for part in parts)}." if parts else ""
 
     def _p(self, loss: str) -> str:
         return f" (exact p = {sign_flip_p(self.by_loss[loss].differences.values):.3g})"
 
 
-def gaps(values: Mapping[str, Mapping[int, float]], base: str, column: ColumnSpec) -> Gaps:
+def gaps(values: Mapping[str, Mapping[int, float | None]], base: str, column: ColumnSpec) -> Gaps:
     """Every loss behind ``base`` minus it, over the seeds of both; none where ``base`` has no run."""
     behind = list(values)[list(values).index(base) + 1 :] if base in values else []
     found = {loss: difference for loss in behind if (difference := paired(values[base], values[loss])) is not None}
@@ -74,7 +87,7 @@ def draw_seeds(spec: FigureSpec, source: Source) -> Drawing | None:
     for each, panel, values in zip(axes, spec.panels, by_panel, strict=True):
         column, count = panel_column(spec, panel), seeds_text([len(seeds) for seeds in values.values()])
         first, control = (gaps(values, base, column) for base in (shown[0], CONTROL))
-        _draw(each, values, shown, first)
+        _draw(each, {loss: defined(seeds) for loss, seeds in values.items()}, shown, first)
         each.set_title(f"{panel.title}, {count}", loc="left")
         each.set_xlabel("\n".join([panel.axis, *_note(control)]), loc="left")
         findings.append(f"{panel.title}, {column.header} ({count}): {first.sentence()} {control.sentence()}".strip())

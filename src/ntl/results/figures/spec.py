@@ -1,6 +1,6 @@
 """What a figure shows (``config/figure``), and the runs of a table's rows or the files that it is drawn from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -9,7 +9,7 @@ from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.config.targets import check_target
-from ntl.results.compare import constant_values
+from ntl.results.compare import by_seed, constant_values
 from ntl.results.match import RowPlan, plan_block, row_records
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
@@ -141,12 +141,14 @@ def runs_by_loss(spec: FigureSpec, panel: PanelSpec, source: Source) -> ByLoss:
     return {loss: dict(sorted(have.items())) for loss, have in found.items() if have}
 
 
-def scores_by_loss(runs: ByLoss, metric: str) -> dict[str, dict[int, float]]:
-    """loss -> seed -> score, of the runs that have one."""
-    return {
-        loss: {seed: score for seed, run in have.items() if (score := run.metrics.get(metric)) is not None}
-        for loss, have in runs.items()
-    }
+def scores_by_loss(runs: ByLoss, metric: str) -> dict[str, dict[int, float | None]]:
+    """loss -> seed -> score, of the runs that have one; None where it is undefined."""
+    return {loss: by_seed(metric, have) for loss, have in runs.items()}
+
+
+def defined(scores: Mapping[int, float | None]) -> dict[int, float]:
+    """The scores that can be drawn."""
+    return {seed: score for seed, score in scores.items() if score is not None}
 
 
 def constants(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> dict[str, list[float]]:

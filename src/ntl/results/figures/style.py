@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ntl.results.figures.spec import FigureSpec
+from ntl.system.files import atomic_writer
 
 COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
 # Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
@@ -109,19 +111,22 @@ def finish(spec: FigureSpec, figure: Figure, legend: int = 0, **values: str) -> 
 
 def write(drawing: Drawing, folder: Path) -> list[Path]:
     """The drawing in each of its formats, in the ``style`` it was drawn in."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{drawing.name}.{kind}" for kind in drawing.formats]
     for path in paths:
-        drawing.figure.savefig(path, metadata=_METADATA[path.suffix[1:]])
-        if path.suffix == ".png":
-            _shrink(path)
+        kind, drawn = path.suffix[1:], BytesIO()
+        drawing.figure.savefig(drawn, format=kind, metadata=_METADATA[kind])
+        with atomic_writer(path) as stream:
+            stream.write(_in_256_colours(drawn) if kind == "png" else drawn.getvalue())
     return paths
 
 
-def _shrink(path: Path) -> None:
-    # 256 colours are enough for lines on white, and a third of the size: the report holds every figure.
-    with Image.open(path) as image:
-        image.convert("RGB").quantize(dither=Image.Dither.NONE).save(path, optimize=True, dpi=image.info["dpi"])
+def _in_256_colours(png: BytesIO) -> bytes:
+    # Enough for lines on white, and a third of the size: the report holds every figure.
+    small = BytesIO()
+    with Image.open(png) as image:
+        colours = image.convert("RGB").quantize(dither=Image.Dither.NONE)
+        colours.save(small, "png", optimize=True, dpi=image.info["dpi"])
+    return small.getvalue()
 
 
 def name_of(loss: str) -> str:

@@ -126,8 +126,7 @@ def _details_block(block: Block) -> list[str]:
             cells = [f"**{difference_text(cell)}**" if cell.bold else difference_text(cell) for cell in each.cells]
             lines.append(line([escape(each.name), *cells]))
     if lost := not_in_records(block):
-        evaluate = as_typed("python scripts/evaluate.py")
-        lines += ["", f"Not in the records (`{evaluate} RUN` recomputes a run's metrics):", ""]
+        lines += ["", "Not in the records:", ""]
         lines += [f"- {escape(each)}" for each in lost]
     if commands := [row.command for row in block.rows if row.command]:
         lines += ["", "Runs that are missing:", "", "```sh", *commands, "```"]

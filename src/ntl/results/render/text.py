@@ -183,10 +183,12 @@ def signed(interval: tuple[float, float, float], spec: str) -> str:
 
 
 def not_in_records(block: Block) -> list[str]:
-    """A line for each row whose runs are there but whose records lack metrics of the table."""
+    """A line for each row whose runs are there but whose records lack metrics that the row asks for."""
     lines = []
     for row in block.rows:
-        lost = [cell.column.metric for cell in row.cells if cell.summary is None]
+        readings = ("", row.plan.pins.get("beside"))
+        missing = [cell.column.metric for cell in row.cells if cell.summary is None]
+        lost = [metric for metric in missing if metric.partition("@")[2] in readings]
         if lost and row.records and not row.spec.constant:
             runs = ", ".join(record.id for record in row.records.values())
             lines.append(f"{row.spec.label}: {', '.join(lost)} not in the records of {runs}")
