@@ -59,7 +59,7 @@ def test_an_epoch_is_all_blocks(text) -> None:
     config.trainer.epochs = 1
     record = read_record(run(config))
     blocks = len(RunParts(text(), print).encoded("train"))
-    assert record.data["rows"]["train"] < blocks
+    assert record.data["rows"]["train"] != blocks
     assert record.examples_seen == blocks
 
 
