@@ -256,7 +256,7 @@ def test_a_gain_of_six_seeds_is_confirmed(table_of: Callable[..., Table]) -> Non
     assert (primary.p, primary.verdict, primary.confirmed, primary.named_after) == (2 / 64, Verdict.better, True, False)
     # The control: -0.1 and -0.2 in turns, sd 0.0548, half width 0.0575.
     assert table.finding == (
-        "WAS is better than CE in MAE: -1.50 [-1.89, -1.11] (n = 6 seeds; exact p = 0.0312); "
+        "WAS is better than CE in MAE: -1.50 [-1.89, -1.11] against a mean of 5.00 (n = 6 seeds; exact p = 0.0312); "
         "the control, which has no distance: -0.15 [-0.21, -0.09]."
     )
 
@@ -266,7 +266,7 @@ def test_an_interval_without_an_exact_test_is_not_confirmed(table_of: Callable[.
     assert (worse.primary.verdict, worse.primary.confirmed, worse.primary.p) == (Verdict.worse, False, 0.25)
     assert worse.finding == (
         "WAS is worse than CE in MAE by the interval, but not by the exact test: +1.03 [+0.89, +1.18] "
-        "(n = 3 seeds; exact p = 0.25, and n = 3 cannot reach 0.05)."
+        "against a mean of 6.00 (n = 3 seeds; exact p = 0.25, and n = 3 cannot reach 0.05)."
     )
     # One seed of six goes the other way, by little: two of its flips are as far from 0, and their mirrors.
     six = table_of({"ce": [5.0] * 6, "ntl_was": [4.0, 4.0, 4.0, 4.0, 4.0, 5.1]})
@@ -279,7 +279,7 @@ def test_an_interval_that_holds_0_shows_nothing(table_of: Callable[..., Table]) 
     assert (table.primary.verdict, table.primary.named_after) == (Verdict.nothing, True)
     assert table.finding == (
         "No difference between WAS and CE in MAE is shown: +0.00 [-2.48, +2.48] "
-        "(n = 3 seeds; exact p = 1, and n = 3 cannot reach 0.05; named after these runs)."
+        "against a mean of 6.00 (n = 3 seeds; exact p = 1, and n = 3 cannot reach 0.05; named after these runs)."
     )
 
 
@@ -293,12 +293,17 @@ def test_an_interval_that_holds_0_shows_nothing(table_of: Callable[..., Table]) 
             Verdict.undefined,
             "MAE is undefined for a run of WAS or",
         ),
-        ({"ce": [5.0] * 2, "ntl_was": [4.0, 4.1]}, 9.0, Verdict.too_few, "in MAE: -1.00, -0.90 (n = 2 seeds; exact"),
+        (
+            {"ce": [5.0] * 2, "ntl_was": [4.0, 4.1]},
+            9.0,
+            Verdict.too_few,
+            "in MAE: -1.00, -0.90 against a mean of 5.00 (n = 2 seeds; exact",
+        ),
         (
             {"ce": [5.0], "ntl_was": [4.0]},
             9.0,
             Verdict.too_few,
-            "have no interval: WAS minus CE in MAE: -1.00 (n = 1 seed).",
+            "have no interval: WAS minus CE in MAE: -1.00 against a mean of 5.00 (n = 1 seed).",
         ),
         (
             {"ce": [5.0] * 3, "ntl_was": [4.0, 4.0, 4.1]},

@@ -7,9 +7,9 @@ from typing import Any
 
 from ntl.results.match import NOT_COMPUTED_WITH
 from ntl.results.record import RunRecord
-from ntl.results.render.text import interval_text, seeds_text
+from ntl.results.render.text import interval_text, number, seeds_text
 from ntl.results.spec import SHORTCUT, Better, BlockSpec, ColumnSpec, PrimarySpec, Role
-from ntl.results.statistics import ALPHA, Summary, example_difference, holm, sign_flip_p, smallest_p
+from ntl.results.statistics import ALPHA, Summary, example_difference, holm, sign_flip_p, smallest_p, summarize
 from ntl.results.table import Difference, DifferenceCell, Primary, Row, Verdict, prints_as_zero
 
 
@@ -188,7 +188,14 @@ def find_primary(
         notes = []
     if verdict is Verdict.better:
         notes += _control_gain(rows, against, row, endpoint)
-    return replace(primary, sentence=_sentence(primary, summary, notes))
+    return replace(primary, sentence=_sentence(primary, summary, _common_mean(row, against, endpoint), notes))
+
+
+def _common_mean(row: Row, against: Row, column: ColumnSpec) -> str:
+    """The mean of ``against`` over the seeds of both rows, which says how large a difference is."""
+    ours, theirs = row.values[column.metric], against.values[column.metric]
+    mean = summarize([theirs[seed] for seed in theirs if seed in ours]).mean
+    return "" if mean is None else number(mean, column.format)
 
 
 def _verdict(cell: DifferenceCell | None, learnt: tuple[bool | None, bool | None]) -> Verdict:
@@ -226,7 +233,7 @@ _LEADS = {
 }
 
 
-def _sentence(primary: Primary, summary: Summary | None, notes: Sequence[str]) -> str:
+def _sentence(primary: Primary, summary: Summary | None, mean: str, notes: Sequence[str]) -> str:
     header = primary.column.header
     lead = _LEADS[primary.verdict].format(row=primary.row, against=primary.against, header=header)
     text = interval_text(summary, primary.column) if summary else ""
@@ -241,5 +248,5 @@ def _sentence(primary: Primary, summary: Summary | None, notes: Sequence[str]) -
         remarks.append(f"exact p = {primary.p:.3g}{cannot}")
     if primary.named_after:
         remarks.append("named after these runs")
-    result = f"{lead}: {text} ({'; '.join(remarks)})"
+    result = f"{lead}: {text} against a mean of {mean} ({'; '.join(remarks)})"
     return f"{'; '.join([result, *notes])}."

@@ -177,7 +177,7 @@ def test_the_page_opens_with_the_findings(arithmetic_record: Maker) -> None:
     assert re.match(r'<main>\s*<section id="findings"', first)
     # Every seed differs by -1: the interval is that, and 3 of 3 signs alike have the exact p of 2 / 2^3.
     finding = build_table("table2", records).finding
-    assert "-1.00 [-1.00, -1.00] (n = 3 seeds; exact p = 0.25" in finding
+    assert "-1.00 [-1.00, -1.00] against a mean of 3.02 (n = 3 seeds; exact p = 0.25" in finding
     assert finding in unescape(first[: first.index('<section id="tables"')])
 
 

@@ -239,10 +239,14 @@ def mean_probabilities(found: Mapping[str, Any], runs: Sequence[str], split: str
 
 
 def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
-    """None where no panel has a run whose probabilities are known. UserError where the file cannot be read."""
-    known = _read(source.file(spec, "calibration"))
+    """None where no panel has a run whose probabilities are known, by the file of its scale.
+
+    Raises:
+        UserError: A file cannot be read.
+    """
     grid, counts = [], []
     for panel in spec.panels:
+        known = _read(source.file(spec, panel.scale))
         for loss, have in runs_by_loss(spec, panel, source).items():
             ids = [record.id for record in have.values()]
             mean = mean_probabilities(known, ids, panel.split)
@@ -266,8 +270,10 @@ def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
             each.set_title(LOSSES[loss])
         if column == 0:
             each.set_ylabel(f"{title}\nright digit")
-    for each in axes[-len(losses) :]:
-        each.set_xlabel("predicted digit")
+        if row == len(titles) - 1:
+            each.set_xlabel("predicted digit")
+    for each in axes:
+        each.set_visible(bool(each.images))
     first = next(image for each in axes for image in each.images)
     figure.colorbar(first, ax=axes, label="mean probability (%)", shrink=0.8)
     parts = [f"{title}: {'; '.join(_mass(loss, mean) for t, loss, mean in grid if t == title)}." for title in titles]
