@@ -3,6 +3,8 @@
 Shape suffixes: B batch, T length, K number tokens, N the number-labelled positions.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -34,3 +36,9 @@ def diagnostic_sums(rows: NumberRows, *, per_example: bool = False) -> Tensor:
     if rows.index is None:
         return found_N4.unflatten(0, rows.labels.shape).sum(dim=1)
     return found_N4.new_zeros(len(rows.labels), found_N4.shape[-1]).index_add_(0, rows.index[0], found_N4)
+
+
+def diagnostic_means(sums: Sequence[float]) -> dict[str, float]:
+    """Return the means of ``DIAGNOSTICS`` from `diagnostic_sums`; {} if there were no number labels."""
+    *totals, count = sums or [0.0]
+    return {name: total / count for name, total in zip(DIAGNOSTICS, totals, strict=True)} if count else {}

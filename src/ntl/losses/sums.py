@@ -3,6 +3,7 @@
 total = (base sum + aux sum) / base count + weight × number sum / number count, the paper's Eq. 3.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -86,3 +87,19 @@ class Scales:
 def mean(total: Tensor, count: Tensor) -> Tensor:
     """Return total / count, with 1 in place of a count of 0."""
     return total / count.clamp(min=1)
+
+
+def means(parts: Sequence[float]) -> dict[str, float]:
+    """Return the means ``ce`` and ``ntl`` of sums and counts in the order of `JointLoss.flat`.
+
+    A term of count 0 is left out: a mean of 0 would read as perfect. With several heads, ``ce/head2`` and so on, and
+    the accuracies ``accuracy/head1`` and so on, are means as well.
+    """
+    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts[: len(FLAT)]
+    named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
+    of_heads = list(zip(parts[len(FLAT) :: 2], parts[len(FLAT) + 1 :: 2], strict=True))
+    for index, term in enumerate(of_heads):
+        head, name = index // len(HEAD) + 1, HEAD[index % len(HEAD)]
+        if head > 1 or name not in named:
+            named[f"{name}/head{head}"] = term
+    return {name: total / count for name, (total, count) in named.items() if count}

@@ -16,8 +16,8 @@ from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, Traine
 from ntl.config.trainer import Normalization
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
-from ntl.losses.diagnostics import DIAGNOSTICS
-from ntl.losses.sums import FLAT, HEAD
+from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
+from ntl.losses.sums import FLAT, HEAD, means
 from ntl.system.errors import Diverged, UserError
 from ntl.training.best import KeepBest
 from ntl.training.checkpoints import (
@@ -45,27 +45,6 @@ EVALUATION_TIMES = (
 )
 # torch's own sampler makes a list of all indices, over 1 GiB for 26 million; a larger data set uses EpochSampler.
 SHUFFLED_IN_MEMORY = 2**20
-
-
-def means(parts: Sequence[float]) -> dict[str, float]:
-    """Return the means ``ce`` and ``ntl``, without a term of count 0: a mean of 0 would read as perfect.
-
-    With several heads, ``ce/head2`` and so on, and the accuracies ``accuracy/head1`` and so on, are means as well.
-    """
-    ce_sum, ce_count, ntl_sum, ntl_count, _ = parts[: len(FLAT)]
-    named = {"ce": (ce_sum, ce_count), "ntl": (ntl_sum, ntl_count)}
-    of_heads = list(zip(parts[len(FLAT) :: 2], parts[len(FLAT) + 1 :: 2], strict=True))
-    for index, term in enumerate(of_heads):
-        head, name = index // len(HEAD) + 1, HEAD[index % len(HEAD)]
-        if head > 1 or name not in named:
-            named[f"{name}/head{head}"] = term
-    return {name: total / count for name, (total, count) in named.items() if count}
-
-
-def diagnostic_means(sums: Sequence[float]) -> dict[str, float]:
-    """Return the means of ``DIAGNOSTICS`` from `diagnostic_sums`; {} if there were no number labels."""
-    *totals, count = sums or [0.0]
-    return {name: total / count for name, total in zip(DIAGNOSTICS, totals, strict=True)} if count else {}
 
 
 def evaluation_means(prediction: EvalPrediction) -> dict[str, float]:
