@@ -3,7 +3,7 @@
 import pytest
 
 from ntl.config import UserError
-from ntl.results.figures.gains import Gain, gains
+from ntl.results.figures.gains import COLOURS, EDGE, gains
 from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.spec import FigureSpec, Source
 
@@ -31,7 +31,7 @@ def test_gains_in_percent_by_hand(records) -> None:
     # Lower is better: a difference of -1 ± 4.3027 · 0.1 / √3 of 11 is a gain.
     assert (gain.n, left) == (3, 0)
     assert (gain.mean, gain.low, gain.high) == pytest.approx((100 / 11, 100 * 0.7516 / 11, 100 * 1.2484 / 11), rel=1e-3)
-    assert gain.label.startswith("The losses at scale=tiny: RMSE")
+    assert (gain.setting, gain.against) == ("noisy numbers, tiny GPT-2, tiny: RMSE to the noise-free target", "")
     assert found["weight on digits"] == ([], 0)
 
 
@@ -45,9 +45,33 @@ def test_rows_that_beat_no_constant_answer_are_counted_and_not_drawn(tiny_record
     assert draw(spec("distance"), useless) is None
     drawing = draw(spec("distance"), records)
     assert drawing is not None
-    assert drawing.caption == "0 left out. Distance: +9 [+7, +11] %."
-    assert len(drawing.figure.axes[0].get_yticklabels()) == 1
-    assert isinstance(gains(spec("distance"), Source(records, RESULTS))["distance"][0][0], Gain)
+    setting = "noisy numbers, tiny GPT-2, tiny: RMSE to the noise-free target"
+    assert drawing.caption == f"0 left out. Distance: {setting} +9 [+7, +11] %, n = 3."
+    assert [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()] == [setting]
+
+
+def test_a_panel_for_each_claim_and_an_arrow_where_an_interval_goes_on(tiny_record, draw) -> None:
+    """CE by expectation against its own greedy answers and, hollow, against those of NTL-WAS."""
+    values = {"ce": ((10.0, 12.0), (9.0, 11.0), (14.0, 4.0)), "ntl_was": ((10.0, None), (12.0, None), (11.0, None))}
+    records = [
+        tiny_record(
+            loss,
+            seed,
+            metrics={METRIC: greedy, f"{METRIC}:mean": 20.0} | ({f"{METRIC}@expectation": read} if read else {}),
+        )
+        for loss, by_seed in values.items()
+        for seed, (greedy, read) in enumerate(by_seed, start=1)
+    ]
+    (own, other), left = gains(spec("decoding rule"), Source(records, RESULTS))["decoding rule"]
+    assert (own.against, other.against, left) == ("", "NTL-WAS, λ = 0.3", 0)
+    assert own.low < -EDGE < own.mean < EDGE < own.high
+    drawing = draw(spec("distance", "decoding rule"), records)
+    assert drawing is not None
+    panel, reading = drawing.figure.axes
+    assert [panel.get_title(loc="left"), reading.get_title(loc="left")] == ["distance", "decoding rule"]
+    assert [line.get_marker() for line in reading.lines].count("<") == 2  # both intervals are wide
+    assert [line.get_markerfacecolor() for line in reading.lines if line.get_marker() == "o"] == [COLOURS[1], "#FFFFFF"]
+    assert not [line for line in panel.lines if line.get_marker() == "o"]
 
 
 def test_an_unknown_claim_is_one_line() -> None:

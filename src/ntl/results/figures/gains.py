@@ -1,30 +1,43 @@
-"""Where a gain comes from: the comparisons of some claims, as shares of what is compared with, task by task."""
+"""Where a gain comes from: the comparisons of some claims as shares of what is compared with, task by task."""
 
 from dataclasses import dataclass
 
+from matplotlib.axes import Axes
+
 from ntl.results.build import build_table
-from ntl.results.claims import Compared, capitalized, compare, load_claims
+from ntl.results.claims import Compared, EvidenceSpec, capitalized, compare, load_claims, models
 from ntl.results.figures.spec import FigureSpec, Source
-from ntl.results.figures.style import PAGE, Drawing, finish, name_rows, panels
+from ntl.results.figures.style import Drawing, finish, name_rows, panels
 from ntl.results.spec import load_table_spec
 from ntl.results.table import Table
 from ntl.system.errors import UserError
 
 COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
+EDGE = 60.0  # percent; what lies beyond is drawn as an arrow
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Of one comparison: the gain, and the ends of its 95 % interval, in percent of the mean of what it is against."""
+    """Of one comparison: the gain, and the ends of its 95 % interval, in percent of the mean of what it is against.
 
-    label: str
+    Attributes:
+        setting: The data set, the model, the scale and the metric.
+        against: The row compared with where it is another one and the answers are decoded otherwise, else empty.
+    """
+
+    setting: str
+    against: str
     mean: float
     low: float
     high: float
     n: int
 
+    @property
+    def text(self) -> str:
+        return f"{self.mean:+.0f} [{self.low:+.0f}, {self.high:+.0f}] %"
 
-def _gain(table: Table, compared: Compared) -> Gain | None:
+
+def _gain(table: Table, place: EvidenceSpec, compared: Compared) -> Gain | None:
     found = compared.paired.differences if compared.paired else None
     if found is None or found.mean is None or found.low is None or found.high is None or not compared.base_mean:
         return None
@@ -32,10 +45,12 @@ def _gain(table: Table, compared: Compared) -> Gain | None:
         return None
     unit = 100 * compared.column.better.value / abs(compared.base_mean)
     low, high = sorted((unit * found.low, unit * found.high))
-    source = table.subject.partition(": ")[0]
-    where = source if table.scale in source else f"{source}, {table.scale}"
-    label = f"{where}: {compared.header.replace('interpolate ', '').replace(' (%)', '')}"
-    return Gain(label, unit * found.mean, low, high, found.n)
+    data = table.spec.blocks[place.block].dataset.replace("_", " ")
+    model = models((compared.row, compared.against)).removeprefix("a ")
+    header = compared.header.replace("interpolate ", "").replace(" (%)", "")
+    other = compared.row is not compared.against and compared.against_metric != compared.column.metric
+    against = compared.against.spec.label if other else ""
+    return Gain(f"{data}, {model}, {table.scale}: {header}", against, unit * found.mean, low, high, found.n)
 
 
 def gains(spec: FigureSpec, source: Source) -> dict[str, tuple[list[Gain], int]]:
@@ -56,32 +71,49 @@ def gains(spec: FigureSpec, source: Source) -> dict[str, tuple[list[Gain], int]]
                 ]
             chosen = [table for table in tables[each.table] if not each.scales or table.scale in each.scales]
             compared = [(table, one) for table in chosen if (one := compare(table, each)) and one.paired]
-            ran += [_gain(table, one) for table, one in compared]
+            ran += [_gain(table, each, one) for table, one in compared]
         shown = [gain for gain in ran if gain]
         found[name] = shown, len(ran) - len(shown)
     return found
 
 
 def draw_gains(spec: FigureSpec, source: Source) -> Drawing | None:
-    """One band for each claim. None where no comparison has an interval."""
+    """A panel for each claim, a line for each setting. None where no comparison has an interval."""
     found = gains(spec, source)
-    lines = [(name, gain) for name, (shown, _) in found.items() for gain in shown]
-    if not lines:
+    settings = sorted({gain.setting for shown, _ in found.values() for gain in shown})
+    if not settings:
         return None
-    figure, (axes,) = panels(PAGE, 0.9 + 0.22 * len(lines), 1)
-    axes.axvline(0, color="#555555", linewidth=1)
-    for place, (name, gain) in enumerate(lines):
-        colour = COLOURS[list(found).index(name)]
-        first = place == 0 or lines[place - 1][0] != name
-        axes.plot([gain.low, gain.high], [place, place], "-", color=colour, linewidth=1.5)
-        axes.plot([gain.mean], [place], "o", color=colour, markersize=5, label=name if first else None)
-    name_rows(axes, [f"{gain.label}, n = {gain.n}" for _, gain in lines])
-    axes.set_xlabel("gain, % (right: better)")
-    axes.grid(axis="x")
+    figure, axes = panels(9.5, 1.1 + 0.3 * len(settings), len(found), sharey=True, sharex=True)
+    for each, colour, (name, (shown, _)) in zip(axes, COLOURS, found.items(), strict=False):
+        each.axvline(0, color="#555555", linewidth=1)
+        for setting in settings:
+            here = [gain for gain in shown if gain.setting == setting]
+            for at, gain in enumerate(here):
+                _draw(each, gain, settings.index(setting) + 0.3 * (at - (len(here) - 1) / 2), colour)
+        each.set_title(name, loc="left")
+        each.set_xlim(-EDGE, EDGE)
+        each.grid(axis="both")
+    name_rows(axes[0], settings)
+    figure.supxlabel("gain, % of the mean of what is compared with (right: better)", fontsize=8)
     texts = [
-        f"{capitalized(name)}: "
-        + (", ".join(f"{gain.mean:+.0f} [{gain.low:+.0f}, {gain.high:+.0f}] %" for gain in shown) or "none")
+        f"{capitalized(name)}: " + ("; ".join(_sentence(gain) for gain in shown) or "none")
         for name, (shown, _) in found.items()
     ]
     left = sum(count for _, count in found.values())
-    return finish(spec, figure, legend=4, left=str(left), findings=f"{'; '.join(texts)}.")
+    return finish(spec, figure, left=str(left), findings=f"{'. '.join(texts)}.")
+
+
+def _sentence(gain: Gain) -> str:
+    against = f" against {gain.against}" if gain.against else ""
+    return f"{gain.setting}{against} {gain.text}, n = {gain.n}"
+
+
+def _draw(axes: Axes, gain: Gain, place: float, colour: str) -> None:
+    low, high = (min(max(end, -EDGE), EDGE) for end in (gain.low, gain.high))
+    axes.plot([low, high], [place, place], "-", color=colour, linewidth=1.5)
+    for end, marker in ((gain.low, "<"), (gain.high, ">")):
+        if abs(end) > EDGE:
+            axes.plot([max(-EDGE, min(EDGE, end))], [place], marker, color=colour, markersize=5, clip_on=False)
+    if abs(gain.mean) <= EDGE:
+        face = "#FFFFFF" if gain.against else colour
+        axes.plot([gain.mean], [place], "o", color=colour, markerfacecolor=face, markersize=5)
