@@ -67,19 +67,6 @@ def test_accumulated_batches_equal_one_batch(family: str, loss: str, parts) -> N
         np.testing.assert_allclose(losses, logs[0], rtol=1e-9)
 
 
-@pytest.mark.parametrize("bf16", [True, False])
-def test_a_bfloat16_step_on_a_cpu_has_no_fused_attention(bf16: bool, parts) -> None:
-    """Its backward is slow there; evaluation, which has none, and float32 keep it."""
-    fused: dict[bool, set[bool]] = {True: set(), False: set()}
-    trainer = _trainer(parts("trainer.max_steps=2", "trainer.eval_steps=2", f"trainer.bf16={str(bf16).lower()}"))
-    trainer.model.register_forward_hook(
-        lambda model, *_: fused[model.training].add(torch.backends.cuda.flash_sdp_enabled())
-    )
-    trainer.train()
-    assert fused == {True: {not bf16}, False: {True}}
-    assert torch.backends.cuda.flash_sdp_enabled()
-
-
 @pytest.mark.parametrize("normalization", ["step", "micro_batch"])
 def test_what_each_normalization_divides_by(normalization: str, parts) -> None:
     settings = ["trainer.max_steps=1", "trainer.logging_steps=1", "trainer.batch_size=4", "loss.weight=2"]

@@ -3,14 +3,12 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import EvalPrediction, PrinterCallback, Seq2SeqTrainer, TrainerCallback
 
 from ntl.config.trainer import Normalization
@@ -202,13 +200,6 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             return values
         total: Any = self.accelerator.reduce(values, reduction="sum")
         return total
-
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        # torch's fused attention takes most of a bfloat16 step on a CPU: its backward calls many tiny matrix products.
-        # The backward of gradient checkpointing computes attention again, so both are in here.
-        slow = self.args.bf16 and self.args.device.type == "cpu"
-        with sdpa_kernel(SDPBackend.MATH) if slow else nullcontext():
-            return super().training_step(*args, **kwargs)
 
     def compute_loss(
         self,
