@@ -90,7 +90,8 @@ def draw_seeds(spec: FigureSpec, source: Source) -> Drawing | None:
         _draw(each, {loss: defined(seeds) for loss, seeds in values.items()}, shown, first)
         each.set_title(f"{panel.title}, {count}", loc="left")
         each.set_xlabel("\n".join([panel.axis, *_note(control)]), loc="left")
-        findings.append(f"{panel.title}, {column.header} ({count}): {first.sentence()} {control.sentence()}".strip())
+        if sentence := f"{first.sentence()} {control.sentence()}".strip():
+            findings.append(f"{panel.title}, {column.header} ({count}): {sentence}")
     axes[0].set_yticks(range(len(shown)), [LOSSES[loss] for loss in shown])
     axes[0].set_ylim(len(shown) - 0.4, -0.75)
     return finish(spec, figure, findings=" ".join(findings), model=models(spec, spec.panels[0])[0])
