@@ -52,6 +52,12 @@ def test_two_rates_for_one_dropout_are_refused(made) -> None:
         made("llama_tiny", setting, "model.dropout=0.1")
 
 
+def test_another_implementation_of_attention_gives_the_same_logits(made) -> None:
+    fused, eager = (made("llama_tiny", f"+model.settings.attn_implementation={name}") for name in ("sdpa", "eager"))
+    assert (fused.config._attn_implementation, eager.config._attn_implementation) == ("sdpa", "eager")
+    torch.testing.assert_close(eager(**BATCH).logits, fused(**BATCH).logits)
+
+
 def test_the_router_loss_by_hand(made) -> None:
     """Experts x sum over experts of (share of tokens routed there) x (mean router probability), over all layers."""
     output = made("granite_moe_tiny")(**BATCH, output_router_logits=True)
@@ -71,6 +77,7 @@ def test_the_router_loss_by_hand(made) -> None:
             ["+model.settings.hiden_size=32"],
             r"model\.settings\.hiden_size: there is no such setting\. Did you mean 'hidden_size'\?",
         ),
+        (["+model.settings.attn_implementation=fast"], r"model\.architecture=llama: .*attn_implementation.*fast"),
         (
             ["model.architecture=mamba", "model.dropout=0.1"],
             r"^model\.dropout=0\.1: mamba models have no dropout; set model\.dropout=0\.$",

@@ -246,8 +246,9 @@ def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
     """
     grid, counts = [], []
     for panel in spec.panels:
-        known = _read(source.file(spec, panel.scale))
-        for loss, have in runs_by_loss(spec, panel, source).items():
+        runs = runs_by_loss(spec, panel, source)
+        known = _read(source.file(spec, panel.scale)) if runs else {}
+        for loss, have in runs.items():
             ids = [record.id for record in have.values()]
             mean = mean_probabilities(known, ids, panel.split)
             if mean is not None:
