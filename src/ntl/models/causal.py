@@ -53,8 +53,8 @@ def build(config: CausalConfig, *, tokenizer: Any) -> PreTrainedModel:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"model={config.name} model.architecture={config.architecture}: {reason}") from error
     for name in config.settings:
-        # transformers keeps attn_implementation under a private name.
-        if not hasattr(defaults, name) and not hasattr(defaults, f"_{name}"):
+        # transformers keeps this one under a private name.
+        if name != "attn_implementation" and not hasattr(defaults, name):
             raise UserError(
                 f"model.architecture={config.architecture} model.settings.{name}: there is no such setting."
                 f"{nearest(name, defaults.to_dict())}"

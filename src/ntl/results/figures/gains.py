@@ -111,9 +111,9 @@ def _sentence(gain: Gain) -> str:
 def _draw(axes: Axes, gain: Gain, place: float, colour: str) -> None:
     low, high = (min(max(end, -EDGE), EDGE) for end in (gain.low, gain.high))
     axes.plot([low, high], [place, place], "-", color=colour, linewidth=1.5)
-    for end, marker in ((gain.low, "<"), (gain.high, ">")):
-        if abs(end) > EDGE:
-            axes.plot([max(-EDGE, min(EDGE, end))], [place], marker, color=colour, markersize=5, clip_on=False)
+    for end, inside, marker in ((gain.low, low, "<"), (gain.high, high, ">")):
+        if end != inside:
+            axes.plot([inside], [place], marker, color=colour, markersize=5, clip_on=False)
     if abs(gain.mean) <= EDGE:
         face = "#FFFFFF" if gain.against else colour
         axes.plot([gain.mean], [place], "o", color=colour, markerfacecolor=face, markersize=5)
