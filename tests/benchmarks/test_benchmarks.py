@@ -187,10 +187,27 @@ def test_training() -> None:
     assert 0.05 < result["speed_ratio"] < 20
 
 
-@pytest.mark.parametrize("option", [["--steps", "2"], ["--rounds", "0"]])
-def test_too_little_to_be_measured_is_one_line(option: list[str]) -> None:
-    with pytest.raises(UserError, match=f"{' '.join(option)}.*at least 3 steps and 1 round"):
-        training.main(option)
+def test_attention_is_measured_against_the_fused_kernel_in_bfloat16() -> None:
+    rows = training.compare_attention(["model=llama_tiny", *TINY[:3], "device=cpu"], steps=5, rounds=2)
+    ways = [(row["attention"], row["precision"]) for row in rows]
+    assert ways == [("fused", "bfloat16"), ("fused", "float32"), ("eager", "bfloat16"), ("eager", "float32")]
+    assert {(row["model"], row["steps"], row["rounds"]) for row in rows} == {("llama_tiny", 5, 2)}
+    assert rows[0]["ratio"] == 1
+    assert all(row["ratio"] > 0 < row["step_s"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--steps", "2"], "--steps 2.*at least 3 steps and 1 round are"),
+        (["--rounds", "0"], "--rounds 0.*at least 3 steps and 1 round are"),
+        (["--attention", "--rounds", "1"], "--rounds 1.*at least 3 steps and 2 rounds are"),
+        (["--out", "a.csv"], "--out: a table of --attention alone"),
+    ],
+)
+def test_a_wrong_use_of_the_training_benchmark_is_one_line(options: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        training.main(options)
 
 
 @pytest.mark.parametrize(("model", "beams"), [("gpt2_tiny", 1), ("t5_tiny", 3)])

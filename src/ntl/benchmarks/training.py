@@ -131,21 +131,65 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, A
     }
 
 
+def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> list[Row]:
+    """Measure a step with each kernel of attention in each precision, in turns.
+
+    ``ratio`` is that of the median step to one of torch's fused kernel in bfloat16, within the same turn: what training
+    uses by default where the processor computes in bfloat16. The models are those that have ``model.settings``.
+    """
+    kernels = {"fused": "sdpa", "eager": "eager"}
+    precisions = {"bfloat16": True, "float32": False}
+    with tempfile.TemporaryDirectory() as folder:
+        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", "tracking=none"]
+        shared = [*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"]
+        configs = {
+            f"{kernel} {precision}": compose(
+                [*shared, f"+model.settings.attn_implementation={named}", f"trainer.bf16={str(is_bf16).lower()}"]
+            )
+            for kernel, named in kernels.items()
+            for precision, is_bf16 in precisions.items()
+        }
+        sides = {way: ours(config, Path(folder)) for way, config in configs.items()}
+        measure(sides["fused bfloat16"], 1)  # fills the caches and triggers lazy imports
+        turns = in_turns({way: partial(measure, side, warm_up=steps // 5) for way, side in sides.items()}, rounds)
+    seconds = {way: [turn["step_s"] for turn in of_way] for way, of_way in turns.items()}
+    return [
+        {
+            "model": configs[way].model.name,
+            "attention": way.split()[0],
+            "precision": way.split()[1],
+            "steps": steps,
+            "rounds": rounds,
+            "step_s": median(own),
+            **ratio_quartiles(own, seconds["fused bfloat16"]),
+        }
+        for way, own in seconds.items()
+    ]
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
     parser = Parser(description=TRAINING)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
-    parser.add_argument("--models", nargs="+", default=["gpt2_tiny", "t5_tiny"])
+    parser.add_argument("--models", nargs="+", help="gpt2_tiny t5_tiny; of --attention llama_tiny granite_tiny")
     parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--attention", action="store_true", help="fused and eager attention of decoders, instead")
+    parser.add_argument("--out", type=Path, metavar="CSV", help="of --attention: write the rows there, too")
     chosen = parser.parse_args(argv)
-    if chosen.steps < 3 or chosen.rounds < 1:
-        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: at least 3 steps and 1 round are measured")
+    fewest = 2 if chosen.attention else 1
+    if chosen.steps < 3 or chosen.rounds < fewest:
+        some = f"at least 3 steps and {fewest} round{'s' * (fewest > 1)}"
+        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: {some} are measured")
+    if chosen.attention:
+        return _show_attention(chosen)
+    if chosen.out:
+        raise UserError("--out: a table of --attention alone; add that, or leave it out")
     results = [
         compare([f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
-        for model in chosen.models
+        for model in chosen.models or ["gpt2_tiny", "t5_tiny"]
         for loss in chosen.losses
     ]
     columns: dict[str, Callable[[Row], str]] = {
@@ -158,6 +202,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     title = f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
     show(results, chosen.json, title, columns)
+
+
+def _show_attention(chosen: argparse.Namespace) -> None:
+    rows = [
+        row
+        for model in chosen.models or ["llama_tiny", "granite_tiny"]
+        for row in compare_attention([f"model={model}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
+    ]
+    if chosen.out:
+        write_csv(chosen.out, [{name: short(value) for name, value in row.items()} for row in rows], remark("torch"))
+    columns: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: row["model"],
+        "attention": lambda row: row["attention"],
+        "precision": lambda row: row["precision"],
+        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
+        "ratio": lambda row: f"{row['ratio']:.3f}",
+        "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
+    }
+    show(rows, chosen.json, f"Attention in training, {torch.get_num_threads()} threads", columns)
 
 
 def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> tuple[float, float]:
