@@ -123,6 +123,9 @@ def short(values: list[float | None] | None, spec: str = ".2f", records: int | N
         ([-3e4, 0.0, 0.0], ".2f", "-1e4 ± 2e4"),
         ([9999.0], ".2f", "9999.00"),
         ([2.5e4], ".2f", "2e4"),
+        ([10250.0], ",.0f", "10,250"),  # a count of steps
+        ([9000.0, 10000.0, 11000.0], ",.0f", "10,000 ± 1,000"),
+        ([1.5e7], ",.0f", "2e7"),
     ],
 )
 def test_on_the_page_a_number_has_no_more_digits_than_its_spread(

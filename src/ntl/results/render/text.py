@@ -22,7 +22,7 @@ DIFFERENCE_LEGEND = (
 )
 # From here on an exponent: one diverged run must not widen a column.
 LARGE = 1e7
-HUGE = 1e4  # the same on the main page
+HUGE = 1e4  # the same on the main page, but for a format that groups digits: counts stay exact
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
 
 
@@ -81,18 +81,19 @@ def _coarser(spec: str, spread: float) -> str:
 
 
 def short_text(cell: Cell, row: TableRow) -> str:
-    """``mean ± sd`` with no more digits than the spread has; from 10,000 on one digit and an exponent.
+    """``mean ± sd`` with no more digits than the spread has; from `HUGE` on one digit and an exponent.
 
     A second line gives the number of seeds where the metric is missing or undefined in some runs.
     """
     summary, spec = cell.summary, cell.column.short or cell.column.format
+    huge = LARGE if "," in spec else HUGE
     if summary is None:
         return "-"
     if summary.mean is None:
         return "undefined"
     if summary.sd is None or summary.n < 3:
-        text = ", ".join(_compact(v) if abs(v) >= HUGE else number(v, spec) for v in summary.values)
-    elif max(abs(summary.mean), summary.sd) >= HUGE:
+        text = ", ".join(_compact(v) if abs(v) >= huge else number(v, spec) for v in summary.values)
+    elif max(abs(summary.mean), summary.sd) >= huge:
         text = f"{_compact(summary.mean)} ± {_compact(summary.sd)}"
     else:
         fitting = _coarser(spec, summary.sd)
