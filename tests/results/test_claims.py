@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,17 @@ def test_a_run_without_a_value_decides_nothing_and_is_no_missing_run(judge) -> N
         evidence("CE + digit CE (control)"),
     )
     assert other.verdict.value == "undecided"
+
+
+def test_of_many_reasons_the_two_most_common_are_named(judge) -> None:
+    claim = judge({"CE": CE, WAS: [8.1, 8.0, 7.9]}, evidence())
+
+    def why(*reasons: str) -> str:
+        ran = [replace(claim.comparisons[0], side=None, reason=reason) for reason in reasons]
+        return replace(claim, comparisons=tuple(ran)).why
+
+    assert why("a", "b", "b", "c") == "b: 2, a: 1, c: 1"
+    assert why("a", "b", "b", "c", "c", "c", "d", "d") == "c: 3, b: 2, other: 3"
 
 
 def test_all_that_was_run_must_agree(judge) -> None:

@@ -210,8 +210,6 @@ def _show_attention(chosen: argparse.Namespace) -> None:
         for model in chosen.models or ["llama_tiny", "granite_tiny"]
         for row in compare_attention([f"model={model}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
     ]
-    if chosen.out:
-        write_csv(chosen.out, [{name: short(value) for name, value in row.items()} for row in rows], remark("torch"))
     columns: dict[str, Callable[[Row], str]] = {
         "model": lambda row: row["model"],
         "attention": lambda row: row["attention"],
@@ -220,7 +218,15 @@ def _show_attention(chosen: argparse.Namespace) -> None:
         "ratio": lambda row: f"{row['ratio']:.3f}",
         "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
     }
-    show(rows, chosen.json, f"Attention in training, {torch.get_num_threads()} threads", columns)
+    _write_and_show(chosen, rows, "Attention in training", columns)
+
+
+def _write_and_show(
+    chosen: argparse.Namespace, rows: Sequence[Row], title: str, columns: Mapping[str, Callable[[Row], str]]
+) -> None:
+    if chosen.out:
+        write_csv(chosen.out, [{name: short(value) for name, value in row.items()} for row in rows], remark("torch"))
+    show(rows, chosen.json, f"{title}, {torch.get_num_threads()} threads", columns)
 
 
 def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> tuple[float, float]:
@@ -349,8 +355,6 @@ def _show_diagnostics(chosen: argparse.Namespace) -> None:
         )
         for model, loss in sides
     ]
-    if chosen.out:
-        write_csv(chosen.out, [{name: short(value) for name, value in row.items()} for row in rows], remark("torch"))
     columns: dict[str, Callable[[Row], str]] = {
         "model": lambda row: row["model"],
         "loss": lambda row: row["loss"],
@@ -359,4 +363,4 @@ def _show_diagnostics(chosen: argparse.Namespace) -> None:
         "quartiles": lambda row: f"{row['ratio_low']:.4f} to {row['ratio_high']:.4f}",
         "of a training": lambda row: f"{row['share']:.3%}, logged every {row['logging_steps']} steps",
     }
-    show(rows, chosen.json, f"A step with diagnostics, {torch.get_num_threads()} threads", columns)
+    _write_and_show(chosen, rows, "A step with diagnostics", columns)

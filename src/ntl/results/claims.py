@@ -269,12 +269,17 @@ class Claim:
 
     @property
     def why(self) -> str:
-        """The first comparison that decides and the number of those on its side, or why none decides."""
+        """The first comparison that decides and the number of those on its side, or why none decides.
+
+        Of more than three reasons the two most common are named, and the rest counted: the page lists each comparison.
+        """
         if self.verdict is ClaimVerdict.untested:
             return "no run"
         if self.verdict is ClaimVerdict.undecided:
-            reasons = Counter(each.reason or "for the claim" for each in self.ran)
-            return ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common())
+            reasons = Counter(each.reason or "for the claim" for each in self.ran).most_common()
+            if len(reasons) > 3:
+                reasons[2:] = [("other", sum(n for _, n in reasons[2:]))]
+            return ", ".join(f"{reason}: {n}" for reason, n in reasons)
         return f"{self._deciding[0].text} ({len(self._deciding)} of {len(self.ran)})"
 
     @property
