@@ -82,7 +82,15 @@ def details(record: RunRecord) -> dict[str, Any]:
         about["model"] = record.model
     settings = {"overrides": payload["overrides"], "config": leaves(payload["config"]), "about": leaves(about)}
     worst = {"worst": record.worst} if record.worst else {}
-    return {**without_folders(settings), "metrics": payload["metrics"], "curves": payload["curves"], **worst}
+    return {**without_folders(settings), "metrics": payload["metrics"], "curves": _drawn(payload["curves"]), **worst}
+
+
+def _drawn(curves: Mapping[str, Iterable[tuple[int, float | None]]]) -> dict[str, list[list[float | None]]]:
+    """Values in four digits, which a curve on a page cannot show more of: all digits are most of the page's data."""
+    return {
+        name: [[step, None if value is None else float(f"{value:.4g}")] for step, value in points]
+        for name, points in curves.items()
+    }
 
 
 def page_data(records: Iterable[RunRecord]) -> dict[str, Any]:
