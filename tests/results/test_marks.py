@@ -102,7 +102,7 @@ def test_the_parts_of_the_paper(make_record) -> None:
     command = "`python scripts/reproduce.py table=2 scale=tiny`"
     assert lines[2] == f"| Table 2 | loss variants on integer arithmetic | {command} |  | tiny, small |"
     assert "| `make figures` | [drawn](results/figures/figure2.png) |  |" in lines[4]
-    assert "| `make figures` | [tiny](results/figures/figure4.png) | paper |" in "".join(lines)
+    assert "| `make figures` | [hour](results/figures/figure4.png) | paper |" in "".join(lines)
     assert lines[-1].startswith("Tables A1 to A4 ")
     assert not any("Quickstart" in line for line in lines)
 
