@@ -37,7 +37,8 @@ def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record, draw)
     groups = {"interpolate": {"1x1": {"mape": 8.2}, "2x2": {"mape": 12.0}}, "extrapolate": {"3x3": {"mape": 5e6}}}
     spec = load_figure_spec("figureA2")
     # A block without groups of rows, one for each model.
-    spec = replace(spec, panels=[replace(panel, table="evidence", block=1, group="", scale="tiny") for panel in spec.panels])
+    panels = [replace(each, table="evidence", block=1, group="", scale="tiny") for each in spec.panels]
+    spec = replace(spec, panels=panels)
     drawing = draw(spec, [tiny_record(loss, 1, "multiplication", groups=groups) for loss in ("ce", "ntl_was")])
     assert drawing is not None
     first = drawing.figure.axes[0]
