@@ -1,6 +1,7 @@
 """Tiny records of everything that a figure reads, with the resolved config that their overrides would give."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,18 @@ from ntl.results import RunRecord
 from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.spec import FigureSpec, Source, load_figure_spec
 from ntl.results.figures.style import Drawing
+
+
+@pytest.fixture
+def on_evidence() -> Callable[[str], FigureSpec]:
+    """A figure of config/figure, its panels of evidence's multiplication, of which ``tiny_record`` makes runs."""
+
+    def moved(figure: str) -> FigureSpec:
+        spec = load_figure_spec(figure)
+        place: dict[str, Any] = {"table": "evidence", "block": 1, "group": "", "scale": "tiny"}
+        return replace(spec, panels=[replace(panel, **place) for panel in spec.panels])
+
+    return moved
 
 
 @pytest.fixture

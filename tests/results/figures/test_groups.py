@@ -7,7 +7,6 @@ import numpy as np
 from ntl.results import load_records
 from ntl.results.figures.groups import depth_grid, group_values, pair_grid
 from ntl.results.figures.make_figures import RESULTS
-from ntl.results.figures.spec import load_figure_spec
 
 
 def pinned(record, **config):
@@ -33,12 +32,9 @@ def test_the_grid_has_the_median_over_seeds_first_factor_down(tiny_record) -> No
     assert pair_grid({}, "mape").shape == (0, 0)
 
 
-def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record, draw) -> None:
+def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record, draw, on_evidence) -> None:
     groups = {"interpolate": {"1x1": {"mape": 8.2}, "2x2": {"mape": 12.0}}, "extrapolate": {"3x3": {"mape": 5e6}}}
-    spec = load_figure_spec("figureA2")
-    # A block without groups of rows, one for each model.
-    panels = [replace(each, table="evidence", block=1, group="", scale="tiny") for each in spec.panels]
-    spec = replace(spec, panels=panels)
+    spec = on_evidence("figureA2")
     drawing = draw(spec, [tiny_record(loss, 1, "multiplication", groups=groups) for loss in ("ce", "ntl_was")])
     assert drawing is not None
     first = drawing.figure.axes[0]
@@ -50,16 +46,13 @@ def test_pairs_frame_what_was_trained_on_and_write_each_value(tiny_record, draw)
     assert draw(spec, [tiny_record("ce", 1, "multiplication")]) is None
 
 
-def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw) -> None:
+def test_modules_by_split_with_the_range_over_seeds(tiny_record, draw, on_evidence) -> None:
     def record(loss: str, seed: int, accuracy: float):
         inside = {"numbers__round": {"accuracy": accuracy}, "algebra__linear": {"accuracy": 0.0}}
         groups = {"interpolate": inside, "extrapolate": {"numbers__round_big": {"accuracy": 0.9}}}
         return tiny_record(loss, seed, "multiplication", groups=groups)
 
-    spec = load_figure_spec("figureA1")
-    # The rows of a table with more than one seed.
-    spec = replace(spec, panels=[replace(panel, table="evidence", block=1) for panel in spec.panels])
-    drawing = draw(spec, [record("ce", 1, 0.2), record("ce", 2, 0.4), record("ntl_was", 1, 0.5)])
+    drawing = draw(on_evidence("figureA1"), [record("ce", 1, 0.2), record("ce", 2, 0.4), record("ntl_was", 1, 0.5)])
     assert drawing is not None
     inside, outside = drawing.figure.axes
     assert [label.get_text() for label in inside.get_yticklabels()] == ["algebra: linear", "numbers: round"]

@@ -4,7 +4,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ntl.results.figures.spec import load_figure_spec
 from ntl.results.figures.training import curve, epochs_until
 
 
@@ -45,13 +44,6 @@ def probed(tiny_record):
     return make
 
 
-@pytest.fixture
-def figure4():
-    """Of runs of a table that the records here can stand for: its tiny models' on multiplication."""
-    spec = load_figure_spec("figure4")
-    return replace(spec, panels=[replace(each, table="evidence", group="", scale="tiny") for each in spec.panels])
-
-
 def test_the_first_time_below_the_threshold_in_epochs(probed) -> None:
     record = probed("ce", 1)  # 40 steps are 3 epochs
     assert epochs_until(record, "1x1", 10.0) == 1.5
@@ -61,7 +53,8 @@ def test_the_first_time_below_the_threshold_in_epochs(probed) -> None:
     assert epochs_until(record, "2x2", 10.0) is None
 
 
-def test_never_is_an_open_marker_at_the_end(probed, tiny_record, draw, figure4) -> None:
+def test_never_is_an_open_marker_at_the_end(probed, tiny_record, draw, on_evidence) -> None:
+    figure4 = on_evidence("figure4")
     assert draw("figure4") is None
     assert draw(figure4, [tiny_record("ce", 1, "multiplication")]) is None
     later = {**CURVES, "probe_mape/1x1": [[30, 9.0], [40, 8.0]]}
@@ -76,13 +69,13 @@ def test_never_is_an_open_marker_at_the_end(probed, tiny_record, draw, figure4) 
     assert "2 seeds a loss" in drawing.caption
 
 
-def test_the_caption_says_where_nothing_is_shown_and_what_is_not_separated(probed, draw, figure4) -> None:
+def test_the_caption_says_where_nothing_is_shown_and_what_is_not_separated(probed, draw, on_evidence) -> None:
     def at(step: int):
         return {"probe_mape/1x1": [[step, 9.0], [40, 8.0]]}
 
     records = [probed("ce", seed, at(20)) for seed in (1, 2, 3)]
     records += [probed("ntl_was", seed, at(step)) for seed, step in ((1, 30), (2, 30), (3, 20))]
-    drawing = draw(figure4, records)
+    drawing = draw(on_evidence("figure4"), records)
     assert drawing is not None
     assert "(paper): CE at 0 of 1 pairs, NTL-WAS at 0 of 1 pairs, so nothing is shown there." in drawing.caption
     # 40 steps are 3 epochs: +0.75, +0.75 and 0.

@@ -120,6 +120,12 @@ def test_no_folder_of_a_machine(arithmetic_record: Callable[..., RunRecord]) -> 
     assert "/data" not in chapter("runs", [record])
 
 
+def test_details_have_curves_in_four_digits(arithmetic_record: Callable[..., RunRecord]) -> None:
+    curves = {"ce": [[100000, 1.23456], [100001, None], [100002, 0.000123456]]}
+    found = details(arithmetic_record("ce", 1, {}, curves=curves))
+    assert found["curves"] == {"ce": [[100000, 1.235], [100001, None], [100002, 0.0001235]]}
+
+
 def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., RunRecord]) -> None:
     curves = {"ce": [[1, 2.0]]}
     record = arithmetic_record("ce", 1, {"test/mae": float("nan")}, correct={"test": "z:1"}, curves=curves)

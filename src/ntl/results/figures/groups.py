@@ -147,8 +147,8 @@ def draw_pairs(spec: FigureSpec, source: Source) -> Drawing | None:
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both", label=panel.axis)  # pyright: ignore[reportArgumentType]
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
     bar.minorticks_off()
-    ran, _ = models(spec, panel)
-    return finish(spec, figure, seeds=seeds_text([len(runs[loss]) for loss in grids]), model=ran)
+    counts = seeds_text([len(runs[loss]) for loss in grids])
+    return finish(spec, figure, seeds=counts, model=models(spec, panel)[0])
 
 
 def _inside(records: Mapping[int, RunRecord]) -> list[str]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ntl.results.match import leaves
-from ntl.results.record import RunRecord, to_json
+from ntl.results.record import RunRecord, plain, to_json
 from ntl.results.settings import differing, kind, name_of, settings_of, without_folders
 
 _SIGNS = {"sigma": "σ"}
 _MAIN_SPLITS = ("test", "interpolate", "validation")
 _ABOUT = ("git", "device", "num_devices", "packages", "data", "rules", "steps", "examples_seen", "tokens_seen")
 _MEASURED = ("wall_time_s", "peak_memory_bytes", "predictions_sha256")
+_CURVE_DIGITS = 4  # significant ones: a drawn curve shows no more, and all of them would be most of the page
 # Name of the column -> whether it is numeric.
 COLUMNS = {
     "dataset": False,
@@ -82,15 +83,8 @@ def details(record: RunRecord) -> dict[str, Any]:
         about["model"] = record.model
     settings = {"overrides": payload["overrides"], "config": leaves(payload["config"]), "about": leaves(about)}
     worst = {"worst": record.worst} if record.worst else {}
-    return {**without_folders(settings), "metrics": payload["metrics"], "curves": _drawn(payload["curves"]), **worst}
-
-
-def _drawn(curves: Mapping[str, Iterable[tuple[int, float | None]]]) -> dict[str, list[list[float | None]]]:
-    """Values in four digits, which a curve on a page cannot show more of: all digits are most of the page's data."""
-    return {
-        name: [[step, None if value is None else float(f"{value:.4g}")] for step, value in points]
-        for name, points in curves.items()
-    }
+    curves = plain(payload["curves"], _CURVE_DIGITS)
+    return {**without_folders(settings), "metrics": payload["metrics"], "curves": curves, **worst}
 
 
 def page_data(records: Iterable[RunRecord]) -> dict[str, Any]:
