@@ -120,10 +120,10 @@ def test_no_folder_of_a_machine(arithmetic_record: Callable[..., RunRecord]) -> 
     assert "/data" not in chapter("runs", [record])
 
 
-def test_details_have_curves_in_four_digits(arithmetic_record: Callable[..., RunRecord]) -> None:
+def test_details_have_steps_and_values_of_curves_in_four_digits(arithmetic_record: Callable[..., RunRecord]) -> None:
     curves = {"ce": [[100000, 1.23456], [100001, None], [100002, 0.000123456]]}
     found = details(arithmetic_record("ce", 1, {}, curves=curves))
-    assert found["curves"] == {"ce": [[100000, 1.235], [100001, None], [100002, 0.0001235]]}
+    assert found["curves"] == {"ce": {"steps": [100000, 100001, 100002], "values": [1.235, None, 0.0001235]}}
 
 
 def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., RunRecord]) -> None:
@@ -132,7 +132,7 @@ def test_details_leave_the_packed_answers_out(arithmetic_record: Callable[..., R
     found = details(record)
     assert set(found) == {"overrides", "metrics", "curves", "config", "about"}
     assert found["metrics"] == {"test/mae": None}
-    assert found["curves"] == curves
+    assert found["curves"] == {"ce": {"steps": [1], "values": [2.0]}}
     assert found["config"]["loss.name"] == "ce"
     assert found["about"]["git.commit"] == "0123456789"
 

@@ -83,7 +83,11 @@ def details(record: RunRecord) -> dict[str, Any]:
         about["model"] = record.model
     settings = {"overrides": payload["overrides"], "config": leaves(payload["config"]), "about": leaves(about)}
     worst = {"worst": record.worst} if record.worst else {}
-    curves = plain(payload["curves"], _CURVE_DIGITS)
+    # Steps and values apart: gzip packs the page's largest part a third smaller than it does pairs.
+    curves = {
+        name: {"steps": [step for step, _ in points], "values": [value for _, value in points]}
+        for name, points in plain(payload["curves"], _CURVE_DIGITS).items()
+    }
     return {**without_folders(settings), "metrics": payload["metrics"], "curves": curves, **worst}
 
 

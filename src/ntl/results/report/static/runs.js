@@ -64,7 +64,8 @@ function metricsTable(metrics) {
 
 function curvesPart(curves) {
   const [drawn, named] = [html("div", { className: "curves" }), []];
-  for (const [name, points] of Object.entries(curves)) {
+  for (const [name, { steps, values }] of Object.entries(curves)) {
+    const points = steps.map((step, i) => [step, values[i]]);
     const known = points.filter(([, value]) => value !== null);
     if (known.length > 1) drawn.append(html("figure", {}, html("figcaption", {}, name), curve(points, name)));
     else if (known.length) named.push(`${name} ${brief(known[0][1])} at step ${known[0][0]}`);
