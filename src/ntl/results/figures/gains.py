@@ -13,7 +13,7 @@ from ntl.results.table import Table
 from ntl.system.errors import UserError
 
 COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
-EDGE = 65.0  # percent; what lies beyond is drawn as an arrow
+EDGE = 75.0  # percent; what lies beyond is drawn as an arrow
 
 
 @dataclass(frozen=True)
