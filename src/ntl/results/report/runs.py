@@ -86,7 +86,7 @@ def details(record: RunRecord) -> dict[str, Any]:
     # Steps and values apart: gzip packs the page's largest part a third smaller than it does pairs.
     curves = {
         name: {"steps": [step for step, _ in points], "values": [value for _, value in points]}
-        for name, points in plain(payload["curves"], _CURVE_DIGITS).items()
+        for name, points in plain(record.curves, _CURVE_DIGITS).items()
     }
     return {**without_folders(settings), "metrics": payload["metrics"], "curves": curves, **worst}
 
