@@ -45,6 +45,8 @@ MOVED = {
     "ntl.training.objectives.masked_number": "ntl.training.objectives.number_heads",
     "ntl.training.objectives.regression": "ntl.training.objectives.number_heads",
 }
+# Settings that there are no more, as dotted keys such as "trainer.keep_best": stored configs still have them.
+DROPPED: tuple[str, ...] = ()
 # The keys whose values are dotted paths.
 NAMING = ("_target_", "collator")
 # Code of one's own that this process may call -> the file of ``--config-dir`` that names it (``ntl.config.own``).
@@ -69,13 +71,20 @@ def check_name(name: str, where: str) -> str:
     return name
 
 
-def as_now(values: Any, key: str = "") -> Any:
-    """The stored values of a config with the class or function of every ``_target_`` and ``collator`` as named now."""
+def as_now(values: Any, path: str = "") -> Any:
+    """The stored values of a config as today's version writes them.
+
+    The class or function of every ``_target_`` and ``collator`` is named as now (``MOVED``), and what is in ``DROPPED``
+    is left out, from the decodings in ``beside`` too. ``path`` is the dotted key of the values.
+    """
     if isinstance(values, Mapping):
-        return {key: as_now(each, key) for key, each in values.items()}
+        inside = {key: f"{path}.{key}" if path else str(key) for key in values}
+        if path == "beside":
+            inside = dict.fromkeys(values, "decoding")
+        return {key: as_now(each, inside[key]) for key, each in values.items() if inside[key] not in DROPPED}
     if isinstance(values, list):
         return [as_now(each) for each in values]
-    if key not in NAMING:
+    if path.rpartition(".")[2] not in NAMING:
         return values
     target = MOVED.get(values, values)
     module, dot, name = str(target).rpartition(".")
