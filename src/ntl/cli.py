@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from ntl import __version__
 from ntl.config.cli import BAD_INPUT, DONE, HELP_FLAGS, report
-from ntl.config.own import OPTION, OPTION_HELP
 from ntl.config.suggestions import nearest
 
 AGAIN = "interrupted; the same command goes on where it stopped."
@@ -63,8 +62,6 @@ def help_text() -> str:
             "Train and evaluate with the Number Token Loss.",
             "",
             *lines,
-            "",
-            f"  {OPTION} DIR    {OPTION_HELP}",
             "",
             "`ntl COMMAND --help` describes a command. Files are read and written in the working directory.",
         ]

@@ -9,7 +9,6 @@ from ntl.cli import COMMANDS
 from ntl.config import UserError, folders
 from ntl.config.cli import Parser, report
 from ntl.config.folders import as_typed
-from ntl.config.own import OPTION
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {path: re.search(r'\brun\("([\w-]+)"\)', path.read_text()) for path in (ROOT / "scripts").glob("*.py")}
@@ -49,7 +48,7 @@ def test_errors_and_help_are_in_the_words_of_the_wheel(
     assert report(main) == 2
     assert capsys.readouterr().err == "error: decode it with ntl predict\n"
     text = Parser(description="as for train.py").format_help()
-    assert text.startswith(f"usage: ntl evaluate [-h] [{OPTION} DIR]")
+    assert text.startswith("usage: ntl evaluate [-h]")
     assert "\nas for ntl train\n" in text
 
 
@@ -61,9 +60,3 @@ def test_a_wrong_word_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatc
         parser.parse_args()
     said = "error: the following arguments are required: run; ntl errors --help says what is taken.\n"
     assert (caught.value.code, *capsys.readouterr()) == (2, "", said)
-
-
-def test_the_option_is_obeyed_where_words_are_given_to_a_command(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no YAML file in a folder named like a setting"):
-        Parser().parse_args([OPTION, str(tmp_path)])
-    assert vars(Parser().parse_args([])) == {}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ntl.config.folders import as_typed
 from ntl.config.legality import setting_names
-from ntl.config.own import OPTION, OPTION_HELP, take_option, use
 from ntl.config.suggestions import nearest, shorten
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
@@ -41,23 +40,13 @@ PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, err
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with ``--config-dir`` and errors of one line; its help names commands as they are typed here."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.add_argument(OPTION, metavar="DIR", action=_Use, default=argparse.SUPPRESS, help=OPTION_HELP)
+    """argparse's, with errors of one line; its help names commands as they are typed here."""
 
     def format_help(self) -> str:
         return as_typed(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"error: {message}; {self.prog} --help says what is taken.\n")
-
-
-class _Use(argparse.Action):
-    # ``report`` has taken the option already, from a command line; here it is one of words that were given to ``main``.
-    def __call__(self, parser: object, namespace: object, values: Any, option_string: object = None) -> None:
-        use([values])
 
 
 def _unknown_key(error: "OmegaConfBaseException") -> str:
@@ -130,7 +119,6 @@ def _is_user_error(error: Exception) -> bool:
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
     try:
-        take_option(sys.argv)
         with needs("report" if isinstance(main, str) and main.startswith("ntl.results.") else "train"):
             return (resolve_name(main) if isinstance(main, str) else main)() or DONE
     except Diverged as error:

@@ -7,6 +7,8 @@ read and written in the working directory.
 import re
 from pathlib import Path
 
+from ntl.system.errors import UserError
+
 _CLONE, _COPY = Path(__file__).resolve().parents[3], Path(__file__).resolve().parents[1] / "_clone"
 IN_WHEEL = _COPY.is_dir()
 _SHIPPED = _COPY if IN_WHEEL else _CLONE
@@ -30,8 +32,20 @@ GROUPS = {
 }
 _TORCHRUN = re.compile(r"(torchrun [^`]*?)\btrain\.py")
 _SCRIPT = re.compile(r"(?:python )?(?<![\w/.-])(?:scripts/(\w+)|(train|prepare_data))\.py\b")
-# The folders of one's own, by --config-dir (``ntl.config.own``).
+# The folder of ``--config-dir``, if there is one.
 own_folders: list[Path] = []
+
+
+def use(folder: Path) -> None:
+    """Take choices from a folder of the user's, too. UserError: it has none, or one that ``config/`` has as well."""
+    found = [path.relative_to(folder) for group in GROUPS for path in sorted((folder / group).rglob("*.yaml"))]
+    if not found:
+        raise UserError(f"--config-dir {folder}: no YAML file in a folder named like a setting: {', '.join(GROUPS)}.")
+    for path in found:
+        if (CONFIG_DIR / path).is_file():
+            choice = f"{path.parent}={path.stem}"
+            raise UserError(f"{folder / path}: {choice} exists already; give the file another name.")
+    own_folders[:] = [folder.absolute()]
 
 
 def config_file(group: str, name: str) -> Path | None:
