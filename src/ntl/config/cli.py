@@ -13,7 +13,6 @@ from dataclasses import is_dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ntl.config.folders import as_typed
 from ntl.config.legality import setting_names
 from ntl.config.suggestions import nearest, shorten
 from ntl.system.errors import Diverged, UserError, needs
@@ -40,10 +39,7 @@ PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, err
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with errors of one line; its help names commands as they are typed here."""
-
-    def format_help(self) -> str:
-        return as_typed(super().format_help())
+    """argparse's, with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"error: {message}; {self.prog} --help says what is taken.\n")
@@ -117,9 +113,9 @@ def _is_user_error(error: Exception) -> bool:
     return isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
-def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
+def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:
     try:
-        with needs("report" if isinstance(main, str) and main.startswith("ntl.results.") else "train"):
+        with needs("report" if isinstance(main, str) and main.startswith("ntl.results.") else extra):
             return (resolve_name(main) if isinstance(main, str) else main)() or DONE
     except Diverged as error:
         print(f"diverged: {error}", file=sys.stderr)
@@ -129,7 +125,7 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
         return INTERRUPTED
     except Exception as error:
         if _is_user_error(error):
-            print(f"error: {redact(as_typed(explain(error)))}", file=sys.stderr)
+            print(f"error: {redact(explain(error))}", file=sys.stderr)
             return BAD_INPUT
         if isinstance(error, BrokenPipeError):
             print(flush=True)  # raises again where the pipe is that of standard output
@@ -137,15 +133,16 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
         return FAILED
 
 
-def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.") -> int:
+def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.", extra: str = "train") -> int:
     """Run ``main`` and return its exit code; an exception becomes one line on standard error and a code of its own.
 
-    Given as a name, ``"ntl.training.predictor:main"``, it is imported here, so that a missing package is one line, too.
+    What ``main`` imports when it runs may be missing: the line then names the extra of pyproject.toml, ``extra`` if it
+    has the package. Given as a name, ``"ntl.training.train:main"``, its module is imported here for the same reason.
     When the reader of standard output is gone (``... | head``), the command ends silently.
     """
     try:
         try:
-            return _exit_code(main, interrupted)
+            return _exit_code(main, interrupted, extra)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

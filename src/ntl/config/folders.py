@@ -1,20 +1,12 @@
-"""Where configs are read, where commands read and write by default, and how they are typed. Standard library only.
+"""Where configs are read and results are written, and the groups of settings."""
 
-In a clone this is the clone itself. A wheel has copies of ``config/`` and ``results/paper``, and everything else is
-read and written in the working directory.
-"""
-
-import re
 from pathlib import Path
 
 from ntl.system.errors import UserError
 
-_CLONE, _COPY = Path(__file__).resolve().parents[3], Path(__file__).resolve().parents[1] / "_clone"
-IN_WHEEL = _COPY.is_dir()
-_SHIPPED = _COPY if IN_WHEEL else _CLONE
-CONFIG_DIR, PAPER_FOLDER = _SHIPPED / "config", _SHIPPED / "results" / "paper"
-ROOT = Path() if IN_WHEEL else _CLONE
-RESULTS = ROOT / "results"
+ROOT = Path(__file__).resolve().parents[3]
+CONFIG_DIR, RESULTS = ROOT / "config", ROOT / "results"
+PAPER_FOLDER = RESULTS / "paper"
 
 GROUPS = {
     "model": "what is trained",
@@ -30,8 +22,6 @@ GROUPS = {
     "experiment": "several of these choices at once",
     "hydra/launcher": "where the runs of a sweep (-m) are executed",
 }
-_TORCHRUN = re.compile(r"(torchrun [^`]*?)\btrain\.py")
-_SCRIPT = re.compile(r"(?:python )?(?<![\w/.-])(?:scripts/(\w+)|(train|prepare_data))\.py\b")
 # The folder of ``--config-dir``, if there is one.
 own_folders: list[Path] = []
 
@@ -57,13 +47,3 @@ def config_file(group: str, name: str) -> Path | None:
 def choices(group: str) -> list[str]:
     """The names that ``group=`` accepts."""
     return sorted(path.stem for folder in (CONFIG_DIR, *own_folders) for path in (folder / group).glob("*.yaml"))
-
-
-def as_typed(text: str) -> str:
-    """The text with its commands as they are typed here: from a wheel ``ntl predict`` for ``scripts/predict.py``."""
-    return _SCRIPT.sub(_command, _TORCHRUN.sub(r"\1-m ntl train", text)) if IN_WHEEL else text
-
-
-def _command(script: re.Match[str]) -> str:
-    name = (script[1] or script[2]).removeprefix("make_").replace("_", "-")
-    return "ntl prepare" if name == "prepare-data" else f"ntl {name}"

@@ -1,4 +1,4 @@
-"""``ntl train``, which is ``train.py``: one run, or with -m a sweep, from a command line that Hydra composes."""
+"""``train.py``: one run, or with -m a sweep, from a command line that Hydra composes."""
 
 import os
 import sys
@@ -19,15 +19,15 @@ Choices (group=name):
 {choices}
 
 Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
-`{program} --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
-`{program} --cfg job` prints the config, `-m` sweeps over comma-separated values.
+`python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
+`python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
 `--config-dir DIR` takes further choices from your own files, such as DIR/loss/NAME.yaml.
 
 Examples:
-  {program}
-  {program} dataset=noisy_numbers loss=ce seed=1
-  {program} model=t5_base loss=ntl_was dataset=arithmetic scale=paper
-  {program} -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
+  python train.py
+  python train.py dataset=noisy_numbers loss=ce seed=1
+  python train.py model=t5_base loss=ntl_was dataset=arithmetic scale=paper
+  python train.py -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
 """
 failures: list[Exception] = []
 swept: list[Path] = []  # the folders of a sweep's runs
@@ -36,8 +36,7 @@ swept: list[Path] = []  # the folders of a sweep's runs
 def help_text() -> str:
     """The text of ``--help``, from the files of the config folders."""
     lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
-    program = sys.argv[0] if sys.argv[0].startswith("ntl ") else "python train.py"
-    return HELP.format(choices="\n".join(lines), program=program)
+    return HELP.format(choices="\n".join(lines))
 
 
 def task(raw: "DictConfig") -> None:
