@@ -5,4 +5,4 @@ import sys
 from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.results.compare_runs:main"))
+    sys.exit(report("ntl.results.compare_runs:main", extra="report"))

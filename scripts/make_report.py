@@ -5,4 +5,4 @@ import sys
 from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.results.report.make_report:main"))
+    sys.exit(report("ntl.results.report.make_report:main", extra="report"))

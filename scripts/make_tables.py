@@ -5,4 +5,4 @@ import sys
 from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.results.make_tables:main"))
+    sys.exit(report("ntl.results.make_tables:main", extra="report"))

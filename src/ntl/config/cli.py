@@ -115,7 +115,7 @@ def _is_user_error(error: Exception) -> bool:
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:
     try:
-        with needs("report" if isinstance(main, str) and main.startswith("ntl.results.") else extra):
+        with needs(extra):
             return (resolve_name(main) if isinstance(main, str) else main)() or DONE
     except Diverged as error:
         print(f"diverged: {error}", file=sys.stderr)
