@@ -2,7 +2,8 @@
 
 import sys
 
-from ntl.cli import run
+from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(run("train"))
+    again = "interrupted; the same command continues from the last checkpoint."
+    sys.exit(report("ntl.training.train:main", again))

@@ -1,8 +1,49 @@
 """Time and memory of multi-token prediction by number of heads: python scripts/benchmark_mtp.py --out FILE."""
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from ntl.cli import run
+from ntl.config.cli import Parser, report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a table, or with --json a list of rows. UserError for a wrong setting."""
+    from ntl.benchmarks.mtp import benchmark
+    from ntl.benchmarks.timing import remark, show, write_csv
+
+    parser = Parser(description="Time and memory of multi-token prediction by number of heads.")
+    parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
+    parser.add_argument("--vocab", type=int, default=8192, help="tokens (default: 8192)")
+    parser.add_argument("--width", type=int, default=128, help="hidden size (default: 128)")
+    parser.add_argument("--layers", type=int, default=8, help="blocks of the next-token model (default: 8)")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--implementation", nargs="+", default=["reference", "linear"], dest="implementations")
+    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: 5)")
+    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
+    arguments = parser.parse_args(argv)
+    rows = []
+    for name in arguments.implementations:
+        arguments.implementation = name
+        rows += benchmark(arguments)
+    if arguments.out:
+        write_csv(arguments.out, rows, remark("torch", "transformers"))
+    columns: Any = {
+        "implementation": lambda row: row["implementation"],
+        "form": lambda row: row["form"],
+        "heads": lambda row: str(row["heads"]),
+        "time": lambda row: f"{row['ratio']:.2f} ({row['ratio_low']:.2f}-{row['ratio_high']:.2f})",
+        "peak MiB": lambda row: f"{row['peak_mib']:.0f}",
+        "peak": lambda row: f"{row['peak_ratio']:.2f}",
+    }
+    show(rows, arguments.json, "A step relative to next-token prediction", columns)
+    return 0
+
 
 if __name__ == "__main__":
-    sys.exit(run("benchmark-mtp"))
+    sys.exit(report(main))

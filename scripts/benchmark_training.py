@@ -1,8 +1,75 @@
 """Speed and time to the first step, ours against a bare Seq2SeqTrainer: python scripts/benchmark_training.py."""
 
+import argparse
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from ntl.cli import run
+from ntl.config.cli import Parser, report
+from ntl.system.errors import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
+    import torch
+
+    from ntl.benchmarks.timing import Row, show
+    from ntl.benchmarks.training import TRAINING, compare
+
+    parser = Parser(description=TRAINING)
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
+    parser.add_argument("--models", nargs="+", help="gpt2_tiny t5_tiny; of --attention llama_tiny granite_tiny")
+    parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--attention", action="store_true", help="fused and eager attention of decoders, instead")
+    parser.add_argument("--out", type=Path, metavar="CSV", help="of --attention: write the rows there, too")
+    chosen = parser.parse_args(argv)
+    fewest = 2 if chosen.attention else 1
+    if chosen.steps < 3 or chosen.rounds < fewest:
+        some = f"at least 3 steps and {fewest} round{'s' * (fewest > 1)}"
+        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: {some} are measured")
+    if chosen.attention:
+        return _show_attention(chosen)
+    if chosen.out:
+        raise UserError("--out: a table of --attention alone; add that, or leave it out")
+    results = [
+        compare([f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
+        for model in chosen.models or ["gpt2_tiny", "t5_tiny"]
+        for loss in chosen.losses
+    ]
+    columns: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: row["model"],
+        "our loss (bare: CE)": lambda row: row["loss"],
+        "ours, examples/s": lambda row: f"{row['examples_per_s']['ours']:.0f}",
+        "bare, examples/s": lambda row: f"{row['examples_per_s']['bare']:.0f}",
+        "speed ratio": lambda row: f"{row['speed_ratio']:.3f}",
+        "first step, s": lambda row: f"{row['first_step_s']['ours']:.2f} (bare {row['first_step_s']['bare']:.2f})",
+    }
+    title = f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
+    show(results, chosen.json, title, columns)
+
+
+def _show_attention(chosen: argparse.Namespace) -> None:
+    from ntl.benchmarks.timing import Row
+    from ntl.benchmarks.training import compare_attention, write_and_show
+
+    rows = [
+        row
+        for model in chosen.models or ["llama_tiny", "granite_tiny"]
+        for row in compare_attention([f"model={model}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
+    ]
+    columns: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: row["model"],
+        "attention": lambda row: row["attention"],
+        "precision": lambda row: row["precision"],
+        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
+        "ratio": lambda row: f"{row['ratio']:.3f}",
+        "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
+    }
+    write_and_show(chosen, rows, "Attention in training", columns)
+
 
 if __name__ == "__main__":
-    sys.exit(run("benchmark-training"))
+    sys.exit(report(main))

@@ -1,8 +1,32 @@
 """How far a run's distribution over digits is to be believed: python scripts/calibrate.py RUN [RUN ...] [--json]."""
 
+import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from ntl.cli import run
+from ntl.config.cli import Parser, report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a line for each run and split; with ``--json``, print {run: {split: scores}} instead."""
+    from ntl.results.load import find_run
+    from ntl.training.calibration import COLUMNS, calibrate
+
+    parser = Parser(description=__doc__)
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder, or the id of a run under --outputs")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    chosen = parser.parse_args(argv)
+    found = {run: calibrate(find_run(run, chosen.outputs)) for run in chosen.runs}
+    if chosen.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    for run, splits in found.items():
+        for split, scores in splits.items():
+            print(f"{run}  {split}  " + "  ".join(f"{name} {scores[name]:.5g}" for name in COLUMNS))
+    return 0
+
 
 if __name__ == "__main__":
-    sys.exit(run("calibrate"))
+    sys.exit(report(main))

@@ -2,7 +2,7 @@
 
 import sys
 
-from ntl.cli import run
+from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(run("compare"))
+    sys.exit(report("ntl.results.compare_runs:main", extra="report"))

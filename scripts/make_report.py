@@ -2,7 +2,7 @@
 
 import sys
 
-from ntl.cli import run
+from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(run("report"))
+    sys.exit(report("ntl.results.report.make_report:main", extra="report"))

@@ -1,12 +1,11 @@
 """`make notebooks`: run the notebooks and keep in them what they show, but for what differs from run to run."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ntl.config.cli import report
+from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
@@ -38,7 +37,7 @@ def execute(notebook: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="notebooks.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("names", metavar="NAME", nargs="*", help="files in notebooks/ (default: all)")
     names = parser.parse_args(argv).names
     if absent := [name for name in names if not (FOLDER / name).is_file()]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from ntl.cli import run
+from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(run("reproduce"))
+    sys.exit(report("ntl.launch.reproduce:main", "interrupted; the same command goes on where it stopped."))

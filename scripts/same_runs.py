@@ -96,4 +96,4 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(report("__main__:main", "interrupted"))
+    sys.exit(report(main))

@@ -1,5 +1,6 @@
 """The commands in the documentation and in the program's messages: what they name exists, and they run as typed."""
 
+import json
 import os
 import re
 import subprocess
@@ -40,7 +41,6 @@ def test_what_the_commands_name_exists() -> None:
         "make",
         "pip",
         "source",
-        "ntl",
         "cp",
         *SLURM,
         *ELSEWHERE,
@@ -58,7 +58,7 @@ def test_what_the_commands_name_exists() -> None:
         for command in TYPED
         if command.startswith("python ")
         and "python train.py" not in command
-        and not command.startswith(("python scripts/", "python -m ntl ", "python -m venv "))
+        and not command.startswith(("python scripts/", "python -m venv "))
     ] == []
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     made = {word for command in TYPED if command.startswith("make ") for word in command.split()[1:] if "=" not in word}
@@ -71,9 +71,7 @@ def test_the_package_is_installed_from_the_clone() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     places = [*PAGES, *SOURCES, *(ROOT / "scripts").glob("*.py")]
     lines = {line for path in places for line in re.findall(r"pip install (?!:)([^`\n#)]*)", path.read_text("utf-8"))}
-    wanted = re.compile(
-        r"(?:-c constraints\.txt )?(?:\.|-e '\.\[([\w,{}]+)\]'|'dist/ntl-\S+\.whl\[train\]')(?: in the clone.*)?;?"
-    )
+    wanted = re.compile(r"(?:-c constraints\.txt )?(?:\.|-e '\.\[([\w,{}]+)\]')(?: in the clone.*)?;?")
     found = {line: wanted.fullmatch(line.strip()) for line in lines}
     assert len(lines) > 4
     other = [line for line, match in found.items() if match is None]
@@ -112,7 +110,7 @@ RECIPES = "=ntl_relative|=numbers_only|=doubling|=mistral_tiny|=longer|=weights"
 NOT_AS_TYPED = [
     NotAsTyped(RECIPES, "needs what a recipe writes: tests/test_recipes.py runs it", ""),
     NotAsTyped("^(pip|source) ", "changes the environment", ""),
-    NotAsTyped("^(ntl|cp) ", "is a command of the wheel: tests/test_wheel.py runs it", ""),
+    NotAsTyped("^cp |outputs/file-", "is part of the walk-through below", ""),
     NotAsTyped("^(squeue|scancel) ", "needs Slurm", ""),
     NotAsTyped("^make (?!help)", "installs, trains, measures or writes results", "{command} --dry-run"),
     NotAsTyped(r"train\.py(?!.*(--help|--cfg))", "trains", "{command} --cfg job"),
@@ -165,3 +163,25 @@ def test_every_command_runs_as_typed(clone: Path, command: str) -> None:
         program = command.removesuffix(" --help")
         options = {word for each in TYPED if each.startswith(program) for word in each.split() if word.startswith("--")}
         assert [option for option in options if option not in done.stdout] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_walk_through_of_one_s_own_data_runs_as_typed(clone: Path) -> None:
+    text = (ROOT / "docs" / "your_own_data.md").read_text(encoding="utf-8")
+    section = text.partition("\n## A walk-through\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```(python|bash)\n(.*?)^```$", section, re.M | re.S)
+    printed = [typed(clone, f"python - <<'END'\n{code}END" if kind == "python" else code) for kind, code in blocks]
+    assert [(done.returncode, done.stderr if done.returncode else "") for done in printed] == [(0, "")] * 4
+    records = {path.parent.name: json.loads(path.read_text()) for path in clone.glob("outputs/file-*/record.json")}
+    assert len((clone / "units.csv").read_text().splitlines()) == 5001
+    tuned = [record for name, record in records.items() if name.startswith("file-gpt2_small-")]
+    assert sorted((each["config"]["loss"]["name"], each["seed"]) for each in tuned) == [
+        (loss, seed) for loss in ("ce", "ntl_was") for seed in (1, 2, 3)
+    ]
+    assert len(records) == 7
+    for each in records.values():
+        assert each["metrics"]["test/mae"] < 0.75 * each["metrics"]["test/mae:median"]
+    comparison = printed[2].stdout[printed[2].stdout.rindex("Record: ") :]
+    assert all(word in comparison for word in ("ce", "ntl_was", "mae"))
+    assert re.match(r"Convert 12\.5 yards to metres\n  -?[\d.]+ \[-?[\d.]+, -?[\d.]+\]\n", printed[3].stdout)

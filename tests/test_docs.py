@@ -45,7 +45,7 @@ def test_the_readme_is_read_in_one_sitting_and_names_every_page() -> None:
 
 
 def test_what_the_readme_says_was_never_run_has_no_table() -> None:
-    """Its first paragraph, and the scales in docs/configuration.md."""
+    """Its first paragraph."""
     assert (
         "(`scale=paper`) but were never run. The same holds for our settings for one GPU (`scale=small`)"
         in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

@@ -1,6 +1,7 @@
 """A loss that is a function and a YAML, those of docs/extending.md, is reached by its name everywhere."""
 
 import csv
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from ntl.losses import ce_ntl, kinds
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.terms import terms_of
 
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "loss_curves.py"))["main"]
 DIGITS = NumberVocabulary.from_values([float("nan"), *range(10)])
 
 
@@ -61,7 +63,7 @@ def test_a_function_and_a_yaml_are_enough(tmp_path: Path) -> None:
     assert "ntl_relative" in token_losses()
     rows = list(benchmark(Setting(batch=1, length=4, vocab=20), ["ntl_relative"], 2))
     assert {row["loss"] for row in rows} == {"ce", "ntl_relative"}
-    loss_curves.main(["--losses", "ce", "ntl_relative", "--out", str(tmp_path)])
+    main(["--losses", "ce", "ntl_relative", "--out", str(tmp_path)])
     with open(tmp_path / "losses_by_digit.csv", encoding="utf-8") as stream:
         curve = [float(row["ntl_relative"]) for row in csv.DictReader(stream)]
     drawn = torch.full((11,), 0.01, dtype=torch.float64)
@@ -71,7 +73,7 @@ def test_a_function_and_a_yaml_are_enough(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_not_there_is_one_line() -> None:
     with pytest.raises(UserError, match="--losses ntl_relative: choose from ce, ce_digits"):
-        loss_curves.main(["--losses", "ntl_relative"])
+        main(["--losses", "ntl_relative"])
     with pytest.raises(ValueError, match="kind 'relative' is none of ce, gce, "):
         ce_ntl(torch.zeros(11), torch.tensor(1), DIGITS, kind="relative")
 

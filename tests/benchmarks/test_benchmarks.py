@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ from ntl.tokenizers import train_tokenizer
 SMALL = Setting(batch=2, length=8, vocab=100)
 TINY = ["dataset=noisy_numbers", "dataset.train_rows=64", "trainer.batch_size=8", "model.n_embd=8", "device=cpu"]
 ARGUMENTS = ["--batch", "2", "--length", "8", "--vocab", "100", "--rounds", "2"]
+
+
+def script(name: str) -> Any:
+    return runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / f"{name}.py"))["main"]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -99,7 +104,9 @@ def test_the_share_of_number_labels_is_exact(share: float, count: int) -> None:
 
 
 def test_losses_as_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    losses.main([*ARGUMENTS, "--shares", "0.8", "--losses", "ntl_was", "--json", "--out", str(tmp_path / "a.csv")])
+    script("benchmark_losses")(
+        [*ARGUMENTS, "--shares", "0.8", "--losses", "ntl_was", "--json", "--out", str(tmp_path / "a.csv")]
+    )
     rows = json.loads(capsys.readouterr().out)
     parts = ["forward", "forward+backward", "number term", "training step"]
     assert [(row["part"], row["loss"]) for row in rows] == [
@@ -107,7 +114,7 @@ def test_losses_as_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ]
     assert [row["ratio"] for row in rows if row["loss"] == "ce"] == [1.0] * 4
     assert [row["loss"] for row in rows_of(tmp_path / "a.csv")] == [row["loss"] for row in rows]
-    losses.main([*ARGUMENTS, "--losses", "ce"])
+    script("benchmark_losses")([*ARGUMENTS, "--losses", "ce"])
     assert "1.000 x CE" in capsys.readouterr().out
 
 
@@ -123,7 +130,7 @@ def test_losses_as_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        losses.main([*ARGUMENTS, *arguments])
+        script("benchmark_losses")([*ARGUMENTS, *arguments])
 
 
 @pytest.mark.gpu
@@ -207,7 +214,7 @@ def test_attention_is_measured_against_the_fused_kernel_in_bfloat16() -> None:
 )
 def test_a_wrong_use_of_the_training_benchmark_is_one_line(options: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        training.main(options)
+        script("benchmark_training")(options)
 
 
 @pytest.mark.parametrize(("model", "beams"), [("gpt2_tiny", 1), ("t5_tiny", 3)])
@@ -241,7 +248,7 @@ def test_the_cost_of_the_diagnostics() -> None:
 )
 def test_a_wrong_use_of_the_tracking_benchmark_is_one_line(options: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        training.main_tracking(options)
+        script("benchmark_tracking")(options)
 
 
 # ---- data
@@ -280,7 +287,12 @@ def test_data(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     table = tmp_path / "a.csv"
-    assert data.main(["--pairs", "80", "--tokenizer", tokenizer, "--scratch", str(scratch), "--out", str(table)]) == 0
+    assert (
+        script("benchmark_data")(
+            ["--pairs", "80", "--tokenizer", tokenizer, "--scratch", str(scratch), "--out", str(table)]
+        )
+        == 0
+    )
     rows = rows_of(table)
     assert [row["stage"] for row in rows][::6] == ["prepare", "first step"]
     assert rows[0]["pairs"] == "117"

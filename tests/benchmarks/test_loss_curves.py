@@ -2,12 +2,14 @@
 
 import csv
 import math
+import runpy
 from pathlib import Path
 
 import pytest
 
-from ntl.benchmarks.loss_curves import FOLDER, by_digit, by_mass, main
+from ntl.benchmarks.loss_curves import FOLDER, by_digit, by_mass
 
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "loss_curves.py"))["main"]
 WAS = [3.90381, 2.96794, 2.03206, 1.09619, 0.16032, 1.09619, 2.03206, 2.96794, 3.90381, 4.83968]
 
 

@@ -2,13 +2,14 @@
 
 import csv
 import json
+import runpy
 from pathlib import Path
 
 import pytest
 
-from ntl.benchmarks.mtp import main
 from ntl.system.errors import UserError
 
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "benchmark_mtp.py"))["main"]
 SMALL = ["--width", "32", "--layers", "4", "--batch", "8", "--length", "64", "--vocab", "2048", "--rounds", "2"]
 
 

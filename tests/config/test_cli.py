@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import Diverged, UserError, compose
-from ntl.config.cli import CLOSED, explain, report
+from ntl.config.cli import CLOSED, Parser, explain, report
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -260,6 +260,15 @@ def test_a_path_that_cannot_be_followed(number: int, code: int, capsys: pytest.C
         assert said == f"error: {'x' * 40}...{'x' * 40}: {os.strerror(number)}; give another path.\n"
     else:
         assert "Traceback" in said
+
+
+def test_a_wrong_word_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser(prog="x.py")
+    parser.add_argument("run")
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args([])
+    said = "error: the following arguments are required: run; x.py --help says what is taken.\n"
+    assert (caught.value.code, *capsys.readouterr()) == (2, "", said)
 
 
 @pytest.mark.parametrize("size", [1, 100_000], ids=["breaks at the end", "breaks within print"])

@@ -1,14 +1,18 @@
 """Every YAML file of every group composes, unknown keys are refused, and ``base=`` names another run."""
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import base_words, to_config
-from ntl.config.folders import CONFIG_DIR, GROUPS, choices
+from ntl.config.data import added_schema
+from ntl.config.folders import CONFIG_DIR, GROUPS, choices, own_folders, use
 from ntl.config.identity import plain
+from ntl.data import sets
 from ntl.training.train import help_text
 
 CHOICES = [(group, name) for group in GROUPS for name in choices(group)]
@@ -169,3 +173,54 @@ def test_each_seed_has_a_base_of_its_own() -> None:
 def test_one_line_for_what_names_no_run(words: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         compose([*WORDS, *words])
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Path]:
+    """A folder of the user's own choices, whose name Hydra's grammar would read otherwise."""
+    files = {
+        "model/llama_mine.yaml": (
+            "defaults:\n  - llama_tiny\n  - _self_\nname: llama_mine\nsettings: {hidden_size: 32}\n"
+        ),
+        "loss/foreign.yaml": "defaults:\n  - /schema/loss/base@_here_\nname: foreign\nnumber:\n  _target_: mine.f\n",
+    }
+    folder = tmp_path / "my configs, it's $1"
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    yield folder
+    own_folders.clear()
+
+
+def test_a_folder_of_one_s_own_brings_values_and_no_code(own: Path) -> None:
+    use(own)
+    assert {"llama_mine", "llama_tiny"} <= {*choices("model")}
+    model = compose(["dataset=noisy_numbers", "model=llama_mine", "tokenizer=digit"]).model
+    assert (model.name, model.settings["hidden_size"]) == ("llama_mine", 32)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(
+        UserError, match=r"^loss\.number\._target_=mine\.f: not in ntl\.losses, and code from elsewhere"
+    ):
+        compose(["dataset=noisy_numbers", "loss=foreign"])
+
+
+def test_a_folder_without_choices_or_with_one_of_ours_is_refused(own: Path) -> None:
+    with pytest.raises(UserError, match="no YAML file in a folder named like a setting: model, "):
+        use(own / "model")
+    (own / "loss" / "ce.yaml").write_text("name: ce\n")
+    with pytest.raises(UserError, match=r"ce\.yaml: loss=ce exists already; give the file another name\.$"):
+        use(own)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("x = = 1", r"SyntaxError: .*line 1"), ("import nowhere", "ModuleNotFoundError: .*'nowhere'"), ("1/0", "ZeroDiv")],
+)
+def test_the_file_of_an_added_data_set_that_does_not_work_is_one_line(
+    code: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text(code)
+    monkeypatch.setattr(sets, "__path__", [*sets.__path__, str(tmp_path)])
+    with pytest.raises(
+        UserError, match=rf"^dataset=broken: ntl\.data\.sets\.broken cannot be imported: {why}.*; correct"
+    ):
+        added_schema("broken")

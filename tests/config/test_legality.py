@@ -1,14 +1,9 @@
 """Ranges and combinations that types cannot hold."""
 
-import re
-from pathlib import Path
-
 import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, compose, validate
-from ntl.config.folders import choices
-from ntl.config.legality import FAMILIES
 
 
 @pytest.mark.parametrize(
@@ -135,21 +130,3 @@ def test_one_line_for_what_does_not_fit(overrides: str) -> None:
 )
 def test_a_setting_that_acts_is_not(overrides: list[str]) -> None:
     compose(overrides)
-
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
-GUIDE = PAGE.read_text(encoding="utf-8").partition("## All settings")[0]
-
-
-@pytest.mark.slow
-def test_the_documentation_has_the_table_of_families(composed) -> None:
-    """One line for each family, with all of its models and tokenizers."""
-    models = {name: composed(f"model={name}").model for name in choices("model")}
-    rows = dict(re.findall(r"^\| `(\w+)` \|(.+)\|$", GUIDE, re.M))
-    assert set(rows) == set(FAMILIES)
-    for name, family in FAMILIES.items():
-        named, tokenizers, predicts, losses = [cell.strip() for cell in rows[name].split("|")]
-        assert set(named.split(", ")) == {model for model, config in models.items() if config.family == name}
-        assert tokenizers == ", ".join(family.tokenizers)
-        assert losses == ("all but mse" if family.head == "lm" else "mse")
-        assert ("that are a number" in predicts) == (family.answers == ("number",))

@@ -9,9 +9,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from ntl.config import UserError, run_id
-from ntl.config.composition import from_values, read_config
+from ntl.config.composition import SCHEMAS, from_values, read_config
 from ntl.config.folders import choices
-from ntl.config.targets import as_now, locate
+from ntl.config.settings import describe
+from ntl.config.targets import DROPPED, as_now, locate
 
 
 @pytest.fixture
@@ -119,3 +120,21 @@ def test_every_target_that_a_run_stored_is_there(composed) -> None:
     assert "ntl.data.number_collate.masked_number_collator" in stored
     for name in stored:
         assert locate(as_now({"_target_": name})["_target_"]) is not None
+
+
+def test_a_withdrawn_setting_is_left_out_of_a_stored_config(composed, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = ["loss=ntl_was", "beside=expectation"]
+    config = composed(*overrides)
+    values: Any = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
+    for group in (values["trainer"], values["loss"]["number"], values["decoding"], values["beside"]["expectation"]):
+        group["gone"] = "keep"
+    with pytest.raises(UserError, match=r"gone' not in|written by another version"):
+        from_values(values, "here")
+    monkeypatch.setattr("ntl.config.targets.DROPPED", ("trainer.gone", "loss.number.gone", "decoding.gone"))
+    stored = from_values(values, "here")
+    assert (stored, run_id(stored)) == (config, run_id(config))
+
+
+def test_no_setting_of_today_is_withdrawn() -> None:
+    named = {row.name for path, schema in SCHEMAS.items() for row in describe(schema, f"{path.partition('/')[0]}.")}
+    assert named.isdisjoint(DROPPED)

@@ -38,8 +38,7 @@ def test_a_target_outside_its_room_is_refused(path: str, target: str, composed, 
     config = composed("loss=ntl_was_squashed", "beside=expectation", "dataset=noisy_numbers")
     _set(config, path, target)
     shown = path.replace(BESIDE, "decoding.")
-    where, remedy = f"not in {ROOMS[shown]}", r"put it there, or give .* --config-dir\."
-    message = rf"^{shown}={target}: {where}, and code from elsewhere is never called; {remedy}$"
+    message = rf"^{shown}={target}: not in {ROOMS[shown]}, and code from elsewhere is never called; put it there\.$"
     with pytest.raises(UserError, match=message):
         validate(config)
     OmegaConf.save(OmegaConf.structured(config), tmp_path / "config.yaml")

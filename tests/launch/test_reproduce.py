@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,7 +149,8 @@ def test_seeds_that_are_named_are_made_here(calls: list[Any]) -> None:
 
 
 def test_in_the_quickstart_only_runs_made_here_count(calls: list[Any]) -> None:
-    assert reproduce.quickstart(["--outputs", "here", "--workers", "3"]) == 1
+    quickstart = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "quickstart.py"))["main"]
+    assert quickstart(["--outputs", "here", "--workers", "3"]) == 1
     here = Path("here")
     assert calls == [((["quickstart"], "tiny"), {"records": [here], "outputs": here, "workers": 3})]
 

@@ -1,6 +1,7 @@
 """Records that somebody wrote or damaged: each is read right, or one line says what is wrong."""
 
 import json
+import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,12 @@ from edits import edited
 
 from ntl.config import UserError
 from ntl.config.cli import report
-from ntl.launch.publish import main as publish
 from ntl.results import RunRecord, pack_bits, pack_errors, read_record
 from ntl.results.make_tables import main as make_tables
 from ntl.results.record import DEEPEST, Wrong, check, from_json, to_json
 from ntl.results.report.make_report import main as make_report
 
+publish = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "publish.py"))["main"]
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 EDITS = 300
 GOOD: dict[str, Any] = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {"test/count": 9}}

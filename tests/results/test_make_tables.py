@@ -10,13 +10,13 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.cli import report
-from ntl.launch.publish import main as publish
 from ntl.results import make_tables as module
 from ntl.results import write_record
 from ntl.results.claims import Whose, load_claims
 from ntl.results.make_tables import FINDINGS
 from ntl.results.make_tables import main as make_tables
 
+publish = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "publish.py"))["main"]
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import runpy
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from ntl.config import UserError
 from ntl.losses.rows import number_rows
 from ntl.numbers import NumberVocabulary
 from ntl.training import run
-from ntl.training.calibration import COLUMNS, calibration, digit_probabilities, main
+from ntl.training.calibration import COLUMNS, calibration, digit_probabilities
 
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "calibrate.py"))["main"]
 DIGITS = NumberVocabulary.from_values([math.nan, *range(10)])
 
 

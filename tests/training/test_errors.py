@@ -1,6 +1,7 @@
 """The worst answers of a run, as a command prints them and as a published record keeps them."""
 
 import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import pytest
 
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.evaluation import read_predictions
-from ntl.launch.publish import main as publish
 from ntl.results import read_record
 from ntl.results.record import write_record
 from ntl.results.report.runs import details
 from ntl.system.errors import UserError
 from ntl.training.errors import PUBLISHED, main, publishable
+
+publish = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "publish.py"))["main"]
 
 
 @pytest.fixture

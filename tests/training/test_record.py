@@ -1,6 +1,7 @@
 """What of a run is put on record."""
 
 import json
+import runpy
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +14,13 @@ from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from ntl.config import compose
 from ntl.config.identity import recorded
-from ntl.launch.publish import main as publish
 from ntl.results import RunRecord, read_record, unpack_errors
 from ntl.system.hub import digest
 from ntl.training import run
 from ntl.training.record import build_record, longer_than_train
 from ntl.training.tracking import METRICS
 
+publish = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "publish.py"))["main"]
 GIT = {"commit": "c" * 40, "dirty": True}
 TRAINER: Any = SimpleNamespace(
     best=None, args=SimpleNamespace(device=torch.device("cpu"), world_size=3), state=SimpleNamespace(global_step=12)

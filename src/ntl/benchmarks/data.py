@@ -4,21 +4,19 @@ Each stage runs in a process of its own. Memory is the peak of its anonymous mem
 are the system's to drop, and do not count. The text is made up, in the layout and the lengths of the official release.
 """
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ntl.benchmarks.timing import MIB, Peak, Row, measured, remark, timed, write_csv
-from ntl.config.cli import Parser
+from ntl.benchmarks.timing import MIB, Peak, Row, measured, timed
 from ntl.config.data import MathematicsConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.deepmind import OFFICIAL_TREE
@@ -232,26 +230,3 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
         tell("first batch", measured(first_batch, *common), rate=False)
         tell("batches of an epoch", measured(epoch, *common))
         tell("first step", first_step(*common), rate=False)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a line a stage, and write the table; UserError for bad input."""
-    parser = Parser(description=(__doc__ or "").partition("\n\n")[2])
-    parser.add_argument("--pairs", type=int, nargs="+", default=list(SIZES), help="sizes (default: 10^4 to 10^7)")
-    parser.add_argument("--tokenizer", required=True, help="folder with T5's spiece.model, or a tokenizer.json")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="0.5 KB of disk a pair")
-    parser.add_argument("--out", type=Path, help="write a CSV here")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a stage")
-    arguments = parser.parse_args(argv)
-    rows: list[Row] = []
-
-    def say(row: Row) -> None:
-        rows.append(row)
-        named = {name: row[name] for name in COLUMNS if name in row}
-        print(json.dumps(named) if arguments.json else "  ".join(f"{k} {v}" for k, v in named.items()), flush=True)
-        if arguments.out:
-            write_csv(arguments.out, rows, remark("tokenizers", "datasets", "pyarrow", "numpy"), COLUMNS)
-
-    for pairs in arguments.pairs:
-        measure(pairs, arguments.tokenizer, arguments.scratch, say)
-    return 0

@@ -3,14 +3,11 @@
 For a loss with a number term it is that term, for any other its base.
 """
 
-import csv
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS
 from ntl.losses import cross_entropy
 from ntl.losses.fused.terms import Terms
@@ -71,19 +68,3 @@ def by_mass(steps: int = 50, names: Sequence[str] = tuple(PAPERS)) -> list[Row]:
     vocab = NumberVocabulary.from_values([3, 4, 5])
     original = cross_entropy(5 * probabilities, labels, reduction="none")
     return _rows({"p3": p3, "p5": p5, **_losses(names, probabilities.log(), labels, vocab), "ce_original": original})
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Write both tables, from which `make figures` draws without torch."""
-    parser = Parser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR")
-    parser.add_argument("--losses", nargs="+", default=list(PAPERS), metavar="LOSS", help="names in config/loss")
-    chosen = parser.parse_args(argv)
-    folder, losses = chosen.out, chosen.losses
-    tables = {"losses_by_digit": by_digit(losses), "losses_by_mass": by_mass(names=losses)}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in tables.items():
-        with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)

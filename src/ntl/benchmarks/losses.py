@@ -7,13 +7,9 @@ and ratios are taken within a turn, so that a slow phase of the machine affects 
 Shapes: B batch, T length, V vocabulary.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,10 +17,9 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from ntl.benchmarks.implementations import SHAPES, Setting, check, draw_labels, number_vocabulary, run_all
-from ntl.benchmarks.timing import BASELINE, Call, Row, measure, remark, short, write_csv
+from ntl.benchmarks.implementations import Setting, check, draw_labels, number_vocabulary
+from ntl.benchmarks.timing import BASELINE, Call, Row, measure, short
 from ntl.config import compose, folders
-from ntl.config.cli import Parser
 from ntl.config.loss import NextTokenConfig
 from ntl.losses.fused.terms import Terms
 from ntl.system.errors import UserError
@@ -125,53 +120,8 @@ def benchmark(
             yield {**common, "part": part, "rounds": rounds, **{key: short(value) for key, value in row.items()}}
 
 
-def _shape(text: str) -> tuple[int, int, int]:
+def shape_of(text: str) -> tuple[int, int, int]:
     batch, length, vocab = (int(part) for part in text.split("x"))
     if min(batch, length) < 1 or vocab < 20:
         raise ValueError(text)
     return batch, length, vocab
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Print a line for each loss and part, or JSON with ``--json``; ``--out`` writes the CSV of Figure 3."""
-    default = Setting()
-    parser = Parser(description=(__doc__ or "").partition("\n\n")[2])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default=default.device)
-    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default=default.dtype)
-    parser.add_argument("--batch", type=int, default=default.batch)
-    parser.add_argument("--length", type=int, default=default.length)
-    parser.add_argument("--vocab", type=int, default=default.vocab)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.8, 0.015], help="shares of number labels")
-    parser.add_argument("--losses", nargs="+", default=token_losses(), metavar="LOSS", help="default: all")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--out", type=Path, help="write a CSV here")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--implementations", action="store_true", help="compare implementations of CE + NTL instead")
-    parser.add_argument("--shapes", nargs="+", metavar="BxTxV", type=_shape, help="shapes for --implementations")
-    chosen = parser.parse_args(argv)
-    rows: list[Row] = []
-    shapes, device, rounds = chosen.shapes or SHAPES, chosen.device, chosen.rounds
-    for found in run_all(shapes, device, rounds) if chosen.implementations else _losses(chosen):
-        rows += found
-        if chosen.out and rows:  # written after each step, so that an interrupted benchmark keeps its results
-            write_csv(chosen.out, rows, f"{remark('torch', 'transformers')}; {BASIS}")
-    if chosen.json:
-        print(json.dumps(rows, indent=1))
-
-
-def _losses(chosen: argparse.Namespace) -> Iterator[list[Row]]:
-    setting = Setting(chosen.device, chosen.dtype, chosen.batch, chosen.length, chosen.vocab)
-    say = partial(print, file=sys.stderr, flush=True)
-    for share in chosen.shares:
-        for row in benchmark(replace(setting, share=share), chosen.losses, chosen.rounds, say):
-            if not chosen.json:
-                _show(row)
-            yield [row]
-
-
-def _show(row: Row) -> None:
-    print(
-        f"share {row['share']:<4g} {row['part']:<17} {row['loss']:<12} {1000 * row['seconds']:9.3f} ms  "
-        f"{row['ratio']:6.3f} x CE  {row['peak_mib']:8.1f} MiB",
-        flush=True,
-    )

@@ -5,17 +5,15 @@ A step is forward and backward of next-token prediction, by a Llama with random 
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import torch
 
 from ntl.benchmarks.implementations import check
 from ntl.benchmarks.mtp import BASELINE, step_of
-from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short, show, write_csv
-from ntl.config.cli import Parser
+from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, seconds, short
 from ntl.config.loss import MaskConfig, checked_implementation
 from ntl.training.masking import Masking
 
@@ -58,35 +56,3 @@ def benchmark(arguments: argparse.Namespace) -> Iterator[Row]:
             "step_seconds": short(median(times[BASELINE])),
             **{name: short(value) for name, value in ratio_quartiles(own, times[BASELINE]).items()},
         }
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    parser = Parser(description="What masking the input adds to the time of a training step.")
-    parser.add_argument("--vocab", type=int, default=256, help="tokens (default: 256)")
-    parser.add_argument("--width", type=int, default=64, help="hidden size (default: 64)")
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--length", type=int, nargs="+", default=[32, 128], dest="lengths", help="tokens of a row")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--implementation", default="reference")
-    parser.add_argument("--rounds", type=int, default=11, help="turns, of which the median is given (default: 11)")
-    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
-    arguments = parser.parse_args(argv)
-    rows = []
-    for length in arguments.lengths:
-        arguments.length = length
-        rows += benchmark(arguments)
-    if arguments.out:
-        write_csv(arguments.out, rows, remark("torch", "transformers"))
-    columns = {
-        "variant": lambda row: row["variant"],
-        "batch": lambda row: f"{row['batch']} x {row['length']}",
-        "masking, ms": lambda row: f"{1000 * row['seconds']:.3f}",
-        "step, ms": lambda row: f"{1000 * row['step_seconds']:.1f}",
-        "share of a step": lambda row: f"{row['ratio']:.2%} ({row['ratio_low']:.2%}-{row['ratio_high']:.2%})",
-    }
-    show(rows, arguments.json, "Masking, relative to a training step", columns)
-    return 0

@@ -9,7 +9,6 @@ without drafts. All take turns, and ratios are taken within a turn.
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -20,8 +19,7 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ntl.benchmarks.implementations import check
-from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short, show, write_csv
-from ntl.config.cli import Parser
+from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, seconds, short
 from ntl.config.decoding import DecodingConfig, SpeculativeConfig
 from ntl.config.loss import MTPConfig
 from ntl.decoding.batches import Answer, Read
@@ -160,38 +158,3 @@ def benchmark(arguments: argparse.Namespace, say: Callable[[str], object]) -> It
                 "overhead": short(ratio_quartiles(times["narrow"], times["greedy"])["ratio"]),
             }
         say(f"batch {batch} done")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    parser = Parser(
-        description="Decoding with drafts by heads against plain greedy decoding of the same model.",
-        epilog="overhead: greedy decoding of a model of as many blocks, but 16 wide, against that of this one.",
-    )
-    parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4], metavar="N")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32], metavar="B", dest="batches")
-    parser.add_argument("--kind", default="parallel", choices=("parallel", "sequential"))
-    parser.add_argument("--vocab", type=int, default=256, help="tokens (default: 256)")
-    parser.add_argument("--width", type=int, default=384, help="hidden size (default: 384)")
-    parser.add_argument("--layers", type=int, default=8, help="blocks of the model without its heads (default: 8)")
-    parser.add_argument("--length", type=int, default=16, help="longest prompt (default: 16)")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
-    parser.add_argument("--steps", type=int, default=120, help="of training (default: 120)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: 5)")
-    parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
-    arguments = parser.parse_args(argv)
-    rows = list(benchmark(arguments, say=lambda line: None if arguments.json else print(line, flush=True)))
-    if arguments.out:
-        write_csv(arguments.out, rows, remark("torch", "transformers"))
-    columns: Any = {
-        "batch": lambda row: str(row["batch"]),
-        "heads": lambda row: str(row["heads"]),
-        "tokens a forward pass": lambda row: f"{row['tokens_per_forward']:.2f}",
-        "times as fast": lambda row: f"{row['speedup']:.2f} ({row['speedup_low']:.2f}-{row['speedup_high']:.2f})",
-        "same answers": lambda row: f"{row['same_answers']} of {row['batch']}",
-        "overhead": lambda row: f"{row['overhead']:.2f}",
-    }
-    show(rows, arguments.json, "Drafts by heads against plain greedy decoding", columns)
-    return 0

@@ -17,9 +17,7 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer
 
 from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, short, show, write_csv
 from ntl.config import Config, build, compose
-from ntl.config.cli import Parser
 from ntl.models.lora import parameters
-from ntl.system.errors import UserError
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, MetricsFile, Tracked, mirror
@@ -167,61 +165,7 @@ def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> l
     ]
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
-    parser = Parser(description=TRAINING)
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
-    parser.add_argument("--models", nargs="+", help="gpt2_tiny t5_tiny; of --attention llama_tiny granite_tiny")
-    parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--attention", action="store_true", help="fused and eager attention of decoders, instead")
-    parser.add_argument("--out", type=Path, metavar="CSV", help="of --attention: write the rows there, too")
-    chosen = parser.parse_args(argv)
-    fewest = 2 if chosen.attention else 1
-    if chosen.steps < 3 or chosen.rounds < fewest:
-        some = f"at least 3 steps and {fewest} round{'s' * (fewest > 1)}"
-        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: {some} are measured")
-    if chosen.attention:
-        return _show_attention(chosen)
-    if chosen.out:
-        raise UserError("--out: a table of --attention alone; add that, or leave it out")
-    results = [
-        compare([f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
-        for model in chosen.models or ["gpt2_tiny", "t5_tiny"]
-        for loss in chosen.losses
-    ]
-    columns: dict[str, Callable[[Row], str]] = {
-        "model": lambda row: row["model"],
-        "our loss (bare: CE)": lambda row: row["loss"],
-        "ours, examples/s": lambda row: f"{row['examples_per_s']['ours']:.0f}",
-        "bare, examples/s": lambda row: f"{row['examples_per_s']['bare']:.0f}",
-        "speed ratio": lambda row: f"{row['speed_ratio']:.3f}",
-        "first step, s": lambda row: f"{row['first_step_s']['ours']:.2f} (bare {row['first_step_s']['bare']:.2f})",
-    }
-    title = f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    show(results, chosen.json, title, columns)
-
-
-def _show_attention(chosen: argparse.Namespace) -> None:
-    rows = [
-        row
-        for model in chosen.models or ["llama_tiny", "granite_tiny"]
-        for row in compare_attention([f"model={model}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
-    ]
-    columns: dict[str, Callable[[Row], str]] = {
-        "model": lambda row: row["model"],
-        "attention": lambda row: row["attention"],
-        "precision": lambda row: row["precision"],
-        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
-        "ratio": lambda row: f"{row['ratio']:.3f}",
-        "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
-    }
-    _write_and_show(chosen, rows, "Attention in training", columns)
-
-
-def _write_and_show(
+def write_and_show(
     chosen: argparse.Namespace, rows: Sequence[Row], title: str, columns: Mapping[str, Callable[[Row], str]]
 ) -> None:
     if chosen.out:
@@ -316,51 +260,3 @@ def compare_tracking(overrides: Sequence[str], *, steps: int, rounds: int) -> li
             }
         )
     return rows
-
-
-def main_tracking(argv: Sequence[str] | None = None) -> None:
-    """Print a row for each of `WAYS`, as a table or with ``--json`` as JSON."""
-    parser = Parser(description=TRACKING)
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example model=t5_tiny")
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--diagnostics", action="store_true", help="the cost of the logged diagnostics, instead")
-    parser.add_argument("--out", type=Path, metavar="CSV", help="of --diagnostics: write the rows there, too")
-    chosen = parser.parse_args(argv)
-    if chosen.diagnostics:
-        return _show_diagnostics(chosen)
-    if chosen.out:
-        raise UserError("--out: a table of --diagnostics alone; add that, or leave it out")
-    rows = compare_tracking(chosen.overrides, steps=chosen.steps, rounds=chosen.rounds)
-    columns: dict[str, Callable[[Row], str]] = {
-        "tracking": lambda row: row["tracking"],
-        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
-        "ratio": lambda row: f"{row['ratio']:.3f}",
-        "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
-        "waits": lambda row: f"{row['waits']:.2%}",
-        "at most": lambda row: f"{row['waits_at_most']:.2%}",
-    }
-    title = f"Training with W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    show(rows, chosen.json, title, columns)
-
-
-def _show_diagnostics(chosen: argparse.Namespace) -> None:
-    if chosen.steps < 4 or chosen.steps % 2 or chosen.rounds < 2:
-        raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: an even number from 4 on, and 2 rounds")
-    sides = [("gpt2_tiny", "ce"), ("gpt2_tiny", "ntl_was"), ("t5_tiny", "ce"), ("t5_tiny", "ntl_was")]
-    rows = [
-        compare_diagnostics(
-            [f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds
-        )
-        for model, loss in sides
-    ]
-    columns: dict[str, Callable[[Row], str]] = {
-        "model": lambda row: row["model"],
-        "loss": lambda row: row["loss"],
-        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
-        "ratio": lambda row: f"{row['ratio']:.4f}",
-        "quartiles": lambda row: f"{row['ratio_low']:.4f} to {row['ratio_high']:.4f}",
-        "of a training": lambda row: f"{row['share']:.3%}, logged every {row['logging_steps']} steps",
-    }
-    _write_and_show(chosen, rows, "A step with diagnostics", columns)

@@ -13,9 +13,7 @@ from dataclasses import is_dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ntl.config.folders import as_typed
 from ntl.config.legality import setting_names
-from ntl.config.own import OPTION, OPTION_HELP, take_option, use
 from ntl.config.suggestions import nearest, shorten
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
@@ -41,23 +39,10 @@ PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, err
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with ``--config-dir`` and errors of one line; its help names commands as they are typed here."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.add_argument(OPTION, metavar="DIR", action=_Use, default=argparse.SUPPRESS, help=OPTION_HELP)
-
-    def format_help(self) -> str:
-        return as_typed(super().format_help())
+    """argparse's, with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"error: {message}; {self.prog} --help says what is taken.\n")
-
-
-class _Use(argparse.Action):
-    # ``report`` has taken the option already, from a command line; here it is one of words that were given to ``main``.
-    def __call__(self, parser: object, namespace: object, values: Any, option_string: object = None) -> None:
-        use([values])
 
 
 def _unknown_key(error: "OmegaConfBaseException") -> str:
@@ -128,10 +113,9 @@ def _is_user_error(error: Exception) -> bool:
     return isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
-def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
+def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:
     try:
-        take_option(sys.argv)
-        with needs("report" if isinstance(main, str) and main.startswith("ntl.results.") else "train"):
+        with needs(extra):
             return (resolve_name(main) if isinstance(main, str) else main)() or DONE
     except Diverged as error:
         print(f"diverged: {error}", file=sys.stderr)
@@ -141,7 +125,7 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
         return INTERRUPTED
     except Exception as error:
         if _is_user_error(error):
-            print(f"error: {redact(as_typed(explain(error)))}", file=sys.stderr)
+            print(f"error: {redact(explain(error))}", file=sys.stderr)
             return BAD_INPUT
         if isinstance(error, BrokenPipeError):
             print(flush=True)  # raises again where the pipe is that of standard output
@@ -149,15 +133,16 @@ def _exit_code(main: Callable[[], int | None] | str, interrupted: str) -> int:
         return FAILED
 
 
-def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.") -> int:
+def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted.", extra: str = "train") -> int:
     """Run ``main`` and return its exit code; an exception becomes one line on standard error and a code of its own.
 
-    Given as a name, ``"ntl.training.predictor:main"``, it is imported here, so that a missing package is one line, too.
+    What ``main`` imports when it runs may be missing: the line then names the extra of pyproject.toml, ``extra`` if it
+    has the package. Given as a name, ``"ntl.training.train:main"``, its module is imported here for the same reason.
     When the reader of standard output is gone (``... | head``), the command ends silently.
     """
     try:
         try:
-            return _exit_code(main, interrupted)
+            return _exit_code(main, interrupted, extra)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

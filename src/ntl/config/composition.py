@@ -11,13 +11,14 @@ from typing import Any, cast
 from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from ntl.config import data, decoding, folders, generated, loss, model, root, targets, trainer
+from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, setting_names, validate
 from ntl.config.settings import describe
 from ntl.config.suggestions import closest, did_you_mean
-from ntl.config.targets import as_now, read_own_yaml, read_yaml
+from ntl.config.targets import as_now
+from ntl.config.yaml_files import read_yaml
 from ntl.system.errors import UserError
 
 SCHEMAS = {
@@ -71,19 +72,10 @@ CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset", "trac
 
 @cache
 def schemas() -> dict[str, Any]:
-    """``SCHEMAS``, and that of each data set in ``config/dataset`` whose module defines its own.
-
-    The module is the file in ``ntl.data.sets`` of that name, or the one that a file of ``--config-dir`` names.
-    """
+    """``SCHEMAS``, and that of each data set in ``config/dataset`` which ``ntl.data.sets.NAME`` defines."""
     names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
-    found = {f"dataset/{name}": data.added_schema(name, _class_of(name)) for name in names}
+    found = {f"dataset/{name}": data.added_schema(name) for name in names}
     return SCHEMAS | {path: schema for path, schema in found.items() if schema}
-
-
-def _class_of(name: str) -> Any:
-    path = config_file("dataset", name)
-    target = read_own_yaml(path).get("_target_") if path and own_folders else None
-    return targets.locate(target) if target in targets.own else None
 
 
 def known_datasets() -> list[str]:
@@ -261,7 +253,10 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
     """
     from hydra.core.hydra_config import HydraConfig
 
-    overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    hydra = HydraConfig.get()
+    # A job of a launcher is another process, which has not seen the command line.
+    own_folders[:] = [Path(each.path) for each in hydra.runtime.config_sources if each.provider == "command-line"]
+    overrides: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
     return to_config(raw, overrides), overrides
 
 
@@ -273,7 +268,12 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
-        return hydra_compose("train", overrides=list(overrides))
+        return hydra_compose("train", overrides=[*overrides, *_search_path()])
+
+
+def _search_path() -> list[str]:
+    places = ["'file://{}'".format(str(folder).replace("'", "\\'")) for folder in own_folders]
+    return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
 
 
 # Composing takes a tenth of a second, and the runs of a table's row differ by their seed alone.

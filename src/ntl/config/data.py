@@ -359,15 +359,15 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
         )
 
 
-def added_schema(name: str, reader: type | None = None) -> type[DatasetConfig] | None:
-    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines, or the module of the class ``reader``.
+def added_schema(name: str) -> type[DatasetConfig] | None:
+    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines; None if there is no such file or class.
 
-    None if there is no such file or class. UserError for a file that cannot be imported.
+    UserError for a file that cannot be imported.
     """
-    module = reader.__module__ if reader else f"ntl.data.sets.{name}"
+    module = f"ntl.data.sets.{name}"
     try:
         with needs("train"):
-            found = vars(import_module(module)).values() if reader or find_spec(module) else ()
+            found = vars(import_module(module)).values() if find_spec(module) else ()
     except UserError:
         raise
     except Exception as error:  # whatever the file raises: every command imports it

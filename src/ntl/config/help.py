@@ -1,4 +1,4 @@
-"""``train.py --help GROUP``, and the reference of all settings in docs/configuration.md."""
+"""``train.py --help GROUP``: the settings of a group or a choice, and single ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ntl.config.cli import HELP_FLAGS
 from ntl.config.composition import compose, hint, schemas
 from ntl.config.folders import GROUPS, choices, config_file
 from ntl.config.root import Config
-from ntl.config.settings import Described, describe, lines, table
+from ntl.config.settings import Described, describe, lines
 from ntl.config.suggestions import nearest
 from ntl.system.errors import UserError
 
@@ -115,16 +115,3 @@ def help_asked(words: Sequence[str]) -> str | None:
         else:
             texts.append(_group(topic) if topic in (*GROUPS, RUN) else _setting(topic, known))
     return "\n\n".join("\n".join(text) for text in texts)
-
-
-def reference() -> str:
-    """Every setting as Markdown, by group."""
-    found = []
-    for group in (RUN, *GROUPS):
-        parts = list(sections(group))
-        if parts:
-            found += [f"### {group if group != RUN else 'Without a group'}", ""]
-        for part in parts:
-            head = f"**{part.of}.** {part.about}" if len(parts) > 1 else part.about
-            found += [head, "", *table(part.settings), ""]
-    return "\n".join(found)

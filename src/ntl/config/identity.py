@@ -11,7 +11,6 @@ from typing import Any
 
 from ntl.config.data import DatasetConfig, find_file
 from ntl.config.model import NOT_IN_WEIGHTS
-from ntl.config.own import code_of
 from ntl.config.trainer import DERIVED, chooses_decoded
 from ntl.system.hub import content_of, digest, tokenizer_files, weight_files
 
@@ -116,8 +115,6 @@ def deciding(config: Any) -> dict[str, Any]:
     if chooses_decoded(config.trainer):
         values["decoding"] = differing(config.decoding)
     values["dataset"] = by_content(values["dataset"])
-    if code := {group: files for group, files in code_of(config).items() if group in COMPUTED}:
-        values["code"] = code
     if config.base:
         values["base"] = config.base
     return {**values, "seed": config.seed}
@@ -154,6 +151,4 @@ def recorded(config: Any) -> dict[str, Any]:
         del values["model"]["lora"]
     if not values["objective"]["mask"]["fraction"]:
         del values["objective"]["mask"]
-    if code := code_of(config):
-        values["code"] = code
     return values

@@ -11,8 +11,9 @@ from typing import Any
 from ntl.config.loss import MaskConfig, MTPConfig
 from ntl.config.settings import COMPUTED, about
 from ntl.config.suggestions import nearest, shorten
-from ntl.config.targets import check_plain, check_trust
+from ntl.config.targets import check_trust
 from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
+from ntl.config.yaml_files import check_plain
 from ntl.system.errors import UserError
 
 

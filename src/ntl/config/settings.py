@@ -1,5 +1,6 @@
-"""The fields of the settings dataclasses: default, meaning and limits, and how ``--help`` and the documentation print
-them. Standard library only.
+"""The fields of the settings dataclasses: default, meaning and limits, and how ``--help`` prints them.
+
+Standard library only.
 """
 
 import re
@@ -125,12 +126,3 @@ def lines(settings: Sequence[Described], value: str = "default") -> Iterator[str
         yield f"  {each.name}: {each.values}" + (f"; {number}" if number else "")
         origin = f" From: {each.origin}." if each.origin else ""
         yield from wrap(f"{each.meaning}{origin}", 100, initial_indent="      ", subsequent_indent="      ")
-
-
-def table(settings: Sequence[Described]) -> Iterator[str]:
-    """The settings as a Markdown table."""
-    yield "| setting | type and legal values | default | unit | meaning | default from |"
-    yield "|---|---|---|---|---|---|"
-    for each in settings:
-        cells = [f"`{each.name}`", each.values, f"`{each.default}`" if each.default else "", each.unit, each.meaning]
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, each.origin]) + " |"

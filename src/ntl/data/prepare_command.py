@@ -1,87 +1,63 @@
-"""``scripts/prepare_data.py``: prepare data sets, check what is prepared, or describe it."""
+"""Prepare data sets, or check what is prepared: what ``scripts/prepare_data.py`` prints."""
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ntl.config import Config, build, compose
-from ntl.config.cli import BAD_INPUT, DONE, Parser
 from ntl.config.composition import known_datasets
-from ntl.config.folders import choices
-from ntl.data import card
 from ntl.data.prepared import Prepared
-from ntl.data.raw import Missing
 from ntl.system.errors import UserError
 from ntl.system.secrets import redact
 
-EXAMPLES = """examples:
-  prepare_data.py multiplication                          the paper's sizes
-  prepare_data.py multiplication scale=tiny               what train.py dataset=multiplication scale=tiny reads
-  prepare_data.py arithmetic dataset.test_rows=1000       a setting of its own
-  prepare_data.py all --verify                            check every sha256 of what is there
-  prepare_data.py file dataset.path=my.jsonl              a file of your own
-  prepare_data.py --describe gsm8k tokenizer.path=FOLDER  lengths, repetitions, overlaps, samples
-"""
+ALL = "all"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare and report; UserError for bad input."""
-    parser = Parser(
-        description="Prepare data sets. Files already under the data folder or NTL_DATA_DIR come first, then the "
-        "official release, then the original generator. What is whole is left alone.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    names = choices("dataset")
-    parser.add_argument(
-        "words",
-        metavar="DATASET|KEY=VALUE",
-        nargs="+",
-        help=f"all, or some of {', '.join(names)}; settings as for train.py (default: scale=paper)",
-    )
-    parser.add_argument("--data-dir", type=Path, help="where to write (default: data)")
-    parser.add_argument("--verify", action="store_true", help="check every sha256, not only the sizes")
-    parser.add_argument("--no-download", action="store_true", help="do not ask for official releases (up to 2.2 GiB)")
-    parser.add_argument("--describe", action="store_true", help="print what the data set holds, in figures")
-    parser.add_argument("--markdown", action="store_true", help="with --describe: as Markdown, without private text")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    arguments = parser.parse_intermixed_args(argv)
-    overrides = [word for word in arguments.words if "=" in word]
-    chosen = [word for word in arguments.words if "=" not in word]
-    if not chosen:
-        raise UserError(f"no data set named; choose all, or some of {', '.join(names)}.")
-    everything = "all" in chosen
+def prepare(
+    names: Sequence[str],
+    overrides: Sequence[str] = (),
+    data_dir: Path | None = None,
+    *,
+    verify: bool = False,
+    download: bool = True,
+) -> tuple[dict[str, dict[str, Any]], dict[str, UserError]]:
+    """Prepare data sets.
+
+    Args:
+        names: Data sets, or ``ALL``.
+        overrides: Settings as for train.py; the scale is the paper's unless they name one.
+        data_dir: Where to write; None: as the settings say.
+        verify: Check every sha256, not only the sizes.
+        download: Ask for official releases.
+
+    Returns:
+        By data set, what was done with its splits; and of ``ALL`` the errors of those that were not prepared.
+
+    Raises:
+        UserError: A mistake in a setting, or a data set that was named cannot be prepared.
+    """
     scale = [] if any(word.startswith("scale=") for word in overrides) else ["scale=paper"]
     # Composed first: a mistake in a setting shows before anything is downloaded.
-    wanted = known_datasets() if everything else list(dict.fromkeys(chosen))
+    wanted = known_datasets() if ALL in names else dict.fromkeys(names)
     configs = {name: compose([f"dataset={name}", *scale, *overrides]) for name in wanted}
     reports: dict[str, dict[str, Any]] = {}
     failures: dict[str, UserError] = {}
     for name, config in configs.items():
         try:
-            reports[name] = _prepare(config, arguments)
+            reports[name] = _prepare(config, data_dir, verify, download)
         except UserError as error:
-            if not everything:
+            if ALL not in names:
                 raise
             error.args = (redact(str(error)),)
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             failures[name] = error
-    if arguments.describe:
-        _describe({name: configs[name] for name in reports}, arguments)
-    elif arguments.json:
-        print(json.dumps({**reports, **{name: {"error": str(why)} for name, why in failures.items()}}, indent=1))
-    else:
-        _print_table(reports, failures)
-    return DONE if all(isinstance(error, Missing) for error in failures.values()) else BAD_INPUT
+    return reports, failures
 
 
-def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
-    prepared = _prepared(config, arguments)
+def _prepare(config: Config, data_dir: Path | None, verify: bool, download: bool) -> dict[str, Any]:
+    prepared = Prepared(build(config.dataset), data_dir or config.data_dir)
     before = prepared.find()
     age = before.stat().st_ino if before else None
     started = time.monotonic()
@@ -89,9 +65,9 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     def log(line: str) -> None:
         print(redact(line), file=sys.stderr, flush=True)
 
-    folder = prepared.prepare(log, verify=arguments.verify, download=not arguments.no_download)
+    folder = prepared.prepare(log, verify=verify, download=download)
     manifest = prepared.manifest
-    untouched = "verified" if arguments.verify else "already prepared"
+    untouched = "verified" if verify else "already prepared"
     return {
         "folder": str(folder),
         "done": untouched if folder == before and folder.stat().st_ino == age else "prepared",
@@ -105,35 +81,8 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _prepared(config: Config, arguments: argparse.Namespace) -> Prepared:
-    return Prepared(build(config.dataset), arguments.data_dir or config.data_dir)
-
-
-def _describe(configs: dict[str, Config], arguments: argparse.Namespace) -> None:
-    cards = {}
-    for name, config in configs.items():
-        tokenizer, path = None, config.tokenizer.path
-        if path:
-            from ntl.tokenizers import load_tokenizer
-
-            tokenizer = load_tokenizer(path, kind=config.tokenizer.kind)
-        cards[name] = card.describe(
-            _prepared(config, arguments),
-            tokenizer=tokenizer,
-            tokenizer_name=f"{Path(path).name}, {config.tokenizer.name}" if path else "",
-            max_length=config.trainer.max_input_length,
-        )
-    if arguments.json:
-        print(json.dumps({name: asdict(described) for name, described in cards.items()}, indent=1))
-        return
-    if arguments.markdown:
-        print("\n".join(card.markdown(described) for described in cards.values()), end="")
-        return
-    for described in cards.values():
-        card.show(described)
-
-
-def _print_table(reports: dict[str, dict[str, Any]], failures: dict[str, UserError]) -> None:
+def print_table(reports: dict[str, dict[str, Any]], failures: dict[str, UserError]) -> None:
+    """Print what ``prepare`` gives."""
     from rich.console import Console
     from rich.table import Table
 

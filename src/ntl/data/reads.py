@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ntl.config.own import digests
 from ntl.system.errors import UserError
 from ntl.system.files import atomic_writer, sha256_of
 
@@ -108,12 +107,7 @@ def named_files(values: Any, roots: Iterable[Path]) -> Iterator[Path]:
 
 @cache
 def code_of(kind: type) -> str:
-    """A digest of the source file of a class without comments and docstrings; empty if there is no such file.
-
-    Of a class of the user's own it is one of all files in the working directory that it is made of.
-    """
-    if not kind.__module__.startswith(f"{__name__.partition('.')[0]}.") and (files := digests(kind.__module__)):
-        return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    """A digest of the source file of a class without comments and docstrings; empty if there is no such file."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
     except (KeyError, OSError, TypeError, SyntaxError):

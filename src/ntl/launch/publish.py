@@ -5,11 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ntl.config.cli import Parser
-from ntl.config.folders import RESULTS, ROOT
 from ntl.results.load import find_run
-from ntl.results.publish import loaded_weights, publish_runs
-from ntl.results.record import read_record
+from ntl.results.publish import publish_runs
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 from ntl.training.errors import publishable
@@ -31,28 +28,16 @@ def publish_weights(runs: Iterable[str], outputs: Path | str, bases: Path | str)
         return [publish_base(checkpoint, Path(bases)) for checkpoint in checkpoints]
 
 
+def publish(runs: Sequence[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[Path]:
+    """Copy the records of finished runs into ``out``, with their worst answers where their texts may be published.
+
+    UserError: of ``publish_runs``.
+    """
+    return publish_runs(runs, outputs, out, dirty=dirty, answers=_answers)
+
+
 def _answers(folder: Path) -> dict[str, Any]:
     found, why = publishable(folder)
     if why:
         print(f"{folder.name}: published without its worst answers: {why}", file=sys.stderr)
     return found
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Copy the records of finished runs into results/runs. UserError: of ``publish_runs``, ``publish_weights``."""
-    parser = Parser(description="Copy the record of a finished run into results/runs: `make publish RUN=<run id>`.")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
-    parser.add_argument("--outputs", type=Path, default=ROOT / "outputs", help="where the run folders are")
-    parser.add_argument("--out", type=Path, default=RESULTS / "runs", help="where published records are")
-    parser.add_argument("--dirty", action="store_true", help="also of runs from a source with uncommitted changes")
-    parser.add_argument(
-        "--weights", action="store_true", help="also the weights at keep_steps, into bases/ beside the records"
-    )
-    arguments = parser.parse_args(argv)
-    for path in publish_runs(arguments.runs, arguments.outputs, arguments.out, dirty=arguments.dirty, answers=_answers):
-        print(path)
-        if loaded := loaded_weights(read_record(path)):
-            print(f"  {loaded}")
-    if arguments.weights:
-        for path in publish_weights(arguments.runs, arguments.outputs, arguments.out.parent / "bases"):
-            print(path)

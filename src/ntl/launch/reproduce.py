@@ -1,4 +1,4 @@
-"""``scripts/reproduce.py`` and ``scripts/quickstart.py``: train missing runs and print tables, or print the costs.
+"""``scripts/reproduce.py``: train missing runs and print tables, or print the costs.
 
 Settings are written as ``table=2,a6 scale=tiny workers=4``. Any other setting is one of train.py, for all runs.
 """
@@ -24,7 +24,6 @@ from ntl.system.machine import available_cores
 
 PUBLISHED = Path("results/runs")
 REPRODUCE = "Train the runs that tables still need and print the tables, or print what that would cost."
-QUICKSTART = "Train CE, the control and NTL-WAS on two small tasks, and print them side by side."
 HYDRA = "hydra."
 ALL = "all"
 # Settings of train.py that cannot be set for all runs of a table, and what to do instead. Decoding settings are not
@@ -219,16 +218,3 @@ def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: b
         return
     tell_without_locks(settings.outputs, "outputs", print)  # running runs are then known of cluster jobs only
     print(status_text(found, seconds_left(demanded, found, costs), workers))
-
-
-def quickstart(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 when a run failed. Published records are ignored: what is shown was trained here."""
-    parser = Parser(description=QUICKSTART)
-    parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="DIR", help="default: outputs")
-    parser.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per core)")
-    chosen = parser.parse_args(argv)
-    from ntl.launch.table import complete_tables
-
-    return complete_tables(
-        ["quickstart"], "tiny", records=[chosen.outputs], outputs=chosen.outputs, workers=chosen.workers
-    ).exit_code

@@ -16,7 +16,6 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
-from ntl.config.folders import as_typed
 from ntl.launch.plan import Run, last_lines, plan_runs
 from ntl.launch.worker import error_line, train
 from ntl.results.compare_runs import show_sweep
@@ -237,4 +236,4 @@ class _Watch:
 
 
 def _say(line: str) -> None:
-    print(as_typed(line), flush=True)
+    print(line, flush=True)

@@ -1,4 +1,4 @@
-"""A worker process, ``python -m ntl.launch.worker TARGET [CONFIG_DIR ...]``, and what a job of a launcher runs.
+"""A worker process, ``python -m ntl.launch.worker TARGET``, and what a job of a launcher runs.
 
 A worker imports torch once and runs one job after the other. A job is a JSON line on standard input, {"overrides":
 [...], "log": path}; the answer is a JSON line on standard output, {"event": "done" | "failed" | "busy" | "interrupted",
@@ -12,14 +12,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
-from ntl.config.own import use
 from ntl.system.errors import Busy, Diverged, UserError
 from ntl.system.secrets import print_traceback, redact
 
@@ -31,10 +30,8 @@ INTERRUPTED = 130
 LOG_BYTES = 4_000_000
 
 
-def main(argv: Sequence[str]) -> int:
+def main(target: str) -> int:
     """Serve jobs with the function at a dotted path, called as ``target(config, overrides=[...])``."""
-    target, *folders = argv
-    use(folders)
     requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
     with open(os.devnull, "r+b") as null:
         os.dup2(null.fileno(), 0)
@@ -147,4 +144,4 @@ def output_to(log: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1]))

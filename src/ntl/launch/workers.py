@@ -30,8 +30,7 @@ from rich.console import Console
 
 import ntl
 from ntl.config.composition import register
-from ntl.config.folders import CONFIG_DIR, own_folders
-from ntl.config.own import with_own_folders
+from ntl.config.folders import CONFIG_DIR
 from ntl.launch.plan import Ended, Run, plan_runs
 from ntl.launch.progress import Display, Estimate, make_display
 from ntl.launch.worker import error_line, train
@@ -112,7 +111,7 @@ def _launch(todo: Sequence[Run], launcher: str, settings: Sequence[str]) -> Sequ
         assert hydra is not None
         config = hydra.compose_config("train", overrides, RunMode.MULTIRUN, from_shell=False)
         context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
-        plugin = Plugins.instance().instantiate_launcher(context, with_own_folders(train), config)
+        plugin = Plugins.instance().instantiate_launcher(context, train, config)
         return plugin.launch([list(run.overrides) for run in todo], initial_job_idx=0)
 
 
@@ -218,7 +217,7 @@ class _Worker:
     def __init__(self, target: str, threads: int) -> None:
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ntl.launch.worker", target, *map(str, own_folders)],
+            [sys.executable, "-P", "-m", "ntl.launch.worker", target],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ntl.config.folders import as_typed
 from ntl.results.compare import (
     beats_constants,
     best_rows,
@@ -24,7 +23,7 @@ from ntl.results.table import Block, Cell, Primary, Row, Table, TableRow
 def train_command(plan: RowPlan, seeds: Sequence[int]) -> str:
     """The shell command that trains the runs of these seeds."""
     multirun = " -m" if len(seeds) > 1 else ""
-    return as_typed(f"python train.py{multirun} {' '.join(plan.overrides)} seed={','.join(map(str, seeds))}")
+    return f"python train.py{multirun} {' '.join(plan.overrides)} seed={','.join(map(str, seeds))}"
 
 
 def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:

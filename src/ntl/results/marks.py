@@ -15,7 +15,6 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from ntl.config.help import reference
 from ntl.results.claims import (
     BENCHMARKS,
     PlaceSpec,
@@ -107,11 +106,6 @@ class PaperMark:
 
     A scale of which some runs lack a record says so.
     """
-
-
-@dataclass
-class SettingsMark:
-    """Every setting of every group, by group."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +269,6 @@ KINDS: dict[str, tuple[Any, Callable[..., str]]] = {
     "timing": (TimingSpec, _timing),
     "benchmark": (BenchmarkMark, _benchmark),
     "paper": (PaperMark, _paper),
-    "settings": (SettingsMark, lambda mark, at: f"\n\n{reference()}\n"),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ntl.config.identity import NOT_RECORDED
-from ntl.config.targets import check_plain
+from ntl.config.yaml_files import check_plain
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.system.errors import UserError
@@ -235,7 +235,7 @@ def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRec
     for record in records:
         if record.seed not in plan.seeds or not _has_values(plan.pins, record.config):
             continue
-        exactly = plan.added or unpinned(plan, record) or "base" in plan.pins or "code" in record.config
+        exactly = plan.added or unpinned(plan, record) or "base" in plan.pins
         if exactly and _composed_id(tuple(plan.run(record.seed))) != record.id:
             continue
         if (other := found.get(record.seed)) is not None:

@@ -11,7 +11,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER
-from ntl.config.targets import parse_yaml, read_yaml
+from ntl.config.yaml_files import parse_yaml, read_yaml
 from ntl.system.errors import UserError
 
 # Settings that change no cell: the folders, and the checkpoint that a run resumes from.

@@ -58,11 +58,7 @@ def needs(extra: str) -> Iterator[None]:
         if not extras:
             raise
         chosen = extra if extra in extras else min(extras)
-        if (Path(__file__).parents[1] / "_clone").is_dir():  # from a wheel (ntl.config.folders)
-            how = f"install ntl's wheel again, with its extra: 'PATH/TO/ntl-...whl[{chosen}]'."
-        else:
-            how = f"run pip install -e '.[{chosen}]' in the clone."
-        line = f"{error.name} is not installed; {how}"
+        line = f"{error.name} is not installed; run pip install -e '.[{chosen}]' in the clone."
         raise MissingPackage(line, name=error.name) from error
 
 

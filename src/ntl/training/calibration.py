@@ -6,14 +6,11 @@ number losses see it, is compared with the digit of the label.
 Shape suffixes: K number tokens, N number labels, B bins of confidence.
 """
 
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntl.config.cli import Parser
-from ntl.results.load import find_run
 from ntl.system.errors import UserError
 
 # Importing torch takes seconds, and the command has its help at once.
@@ -117,20 +114,3 @@ def _number_rows(run: "RunParts", split: str) -> "Iterator[NumberRows]":
         labels = batch.pop("labels")
         logits = model(**{name: tensor.to(run.device) for name, tensor in batch.items()}, use_cache=False).logits
         yield number_rows(logits.float().cpu(), labels, vocab, IGNORE_INDEX)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line for each run and split; with ``--json``, print {run: {split: scores}} instead."""
-    parser = Parser(description=(__doc__ or "").partition(": ")[2])
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder, or the id of a run under --outputs")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    chosen = parser.parse_args(argv)
-    found = {run: calibrate(find_run(run, chosen.outputs)) for run in chosen.runs}
-    if chosen.json:
-        print(json.dumps(found, indent=1))
-        return 0
-    for run, splits in found.items():
-        for split, scores in splits.items():
-            print(f"{run}  {split}  " + "  ".join(f"{name} {scores[name]:.5g}" for name in COLUMNS))
-    return 0

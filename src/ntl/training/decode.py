@@ -12,8 +12,7 @@ from torch import distributed
 
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
-from ntl.config.identity import COMPUTED, plain
-from ntl.config.own import changed, code_of
+from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.packed import Packed
@@ -37,7 +36,6 @@ from ntl.training.checkpoints import (
     digest,
     is_whole,
     newest_whole,
-    read_run,
     step_of,
 )
 from ntl.training.folder import best_step
@@ -356,8 +354,6 @@ def restore(
     if checkpoint is None:
         found = f"{len(damaged)} damaged checkpoints" if damaged else "no checkpoint"
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
-    if files := changed(read_run(checkpoint).get("config", {}).get("code", {}), config, COMPUTED):
-        raise UserError(f"{folder}: {', '.join(files)} changed since this run was trained; put it back as it was.")
     config.tokenizer.path = str(folder / "tokenizer")
     config.model.path = str(checkpoint)
     config.model.pretrained = True
@@ -385,8 +381,6 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
             f"{checkpoint.name}; restore the other, or remove the folder and train it again."
         )
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
-    if code := code_of(replace(parts.config, beside=dict(readings))):
-        config["code"] = {**record.config.get("code", {}), **code}
     metrics = {**record.metrics, **decode_additional(parts, readings, folder, weights=digest(checkpoint))}
     forget_answers(folder)
     write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from ntl.config.folders import as_typed
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
 from ntl.system.locks import Taken, is_locked, lock, without_locks
@@ -23,7 +22,7 @@ def is_first() -> bool:
 def say(message: str) -> None:
     """Print a line for the user, on the first rank only, with secrets replaced."""
     if is_first():
-        print(redact(as_typed(message)), flush=True)
+        print(redact(message), flush=True)
 
 
 def remove_leftovers(folder: Path, keep: int) -> None:

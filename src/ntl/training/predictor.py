@@ -12,11 +12,9 @@ from ntl.config.cli import Parser
 from ntl.config.composition import CHANGEABLE, read_config
 from ntl.config.identity import plain
 from ntl.config.legality import HUB_ID
-from ntl.config.own import changed, code_of
 from ntl.evaluation.evaluate import PREDICTIONS, print_tables
 from ntl.evaluation.evaluate import plain as plain_number
-from ntl.results import read_record
-from ntl.results.load import RECORD, find_run
+from ntl.results.load import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
 from ntl.system.secrets import redact
@@ -139,13 +137,6 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
         name = decode.predictions_name(config.decoding, *more)
         if not more and plain(config.decoding) == plain(own.decoding):
             name = PREDICTIONS
-            record = folder / RECORD
-            stored = read_record(record).config.get("code", {}) if record.is_file() else code_of(own)
-            if files := changed(stored, own, ["decoding"]):
-                raise UserError(
-                    f"{folder}: {', '.join(files)} changed since this run was decoded; put it back as it was, or give "
-                    "the new decoding a name of its own."
-                )
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
         decode.check_lengths(parts, decode.splits_of(parts, config.decoding) if elsewhere else ())

@@ -15,7 +15,6 @@ from omegaconf import OmegaConf
 from ntl.config import Config, build, run_id
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
-from ntl.config.own import changed
 from ntl.config.trainer import DERIVED, OPTIMIZERS, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
@@ -346,6 +345,4 @@ def _already_finished(record_path: Path, config: Config) -> Path:
     decoded = record.config.get("decoding", {})
     if any(decoded.get(name) != value for name, value in plain(config.decoding).items()):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
-    if files := changed(record.config.get("code", {}), config, ["decoding"]):
-        say(f"It was decoded before {', '.join(files)} changed; a decoding of another name would be made now.")
     return record_path

@@ -1,13 +1,12 @@
-"""``ntl train``, which is ``train.py``: one run, or with -m a sweep, from a command line that Hydra composes."""
+"""``train.py``: one run, or with -m a sweep, from a command line that Hydra composes."""
 
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.config.cli import HELP_FLAGS
-from ntl.config.folders import CONFIG_DIR, GROUPS, choices
-from ntl.config.own import OPTION, OPTION_HELP, with_own_folders
+from ntl.config.cli import HELP_FLAGS, Parser
+from ntl.config.folders import CONFIG_DIR, GROUPS, choices, use
 from ntl.system.errors import Diverged, UserError
 from ntl.system.secrets import redact
 
@@ -20,15 +19,15 @@ Choices (group=name):
 {choices}
 
 Any value of the composed config can be set the same way: trainer.lr=1e-3 loss.weight=0.5 seed=2.
-`{program} --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
-`{program} --cfg job` prints the config, `-m` sweeps over comma-separated values.
-{option} DIR: {option_help}.
+`python train.py --help trainer` says what each setting of a group means, `--help dataset=gsm8k` those of a choice.
+`python train.py --cfg job` prints the config, `-m` sweeps over comma-separated values.
+`--config-dir DIR` takes further choices from your own files, such as DIR/loss/NAME.yaml.
 
 Examples:
-  {program}
-  {program} dataset=noisy_numbers loss=ce seed=1
-  {program} model=t5_base loss=ntl_was dataset=arithmetic scale=paper
-  {program} -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
+  python train.py
+  python train.py dataset=noisy_numbers loss=ce seed=1
+  python train.py model=t5_base loss=ntl_was dataset=arithmetic scale=paper
+  python train.py -m dataset=noisy_numbers loss=ce,ce_digits,ntl_was seed=1,2,3,4
 """
 failures: list[Exception] = []
 swept: list[Path] = []  # the folders of a sweep's runs
@@ -37,8 +36,7 @@ swept: list[Path] = []  # the folders of a sweep's runs
 def help_text() -> str:
     """The text of ``--help``, from the files of the config folders."""
     lines = [f"  {group:<14}  {meaning}\n{'':<20}{' '.join(choices(group))}" for group, meaning in GROUPS.items()]
-    program = sys.argv[0] if sys.argv[0].startswith("ntl ") else "python train.py"
-    return HELP.format(choices="\n".join(lines), program=program, option=OPTION, option_help=OPTION_HELP)
+    return HELP.format(choices="\n".join(lines))
 
 
 def task(raw: "DictConfig") -> None:
@@ -74,6 +72,10 @@ def compare_swept() -> None:
 def main() -> None:
     """Train what ``sys.argv`` says. UserError, or an error of Hydra or OmegaConf, for bad input."""
     words = sys.argv[1:]
+    options = Parser(add_help=False, allow_abbrev=False)
+    options.add_argument("--config-dir", "-cd", type=Path)  # Hydra's own
+    if folder := options.parse_known_args(words)[0].config_dir:
+        use(folder)
     if any(word in HELP_FLAGS for word in words):
         print(help_text() if len(words) == 1 else _help_on(words))  # Hydra's own help would first copy every config
         return
@@ -91,7 +93,7 @@ def main() -> None:
     register()
     sys.argv[1:] = map(quoted, words)
     try:
-        hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(with_own_folders(task))()
+        hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="train")(task)()
     except Exception:
         compare_swept()
         raise

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
 from ntl.results import RunRecord
-from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.spec import FigureSpec, Source, load_figure_spec
 from ntl.results.figures.style import Drawing
 

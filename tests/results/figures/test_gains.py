@@ -3,8 +3,8 @@
 import pytest
 
 from ntl.config import UserError
+from ntl.config.folders import RESULTS
 from ntl.results.figures.gains import COLOURS, EDGE, gains
-from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.spec import FigureSpec, Source
 
 METRIC = "test/rmse_truth"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ntl.config.folders import RESULTS
 from ntl.results import load_records
 from ntl.results.figures.groups import depth_grid, group_values, pair_grid
-from ntl.results.figures.make_figures import RESULTS
 
 
 def pinned(record, **config):

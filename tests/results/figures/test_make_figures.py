@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ntl.config import UserError
-from ntl.results.figures.make_figures import RESULTS, draw_all, main, page
+from ntl.config.folders import RESULTS
+from ntl.results.figures.make_figures import draw_all, page
 from ntl.results.figures.spec import FigureSpec, Source, figure_names, load_figure_spec
 from ntl.results.figures.style import Drawing, style
 from ntl.results.load import load_records
 
+main = runpy.run_path(str(Path(__file__).resolve().parents[3] / "scripts" / "make_figures.py"))["main"]
 ROOT = RESULTS.parent
 
 

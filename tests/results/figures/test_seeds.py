@@ -6,7 +6,7 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from ntl.config import UserError
-from ntl.results.figures.make_figures import RESULTS
+from ntl.config.folders import RESULTS
 from ntl.results.figures.seeds import HELD, gaps, values_by_seed
 from ntl.results.figures.spec import Source, load_figure_spec
 from ntl.results.spec import Better, ColumnSpec

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from ntl.config import UserError
+from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
-from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.spec import (
     FigureSpec,
     Source,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ntl.config.folders import RESULTS
 from ntl.results import load_records
-from ntl.results.figures.make_figures import RESULTS
 from ntl.results.figures.spec import Source, load_figure_spec
 from ntl.results.figures.when import Arm, correlation, draw_when, gains_by_base, gains_by_step
 from ntl.results.record import RunRecord

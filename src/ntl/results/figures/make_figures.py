@@ -1,16 +1,10 @@
 """``make figures``: every figure of config/figure that the published results can give, and a page that shows them."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.config.cli import Parser
-from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
 from ntl.results.figures.spec import FigureSpec, Source, figure_names, load_figure_spec
-from ntl.results.load import check_folders, load_records
-from ntl.system.errors import one_line_errors
-from ntl.system.files import write_text
 
 if TYPE_CHECKING:
     from ntl.results.figures.style import Drawing
@@ -41,19 +35,3 @@ def page(drawings: "Sequence[Drawing]", missing: Sequence[FigureSpec] = ()) -> s
         lines += ["Not drawn, as no record has what they are drawn from (config/figure says what that is):", ""]
         lines += [*(f"- {spec.title}" for spec in missing), ""]
     return "\n".join(lines)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Rebuild the figures from records and committed benchmarks alone. UserError: a folder that does not exist."""
-    parser = Parser(description=__doc__)
-    parser.add_argument("--records", type=Path, nargs="+", default=[RESULTS / "runs"], metavar="DIR")
-    parser.add_argument("--out", type=Path, default=RESULTS / "figures", metavar="DIR")
-    chosen = parser.parse_args(argv)
-    from ntl.results.figures.style import style, write  # matplotlib
-
-    with style():
-        drawings, missing = draw_all(Source(load_records(check_folders(chosen.records)), RESULTS))
-        with one_line_errors("draw into", chosen.out):
-            for drawing in drawings:
-                print(*write(drawing, chosen.out))
-    write_text(chosen.out / "README.md", page(drawings, missing))

@@ -2,7 +2,6 @@
 
 from textwrap import wrap
 
-from ntl.config.folders import as_typed
 from ntl.results.render.text import (
     DIFFERENCE_LEGEND,
     difference_text,
@@ -90,7 +89,7 @@ def render(table: Table) -> str:
         lines += [escape(" ".join(table.note.split())), ""]
     missing = sum(len(row.missing) for block in table.blocks for row in block.rows)
     lacks = f" Of its runs {missing} are missing; the details list their commands." if missing else ""
-    reproduce = as_typed("python scripts/reproduce.py")
+    reproduce = "python scripts/reproduce.py"
     command = " ".join([reproduce, f"table={table.name}", f"scale={table.scale}", *table.added])
     lines.append(
         f"Scale `{table.scale}`.{lacks} [Details](details/{table.stem}.md): intervals, differences, all columns, where "
