@@ -15,7 +15,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test coverage slow check format data reproduce costs tables figures report notebooks publish audit ci clean distclean
+.PHONY: help install quickstart test coverage slow check format data reproduce costs tables figures notebooks publish audit ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,9 +75,6 @@ tables: install ## rebuild results/tables, results/claims.md and the results in 
 
 figures: install ## rebuild results/figures from the published records
 	@$(RUN_PY) scripts/make_figures.py
-
-report: install ## write results/report.html: tables, figures, runs and a loss explorer in one page
-	@$(RUN_PY) scripts/make_report.py
 
 notebooks: install ## run the notebooks and keep in them what they show
 	@$(RUN_PY) scripts/notebooks.py

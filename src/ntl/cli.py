@@ -38,7 +38,6 @@ COMMANDS = {
     "quickstart": Command("ntl.launch.reproduce:quickstart", "train 15 small runs and print their table", AGAIN),
     "tables": Command("ntl.results.make_tables:main", "compute the tables from records"),
     "figures": Command("ntl.results.figures.make_figures:main", "draw the figures from records"),
-    "report": Command("ntl.results.report.make_report:main", "one HTML page of tables, figures and runs"),
     "publish": Command("ntl.launch.publish:main", "copy the record of a finished run into results/runs"),
     "push": Command("ntl.training.push:main", "write a model card for a run, and upload its checkpoint"),
     "loss-curves": Command("ntl.benchmarks.loss_curves:main", "the losses of Figures 1b and 2 as CSV files"),
