@@ -70,8 +70,8 @@ reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCAL
 costs: install ## write what every table costs into results/costs.md, from the published records
 	@$(RUN_PY) scripts/reproduce.py --ledger
 
-tables: install ## rebuild results/tables, results/claims.md and the results in the texts from the published records
-	@$(RUN_PY) scripts/make_tables.py --records results/runs --readme README.md results/LOG.md docs/*.md
+tables: install ## rebuild results/tables, results/README.md and the results in README.md from the published records
+	@$(RUN_PY) scripts/make_tables.py --records results/runs --pages
 
 figures: install ## rebuild results/figures from the published records
 	@$(RUN_PY) scripts/make_figures.py

@@ -133,7 +133,7 @@ def test_a_text_that_is_no_choice(composed, override: str, said: str) -> None:
 
 
 def test_the_page_has_every_setting_as_the_code_says() -> None:
-    """Regenerate it by `make tables`."""
+    """Its section "All settings" is ``reference()``."""
     page = PAGE.read_text(encoding="utf-8")
     assert reference() in page
     for path, schema in ALL.items():
