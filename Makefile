@@ -15,7 +15,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test coverage slow check format data reproduce costs tables figures report notebooks publish audit ci clean distclean
+.PHONY: help install quickstart test coverage slow check format data reproduce costs tables figures notebooks publish audit ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,14 +70,11 @@ reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCAL
 costs: install ## write what every table costs into results/costs.md, from the published records
 	@$(RUN_PY) scripts/reproduce.py --ledger
 
-tables: install ## rebuild results/tables, results/claims.md and the results in the texts from the published records
-	@$(RUN_PY) scripts/make_tables.py --records results/runs --readme README.md results/LOG.md docs/*.md
+tables: install ## rebuild results/tables, results/README.md and the results in README.md from the published records
+	@$(RUN_PY) scripts/make_tables.py --records results/runs --pages
 
 figures: install ## rebuild results/figures from the published records
 	@$(RUN_PY) scripts/make_figures.py
-
-report: install ## write results/report.html: tables, figures, runs and a loss explorer in one page
-	@$(RUN_PY) scripts/make_report.py
 
 notebooks: install ## run the notebooks and keep in them what they show
 	@$(RUN_PY) scripts/notebooks.py

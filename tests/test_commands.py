@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "data" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What the program prints is not typed in a block: any mention counts.
 SOURCES = [path for folder in ("src", "config", "notebooks") for path in sorted((ROOT / folder).rglob("*.*"))]
-SOURCES = [path for path in SOURCES if path.suffix in (".py", ".js", ".yaml", ".ipynb")]
+SOURCES = [path for path in SOURCES if path.suffix in (".py", ".yaml", ".ipynb")]
 ACTIVATE = "source .venv/bin/activate"
 SLURM = ("squeue", "scancel")
 ELSEWHERE = ("lm/bin/python", "lm/bin/pip")  # an environment of its own, for lm_eval

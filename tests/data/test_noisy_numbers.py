@@ -124,5 +124,4 @@ def test_what_knowing_the_tens_digit_alone_is_worth(dataset: NoisyNumbers) -> No
     truths = [float(dataset.truth(question)) for question in questions]
     squares = [(truth - (10 * (truth // 10) + 5)) ** 2 for truth in truths]
     log = (Path(__file__).resolve().parents[2] / "results" / "LOG.md").read_text(encoding="utf-8")
-    marks = r"<!-- tested by tests/data/test_noisy_numbers\.py -->(.*?)<!-- end of tested -->"
-    assert re.findall(marks, log) == [f"{math.sqrt(math.fsum(squares) / len(squares)):.2f}"]
+    assert f"{math.sqrt(math.fsum(squares) / len(squares)):.2f} over all questions of the data set" in log

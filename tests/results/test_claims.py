@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ntl.results.claims import (
     load_claims,
     read_timing,
 )
-from ntl.results.publish import claims_list, claims_page
+from ntl.results.pages import results_page
 from ntl.results.record import RunRecord
 
 ENTRY = "{table: quickstart, row: CE + digit CE (control), against: CE, metric: test/rmse_truth, says: better}"
@@ -137,13 +136,13 @@ def test_the_verdict_on_one_comparison(judge, was: list[float], verdict: str, te
     claim = judge({"CE": CE, WAS: was}, evidence())
     assert claim.verdict.value == verdict
     where = "- `tiny`, [Quickstart](tables/quickstart_tiny.md), a tiny GPT-2"
-    assert f"{where}: {WAS} minus CE, RMSE to the noise-free target: {text}: **{why}**" in claims_page([claim])
+    assert f"{where}: {WAS} minus CE, RMSE to the noise-free target: {text}: **{why}**" in results_page([claim], [])
 
 
 def test_a_run_without_a_value_decides_nothing_and_is_no_missing_run(judge) -> None:
     claim = judge({"CE": CE, WAS: [8.1, None, 7.9]}, evidence())
     assert claim.verdict.value == "undecided"
-    assert "undefined for 1 seed: **undefined**" in claims_page([claim])
+    assert "undefined for 1 seed: **undefined**" in results_page([claim], [])
     other = judge(
         {"CE": CE, WAS: [8.1, None, 7.9], "CE + digit CE (control)": [8.1, 8.0, 7.9]},
         evidence(),
@@ -169,7 +168,9 @@ def test_all_that_was_run_must_agree(judge) -> None:
     # What was not run does not count; no run at all does.
     assert judge(scores, evidence(), control).verdict.value == "confirmed"
     assert judge({}, evidence(), control).verdict.value == "untested"
-    assert judge({}, evidence(), control).why == "no run"
+    never = judge({}, evidence(), control)
+    assert never.why == "no run"
+    assert "- no run: `tiny`, Quickstart\n" in results_page([never], [])
     undecided = scores | {"CE + digit CE (control)": [9.0, 10.0, 12.0]}
     claim = judge(undecided, evidence(), control)
     assert (claim.verdict.value, claim.why) == ("undecided", "for the claim: 1, interval holds 0: 1")
@@ -197,14 +198,15 @@ def test_all_that_was_run_must_agree(judge) -> None:
 def test_a_margin_is_a_share_of_the_mean(judge, says: Says, margin: float, was: list[float], verdict: str) -> None:
     claim = judge({"CE": CE, WAS: was}, evidence(says=says, margin=margin))
     assert claim.verdict.value == verdict
-    assert f"{'better by' if says is Says.better else 'no worse within'} {100 * margin:g}%: " in claims_page([claim])
+    said = "better by" if says is Says.better else "no worse within"
+    assert f"{said} {100 * margin:g}%: " in results_page([claim], [])
 
 
 def test_one_row_by_two_rules_of_decoding(judge) -> None:
     pair = evidence("CE", "CE", metric=f"{RMSE}@expectation", against_metric=RMSE)
     claim = judge({"CE": {RMSE: CE, f"{RMSE}@expectation": [8.1, 8.0, 7.9]}}, pair)
     assert claim.verdict.value == "confirmed"
-    assert "CE by expectation minus CE, greedy, RMSE to the noise-free target: -2.000 [" in claims_page([claim])
+    assert "CE by expectation minus CE, greedy, RMSE to the noise-free target: -2.000 [" in results_page([claim], [])
     assert judge({"CE": CE}, pair).why == "no run"
 
 
@@ -225,7 +227,7 @@ def test_times_are_held_against_those_of_ce(tmp_path: Path, part: str, margin: f
     spec.timings = [timed(where={"loss": "was", "part": part}, margin=margin)]
     (claim,) = judge_claims([spec], [], benchmarks=tmp_path)
     assert claim.verdict.value == verdict
-    assert f": a step, at most {1 + margin:g} times CE: 1." in claims_page([claim])
+    assert f": a step, at most {1 + margin:g} times CE: 1." in results_page([claim], [])
 
 
 @pytest.mark.parametrize(
@@ -243,20 +245,3 @@ def test_a_wrong_benchmark_is_one_line(tmp_path: Path, change: dict, message: st
     assert read_timing(timed(), "here", tmp_path) == (1.2, 1.1, 1.3, 7)
     with pytest.raises(UserError, match=message):
         read_timing(timed(**change), "here", tmp_path)
-
-
-def test_tables_of_the_page_are_narrow_and_readme_has_a_line_a_claim(judge) -> None:
-    claim = judge({"CE": CE, WAS: [8.1, 8.0, 7.9]}, evidence(), evidence("CE + digit CE (control)"))
-    text = claims_page([claim])
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert rows[-1] == "| it | **confirmed** | -2.000 [-2.248, -1.752], n = 3, p = 0.25 (1 of 1) |"
-    assert "- no run: `tiny`, Quickstart" in text
-    assert max(map(len, rows)) <= 100
-    listed = claims_list([claim], "results/claims.md").splitlines()
-    what = f"{WAS} minus CE, RMSE to the noise-free target: -2.000 [-2.248, -1.752], n = 3, p = 0.25 (1 of 1)"
-    assert listed[-1] == f"- **confirmed**: It helps. {what}."
-    assert listed[0].startswith("[The evidence for each](results/claims.md)")
-    published = (Path(__file__).resolve().parents[2] / "results" / "claims.md").read_text(encoding="utf-8")
-    tables = [line for line in published.splitlines() if line.startswith("|")]
-    assert len(tables) == 2 * len(Whose) + len(re.findall("^### ", published, re.MULTILINE))
-    assert max(map(len, tables)) <= 100

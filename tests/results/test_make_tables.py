@@ -12,9 +12,8 @@ from ntl.config import UserError
 from ntl.config.cli import report
 from ntl.results import make_tables as module
 from ntl.results import write_record
-from ntl.results.claims import Whose, load_claims
-from ntl.results.make_tables import FINDINGS
 from ntl.results.make_tables import main as make_tables
+from ntl.results.pages import BEGIN, END
 
 publish = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "publish.py"))["main"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,10 +42,10 @@ def test_tables_of_hundreds_of_records_without_torch(tmp_path: Path, make_record
     assert done.returncode == 0, done.stderr
     assert "quickstart, scale=tiny" in done.stdout
     assert "table2, scale=paper: no record yet" in done.stdout
-    assert "2.025 ± 0.013" in (tmp_path / "tables" / "quickstart_tiny.md").read_text()
+    page = (tmp_path / "tables" / "quickstart_tiny.md").read_text()
+    assert "2.025 ± 0.013" in page
     # The same loss of every record, paired over four seeds.
-    index = (tmp_path / "tables" / "README.md").read_text()
-    assert ": +0.000 [+0.000, +0.000] against a mean of 2.025 (n = 4 seeds; exact p = 1, " in index
+    assert ": +0.000 [+0.000, +0.000] against a mean of 2.025 (n = 4 seeds; exact p = 1, " in page
 
 
 def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,8 +55,6 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
     found = {(cell["table"], cell["row"], cell["metric"]): cell for cell in json.loads(capsys.readouterr().out)}
     assert found["quickstart", "CE", "test/mae"]["values"] == [1.5]
     assert {name for name, _, _ in found} == {"quickstart", "table5"}
-    # An index of some tables would hide the others.
-    assert not (tmp_path / "out" / "README.md").exists()
 
 
 @pytest.mark.parametrize(
@@ -67,6 +64,8 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
         (["--scale", "huge"], "no table has the scale 'huge': choose from tiny, small, paper, hour"),
         (["quickstart", "--scale", "paper"], "no table has the scale 'paper': choose from tiny"),
         (["--records", "not/there"], "--records not/there: no such folder"),
+        (["table2", "--pages"], "--pages: they say what all tables show; leave out the names and --scale."),
+        (["--scale", "tiny", "--pages"], "--pages: they say what all tables show; leave out the names and --scale."),
     ],
 )
 def test_mistakes_of_the_user(
@@ -126,42 +125,42 @@ def test_the_scripts_hold_no_logic(
 
 
 @pytest.mark.slow
-def test_what_the_texts_say_of_results_is_what_the_records_say(tmp_path: Path) -> None:
-    """Regenerated as by `make tables`, every page is as it was; no result is typed by hand (test_marks.py)."""
-    pages = ["README.md", "results/LOG.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
-    recipe = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "--records results/runs --readme README.md results/LOG.md docs/*.md" in recipe
-    for name in pages:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
+def test_the_committed_pages_are_what_the_records_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regenerated as by `make tables`, results/README.md, README and the tables are as they were."""
+    shutil.copy(ROOT / "README.md", tmp_path)
+    monkeypatch.setattr(module, "PAGE", tmp_path / "results" / "README.md")
+    monkeypatch.setattr(module, "README", tmp_path / "README.md")
+    assert "scripts/make_tables.py --records results/runs --pages" in (ROOT / "Makefile").read_text(encoding="utf-8")
     tables = tmp_path / "results" / "tables"
-    words = ["--records", str(ROOT / "results" / "runs"), "--out", str(tables), "--readme"]
-    make_tables([*words, *(str(tmp_path / name) for name in pages)])
-    for name in [*pages, "results/claims.md"]:
-        assert (tmp_path / name).read_text(encoding="utf-8") == (ROOT / name).read_text(encoding="utf-8"), name
-    readme = tmp_path / "README.md"
-    _, _, rest = readme.read_text(encoding="utf-8").partition(f"<!-- {FINDINGS} -->")
-    between, ended, _ = rest.partition(f"<!-- end of {FINDINGS} -->")
-    assert ended
-    assert between.count("\n- **") == sum(claim.whose is not Whose.beyond for claim in load_claims())
+    make_tables(["--records", str(ROOT / "results" / "runs"), "--out", str(tables), "--pages"])
+    written = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
+    assert len(written) > 100
+    for path in written:
+        assert (tmp_path / path).read_bytes() == (ROOT / path).read_bytes(), path
+    assert sorted(path.relative_to(ROOT / "results") for path in (ROOT / "results" / "tables").rglob("*.*")) == sorted(
+        path.relative_to(tmp_path / "results") for path in tables.rglob("*.*")
+    )
 
 
 @pytest.mark.slow
-def test_pages_are_looked_at_before_anything_is_written(tmp_path: Path, make_record) -> None:
-    readme, tables = tmp_path / "README.md", tmp_path / "tables"
+def test_readme_is_looked_at_before_anything_is_written(
+    tmp_path: Path, make_record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme, page, tables = tmp_path / "README.md", tmp_path / "results" / "README.md", tmp_path / "results" / "tables"
+    monkeypatch.setattr(module, "PAGE", page)
+    monkeypatch.setattr(module, "README", readme)
     write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.5}))
-    words = ["--records", str(tmp_path / "runs"), "--out", str(tables), "--readme", str(readme)]
+    words = ["--records", str(tmp_path / "runs"), "--out", str(tables), "--pages"]
     readme.write_text("no marks", encoding="utf-8")
-    with pytest.raises(UserError, match=r"README\.md: the findings go between .*, which are not there; add them\.$"):
+    with pytest.raises(UserError, match=r"README\.md: the results go between .*, which are not there; add them\.$"):
         make_tables(words)
-    marks = f"<!-- {FINDINGS} --><!-- end of {FINDINGS} -->"
-    readme.write_text(f"{marks}<!-- finding: {{table: tabel2}} --><!-- end of finding -->", encoding="utf-8")
-    with pytest.raises(UserError, match=r"README\.md: <!-- finding -->: no table 'tabel2': choose from evidence, "):
-        make_tables(words)
+    assert not page.exists()
     assert not tables.exists()
-    readme.write_text(marks, encoding="utf-8")
-    with pytest.raises(UserError, match="--readme: it gets what all tables show"):
-        make_tables(["table2", *words])
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     make_tables(words)
-    assert "- **untested**: " in readme.read_text(encoding="utf-8")
-    assert (tmp_path / "claims.md").is_file()
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{BEGIN}\n[Table 2 at `scale=hour`](")
+    assert text.endswith(f"\n{END}\nafter\n")
+    assert "old" not in text
+    assert "- **untested**: " in text
+    assert "**untested**" in page.read_text(encoding="utf-8")

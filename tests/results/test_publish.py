@@ -5,7 +5,6 @@ import pytest
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
 from ntl.results import build_table, load_records, publish_runs, write_record, write_tables
-from ntl.results.publish import write_index
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -21,24 +20,10 @@ NAMES = ["quickstart_tiny.md", "details/quickstart_tiny.md", "quickstart_tiny.te
 def test_files_of_tables_are_stable(tmp_path: Path, make_record) -> None:
     tables = [build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})])]
     out = tmp_path / "out"
-    paths = [*write_tables(tables, out), write_index(tables, out)]
-    assert paths == [out / name for name in (*NAMES, "README.md")]
+    assert write_tables(tables, out) == [out / name for name in NAMES]
     before = snapshot(out)
     write_tables(tables, out)
-    write_index(tables, out)
     assert snapshot(out) == before
-
-
-def test_the_index_is_a_line_a_table(tmp_path: Path, make_record) -> None:
-    tables = [build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})]), build_table("table7", [])]
-    lines = write_index(tables, tmp_path).read_text().splitlines()
-    assert [line for line in lines if "quickstart" in line] == [
-        "| [Quickstart](quickstart_tiny.md) | two tasks of a minute | tiny | "
-        "Nothing is shown yet: no seed of both NTL-WAS, λ = 0.3 and CE has RMSE to the noise-free target. | "
-        "`make reproduce TABLE=quickstart SCALE=tiny` |"
-    ]
-    assert "No run yet: Table 7 (tiny)." in lines
-    assert any(line.startswith("Tables A1 to A4 and Figure A3 of the paper are unknown") for line in lines)
 
 
 def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:

@@ -14,7 +14,6 @@ from ntl.config import Config, compose, run_id
 from ntl.launch.worker import error_line
 from ntl.launch.workers import worker_environment
 from ntl.results.make_tables import main as make_tables
-from ntl.results.report.make_report import main as make_report
 from ntl.training.tracking import Tracked, WandbMirror
 
 PLANTED = {
@@ -48,17 +47,11 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "outputs" / run_id(compose(words))
     make_tables(["--records", str(folder.parent), "--out", str(tmp_path / "tables")])
-    figures = tmp_path / "figures"
-    figures.mkdir()
-    (figures / "README.md").write_text("")
-    make_report(["--records", str(folder.parent), "--figures", str(figures), "--out", str(tmp_path / "report.html")])
     said = done.stdout + done.stderr + capsys.readouterr().out
     assert "Record: " in said
     assert not _holds_a_secret(said.encode())
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"record.json", "config.yaml", "metrics.jsonl", "predictions.jsonl", "report.html"} <= {
-        path.name for path in written
-    }
+    assert {"record.json", "config.yaml", "metrics.jsonl", "predictions.jsonl"} <= {path.name for path in written}
     assert "group: <HF_TOKEN>" in (folder / "config.yaml").read_text()
     assert f"path: {tmp_path}/<HF_TOKEN>/tokenizer" in (folder / "config.yaml").read_text()
     found = [path.relative_to(tmp_path) for path in written if _holds_a_secret(path.read_bytes())]

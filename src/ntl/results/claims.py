@@ -323,14 +323,14 @@ def models(rows: Iterable[TableRow]) -> str:
     return ", ".join(dict.fromkeys(model_name(str(row.plan.pins["model"])) for row in rows if "model" in row.plan.pins))
 
 
-def _record_comparisons(each: EvidenceSpec, tables: Sequence[Table], folder: str) -> list[Comparison]:
+def _record_comparisons(each: EvidenceSpec, tables: Sequence[Table]) -> list[Comparison]:
     found = []
     for table in tables:
         wanted = table.name == each.table and (not each.scales or table.scale in each.scales)
         if not wanted or (compared := compare(table, each)) is None:
             continue
         what = table.subject.partition(": ")[0]
-        where = f"`{table.scale}`, [{what}]({folder}/{table.stem}.md), {models((compared.row, compared.against))}"
+        where = f"`{table.scale}`, [{what}](tables/{table.stem}.md), {models((compared.row, compared.against))}"
         side, reason = judge(compared, each.says, each.margin)
         margin = f", {each.says.value} {'within' if each.says is Says.no_worse else 'by'} {100 * each.margin:g}%"
         name = f"{compared.name}{margin if each.margin else ''}"
@@ -371,13 +371,11 @@ def _timing_comparison(each: TimingSpec, where: str, folder: Path) -> Comparison
     return Comparison("", each.benchmark, link, name, text, side, reason)
 
 
-def judge_claims(
-    specs: Sequence[ClaimSpec], tables: Sequence[Table], links: str = "tables", benchmarks: Path = BENCHMARKS
-) -> list[Claim]:
-    """Every claim with its comparisons; ``links`` is the folder of the tables as seen from the page."""
+def judge_claims(specs: Sequence[ClaimSpec], tables: Sequence[Table], benchmarks: Path = BENCHMARKS) -> list[Claim]:
+    """Every claim with its comparisons, whose links lead from ``results/``."""
     found = []
     for spec in specs:
-        lines = [comparison for each in spec.evidence for comparison in _record_comparisons(each, tables, links)]
+        lines = [comparison for each in spec.evidence for comparison in _record_comparisons(each, tables)]
         place = f"config/claims.yaml: {spec.name}: timings"
         lines += [_timing_comparison(each, f"{place}[{n}]", benchmarks) for n, each in enumerate(spec.timings)]
         found.append(Claim(spec, tuple(lines)))

@@ -1,7 +1,6 @@
-"""``make tables``: every table, the page of claims and the results in other pages, from run records alone."""
+"""``make tables``: every table, the page ``results/README.md`` and the results in README, from run records alone."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +9,10 @@ from rich.console import Console
 from ntl.config.cli import Parser
 from ntl.config.folders import RESULTS, ROOT
 from ntl.results.build import build_table
-from ntl.results.claims import BENCHMARKS, judge_claims, load_claims
+from ntl.results.claims import judge_claims, load_claims
 from ntl.results.load import check_folders, load_records
-from ntl.results.marks import fill
-from ntl.results.publish import claims_list, claims_page, replace_between, write_index, write_tables
+from ntl.results.pages import readme_results, results_page, with_results
+from ntl.results.publish import write_tables
 from ntl.results.render import terminal
 from ntl.results.render.csv import cells
 from ntl.results.spec import load_table_spec, table_names
@@ -21,8 +20,8 @@ from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
 from ntl.system.files import write_text
 
-FINDINGS = "findings"
 OUTPUTS, RUNS, TABLES = ROOT / "outputs", RESULTS / "runs", RESULTS / "tables"
+PAGE, README = RESULTS / "README.md", ROOT / "README.md"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -32,23 +31,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--records", type=Path, nargs="+", metavar="DIR", help="folders of records (default: results/runs outputs)")
     add("--scale", help="tiny, hour, small or paper (default: every scale of a table)")
-    place = "default: results/tables; claims.md goes beside the folder"
-    add("--out", type=Path, default=TABLES, metavar="DIR", help=place)
-    pages = "pages whose results stand between marks; the first gets the verdict on every claim"
-    add("--readme", type=Path, nargs="+", default=[], metavar="PAGE", help=pages)
+    add("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
+    add("--pages", action="store_true", help="write results/README.md and the results in README.md, too")
     add("--json", action="store_true", help="print the cells as JSON instead of tables")
     arguments = parser.parse_args(argv)
-    every = not arguments.names and arguments.scale is None
-    if arguments.readme and not every:
-        raise UserError("--readme: it gets what all tables show; leave out the names and --scale.")
-    if every and not BENCHMARKS.is_dir():
-        example = f"name tables, such as {table_names()[0]}."
-        raise UserError(f"{BENCHMARKS}: no such folder, and the page of claims needs it; {example}")
+    if arguments.pages and (arguments.names or arguments.scale):
+        raise UserError("--pages: they say what all tables show; leave out the names and --scale.")
     tables = compute_tables(arguments.names, arguments.scale, arguments.records)
-    texts = _pages(tables, arguments.out, arguments.readme) if every else {}  # before anything is written
+    texts = pages(tables) if arguments.pages else {}  # before anything is written
     write_tables(tables, arguments.out)
-    if every:
-        write_index(tables, arguments.out)  # an index of some tables would hide the others
     for path, text in texts.items():
         write_text(path, text)
     if arguments.json:
@@ -57,22 +48,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         _show(tables, arguments.out)
 
 
-def _pages(tables: Sequence[Table], out: Path, readme: Sequence[Path]) -> dict[Path, str]:
-    """The page of claims, and every page of ``readme`` with its results."""
-
-    def link(path: Path, page: Path) -> str:
-        return Path(os.path.relpath(path, page.parent)).as_posix()
-
-    target = out.parent / "claims.md"
-    claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables, out.name)
-    texts = {target: claims_page(claims)}
-    for number, path in enumerate(readme):
-        with one_line_errors("read", path):
-            text = path.read_text(encoding="utf-8")
-        if number == 0:
-            text = replace_between(text, FINDINGS, claims_list(claims, link(target, path)), path)
-        texts[path] = fill(text, path, tables, link(out, path))
-    return texts
+def pages(tables: Sequence[Table]) -> dict[Path, str]:
+    """The texts of ``PAGE`` and ``README`` by their paths, for all tables. UserError: README has no place for them."""
+    with one_line_errors("read", README):
+        readme = README.read_text(encoding="utf-8")
+    claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables)
+    return {PAGE: results_page(claims, tables), README: with_results(readme, readme_results(claims, tables), README)}
 
 
 def compute_tables(names: Sequence[str], scale: str | None, folders: Sequence[Path] | None) -> list[Table]:

@@ -11,7 +11,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER
-from ntl.config.yaml_files import parse_yaml, read_yaml
+from ntl.config.yaml_files import read_yaml
 from ntl.system.errors import UserError
 
 # Settings that change no cell: the folders, and the checkpoint that a run resumes from.
@@ -28,11 +28,6 @@ def read_typed(schema: Any, path: Path) -> Any:
     UserError, in one line with the file and the key: no YAML, an unknown or missing key, a value of a wrong type.
     """
     return _typed(schema, read_yaml(path), f"{path}: ")
-
-
-def read_typed_text(schema: Any, text: str, where: str) -> Any:
-    """As ``read_typed``, for a text; ``where`` names its place in the UserError."""
-    return _typed(schema, parse_yaml(text, where), f"{where}: ")
 
 
 def _typed(schema: Any, raw: Any, where: str) -> Any:

@@ -121,7 +121,7 @@ def write(drawing: Drawing, folder: Path) -> list[Path]:
 
 
 def _in_256_colours(png: BytesIO) -> bytes:
-    # Enough for lines on white, and a third of the size: the report holds every figure.
+    # Enough for lines on white, and a third of the size: every figure is committed.
     small = BytesIO()
     with Image.open(png) as image:
         colours = image.convert("RGB").quantize(dither=Image.Dither.NONE)
