@@ -146,35 +146,3 @@ def test_a_damaged_file_fails_all_after_the_others(three: Path, capsys: pytest.C
     assert main(["all", "--data-dir", str(three), "--no-download"]) == 2
     assert "rjokes/test.tsv.gz:1: truncated or damaged here" in capsys.readouterr().out
     assert (three / dataset_named("noisy_numbers").folder_name).is_dir()
-
-
-def test_describe(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--describe", "noisy_numbers", "--data-dir", str(three)]
-    assert main(arguments) == 0
-    shown = capsys.readouterr()
-    assert "numeric targets" in shown.out
-    assert "tokens: with tokenizer.path=FOLDER" in shown.out
-    assert shown.err == "noisy_numbers: computing 4500 rows\n"
-    main([*arguments, "--markdown"])
-    assert capsys.readouterr().out.startswith("## noisy_numbers\n\n|  | train | validation | test |\n")
-    main([*arguments, "--json"])
-    described = json.loads(capsys.readouterr().out)["noisy_numbers"]
-    assert described["splits"]["test"]["rows"] == 2000
-    assert described["splits"]["test"]["lengths"]["answer characters"] == {"p50": 2, "p95": 2, "max": 2}
-
-
-def test_describe_all_leaves_private_text_out_of_markdown(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--describe", "all", "--markdown", "--data-dir", str(three), "--no-download"]) == 0
-    shown = capsys.readouterr().out
-    assert [line for line in shown.splitlines() if line.startswith("## ")] == ["## noisy_numbers", "## rjokes"]
-    assert "secret" not in shown
-
-
-@pytest.mark.data
-def test_describe_with_a_tokenizer(data_root: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = data_root / "tokenizers" / "t5"
-    main([*TINY, "--describe", "--json", "--data-dir", str(data_dir), f"tokenizer.path={folder}"])
-    described = json.loads(capsys.readouterr().out)["noisy_numbers"]
-    # Word-start mark, two digits, end token.
-    assert described["splits"]["train"]["lengths"]["answer tokens"] == {"p50": 4, "p95": 4, "max": 4}
-    assert (described["tokenizer"], described["max_length"]) == ("t5, digit", 512)

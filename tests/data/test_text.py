@@ -8,7 +8,6 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import Documents, SharesConfig
-from ntl.data import card
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
 from ntl.data.sets import text
@@ -144,11 +143,3 @@ def test_an_edited_file_is_another_run_and_a_moved_one_the_same(file, tmp_path: 
     first = run_id(compose(["dataset=text", f"dataset.path={path}"]))
     assert run_id(compose(["dataset=text", f"dataset.path={path.rename(tmp_path / 'y.txt')}"])) == first
     assert run_id(compose(["dataset=text", f"dataset.path={file('a b c')}"])) != first
-
-
-def test_a_description_counts_documents(file, data_dir: Path) -> None:
-    paths = {"path": file("a\n\nb\n\na"), "validation_path": file("v", "v.txt"), "test_path": file("a", "t.txt")}
-    prepared = Prepared(dataset_named("text", data_dir, **paths), data_dir)
-    prepared.prepare(lambda line: None)
-    train, test = (card.describe(prepared).splits[split] for split in ("train", "test"))
-    assert (train.repeated_questions, train.shared["validation"], test.shared["train"]) == (1, 0, 1)

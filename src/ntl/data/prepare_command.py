@@ -1,11 +1,10 @@
-"""``scripts/prepare_data.py``: prepare data sets, check what is prepared, or describe it."""
+"""``scripts/prepare_data.py``: prepare data sets, or check what is prepared."""
 
 import argparse
 import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from ntl.config import Config, build, compose
 from ntl.config.cli import BAD_INPUT, DONE, Parser
 from ntl.config.composition import known_datasets
 from ntl.config.folders import choices
-from ntl.data import card
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing
 from ntl.system.errors import UserError
@@ -25,7 +23,6 @@ EXAMPLES = """examples:
   prepare_data.py arithmetic dataset.test_rows=1000       a setting of its own
   prepare_data.py all --verify                            check every sha256 of what is there
   prepare_data.py file dataset.path=my.jsonl              a file of your own
-  prepare_data.py --describe gsm8k tokenizer.path=FOLDER  lengths, repetitions, overlaps, samples
 """
 
 
@@ -47,8 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, help="where to write (default: data)")
     parser.add_argument("--verify", action="store_true", help="check every sha256, not only the sizes")
     parser.add_argument("--no-download", action="store_true", help="do not ask for official releases (up to 2.2 GiB)")
-    parser.add_argument("--describe", action="store_true", help="print what the data set holds, in figures")
-    parser.add_argument("--markdown", action="store_true", help="with --describe: as Markdown, without private text")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_intermixed_args(argv)
     overrides = [word for word in arguments.words if "=" in word]
@@ -71,9 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             error.args = (redact(str(error)),)
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             failures[name] = error
-    if arguments.describe:
-        _describe({name: configs[name] for name in reports}, arguments)
-    elif arguments.json:
+    if arguments.json:
         print(json.dumps({**reports, **{name: {"error": str(why)} for name, why in failures.items()}}, indent=1))
     else:
         _print_table(reports, failures)
@@ -81,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
-    prepared = _prepared(config, arguments)
+    prepared = Prepared(build(config.dataset), arguments.data_dir or config.data_dir)
     before = prepared.find()
     age = before.stat().st_ino if before else None
     started = time.monotonic()
@@ -103,34 +96,6 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
             for split, entry in manifest["splits"].items()
         },
     }
-
-
-def _prepared(config: Config, arguments: argparse.Namespace) -> Prepared:
-    return Prepared(build(config.dataset), arguments.data_dir or config.data_dir)
-
-
-def _describe(configs: dict[str, Config], arguments: argparse.Namespace) -> None:
-    cards = {}
-    for name, config in configs.items():
-        tokenizer, path = None, config.tokenizer.path
-        if path:
-            from ntl.tokenizers import load_tokenizer
-
-            tokenizer = load_tokenizer(path, kind=config.tokenizer.kind)
-        cards[name] = card.describe(
-            _prepared(config, arguments),
-            tokenizer=tokenizer,
-            tokenizer_name=f"{Path(path).name}, {config.tokenizer.name}" if path else "",
-            max_length=config.trainer.max_input_length,
-        )
-    if arguments.json:
-        print(json.dumps({name: asdict(described) for name, described in cards.items()}, indent=1))
-        return
-    if arguments.markdown:
-        print("\n".join(card.markdown(described) for described in cards.values()), end="")
-        return
-    for described in cards.values():
-        card.show(described)
 
 
 def _print_table(reports: dict[str, dict[str, Any]], failures: dict[str, UserError]) -> None:
