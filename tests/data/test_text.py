@@ -77,13 +77,6 @@ def test_every_document_is_in_one_split_and_equal_ones_in_the_same(file, rows) -
     assert found["train"] == [text for text in written if text in splits[0]]
 
 
-def test_the_seed_chooses(file, rows) -> None:
-    path = file("\n".join(f"document {number}" for number in range(400)))
-    first = rows(path=path, documents=Documents.line)
-    assert rows(path=path, documents=Documents.line) == first
-    assert rows(path=path, documents=Documents.line, seed=1) != first
-
-
 def test_files_of_its_own_for_test_and_validation(file, data_dir: Path) -> None:
     paths = {"path": file("a\n\nb\n\nc"), "validation_path": file("v\n\na", "v.txt"), "test_path": file("t", "t.txt")}
     prepared = Prepared(dataset_named("text", data_dir, **paths), data_dir)

@@ -1,7 +1,4 @@
-"""Plain text of one's own: documents without questions, for language modelling.
-
-A row's answer is a document, and its question is empty; ``ntl.data.packed`` cuts the documents into examples.
-"""
+"""Plain text of one's own: a row's answer is a document, its question is empty (``ntl.data.packed``)."""
 
 from collections.abc import Iterator
 from itertools import dropwhile, groupby
@@ -46,15 +43,11 @@ def documents(path: Path, kind: Documents) -> Iterator[tuple[str, list[str]]]:
     """The documents of a text file, without blank lines around them, each behind the place where it begins."""
     lines = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
     lines[-1] = lines[-1].rstrip()
-    numbered = list(dropwhile(_is_blank, enumerate(lines, start=1)))
-    if kind is Documents.paragraph:
-        groups = [list(group) for is_blank, group in groupby(numbered, _is_blank) if not is_blank]
-    elif kind is Documents.line:
-        groups = [[line] for line in numbered if not _is_blank(line)]
-    else:
-        groups = [numbered]
-    for group in filter(None, groups):
-        place, text = f"{path}:{group[0][0]}", "\n".join(line for _, line in group)
+    numbered = dropwhile(_is_blank, enumerate(lines, start=1))
+    part_of = {Documents.paragraph: _is_blank, Documents.line: lambda line: line[0], Documents.file: lambda line: 0}
+    for _, group in groupby(numbered, part_of[kind]):
+        numbers, texts = zip(*group, strict=True)
+        place, text = f"{path}:{numbers[0]}", "\n".join(texts)
         if "\0" in text:
             raise UserError(f"{place}: a zero byte, so this is no text file; give text in UTF-8.")
         if len(text) > LONGEST:
@@ -62,7 +55,8 @@ def documents(path: Path, kind: Documents) -> Iterator[tuple[str, list[str]]]:
                 f"{place}: a document of more than {LONGEST:,} characters, too long to tokenize at once; divide it by "
                 f"blank lines, or by dataset.documents=line, now {kind.name}."
             )
-        yield place, [text.rstrip() if kind is Documents.file else text]
+        if text.strip():
+            yield place, [text.rstrip() if kind is Documents.file else text]
 
 
 def _is_blank(line: tuple[int, str]) -> bool:
