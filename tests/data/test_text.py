@@ -8,7 +8,6 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.data import Documents, SharesConfig
-from ntl.data import card
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
 from ntl.data.sets import text
@@ -49,7 +48,7 @@ def rows(data_dir: Path):
 )
 def test_documents_by_hand(kind: Documents, expected: list[tuple[int, str]], file) -> None:
     path = file(LINES)
-    assert list(documents(Path(path), kind)) == expected
+    assert list(documents(Path(path), kind)) == [(f"{path}:{line}", [text]) for line, text in expected]
 
 
 @pytest.mark.parametrize(
@@ -76,13 +75,6 @@ def test_every_document_is_in_one_split_and_equal_ones_in_the_same(file, rows) -
     assert list(map(len, splits)) == [210, 30, 60]
     # In the order of the file, and the same each time.
     assert found["train"] == [text for text in written if text in splits[0]]
-
-
-def test_the_seed_chooses(file, rows) -> None:
-    path = file("\n".join(f"document {number}" for number in range(400)))
-    first = rows(path=path, documents=Documents.line)
-    assert rows(path=path, documents=Documents.line) == first
-    assert rows(path=path, documents=Documents.line, seed=1) != first
 
 
 def test_files_of_its_own_for_test_and_validation(file, data_dir: Path) -> None:
@@ -144,11 +136,3 @@ def test_an_edited_file_is_another_run_and_a_moved_one_the_same(file, tmp_path: 
     first = run_id(compose(["dataset=text", f"dataset.path={path}"]))
     assert run_id(compose(["dataset=text", f"dataset.path={path.rename(tmp_path / 'y.txt')}"])) == first
     assert run_id(compose(["dataset=text", f"dataset.path={file('a b c')}"])) != first
-
-
-def test_a_description_counts_documents(file, data_dir: Path) -> None:
-    paths = {"path": file("a\n\nb\n\na"), "validation_path": file("v", "v.txt"), "test_path": file("a", "t.txt")}
-    prepared = Prepared(dataset_named("text", data_dir, **paths), data_dir)
-    prepared.prepare(lambda line: None)
-    train, test = (card.describe(prepared).splits[split] for split in ("train", "test"))
-    assert (train.repeated_questions, train.shared["validation"], test.shared["train"]) == (1, 0, 1)

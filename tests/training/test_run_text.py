@@ -158,8 +158,12 @@ def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", list(TINY))
-@pytest.mark.parametrize("choices", [["loss=ce"], ["loss=gce_ntl_was"], ["tokenizer=default", "loss=ntl_mse"]])
+@pytest.mark.parametrize(
+    ("model", "choices"),
+    zip(
+        TINY, [["loss=ce"], ["loss=gce_ntl_was"], ["tokenizer=default", "loss=ntl_mse"], ["loss=ntl_was"]], strict=True
+    ),
+)
 def test_every_decoder(model: str, choices: list[str], text) -> None:
     metrics: Any = read_record(run(text(*choices, "trainer.max_steps=2", model=model))).metrics
     assert metrics["test/perplexity"] > 1

@@ -202,8 +202,8 @@ class OwnDataConfig(DatasetConfig):
     header: bool = setting(True, "The first row of CSV and TSV names the columns; else they are called 1, 2, ...")
     cells: str = setting(
         "quoted",
-        "How cells of CSV and TSV are written: with quotation marks, as they are, or with backslash escapes.",
-        choices=("quoted", "plain", "escaped"),
+        "How cells of CSV and TSV are written: with quotation marks around those that need them, or as they are.",
+        choices=("quoted", "plain"),
     )
     splits: SharesConfig = setting(SharesConfig, "Shares of the splits that have no file of their own.")
     seed: int = setting(0, "Seed of the splits, and of the rows that are used.", min=0, max=2**32 - 1)
@@ -351,7 +351,9 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
             raise UserError(
                 f"{name}={path}: a folder that save_to_disk did not write; give one that it wrote, or a file."
             )
-    elif suffix_of(found) not in suffixes or (found.suffix == ".gz" and suffix_of(found) == ".parquet"):
+    elif not found.is_file():
+        raise UserError(f"{name}={path}: neither a file nor a folder; give one.")
+    elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
         raise UserError(
             f"{name}={path}: unknown format; {plain}rename it after what it holds: {', '.join(suffixes)}, all but "

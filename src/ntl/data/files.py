@@ -7,7 +7,7 @@ import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -18,7 +18,6 @@ from ntl.system.errors import UserError, one_line_errors
 Pair = tuple[str, str]
 Buffer = bytes | mmap.mmap
 BLOCK = 1 << 20
-LINE = 1 << 24
 # The most bytes that a packed file may unpack to: this, or RATIO times its size. Text packs to a tenth, a gzip bomb to
 # a thousandth.
 UNPACKED = 1 << 28
@@ -61,7 +60,7 @@ class Unpacked:
 def read_file(path: Path) -> bytes:
     """The bytes of a file, unpacked if its name ends in ``.gz``. UserError names the line that is damaged."""
     try:
-        with Unpacked(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+        with Unpacked(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
             return b"".join(_blocks(stream, str(path)))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -134,32 +133,6 @@ def decode(data: bytes, label: str) -> str:
         raise UserError(f"{label}:{line}: byte 0x{data[error.start]:02x} is not UTF-8.") from error
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    r"""The lines of a UTF-8 file, plain or ``.gz``, without their ``\n``, numbered from 1, and no byte order mark.
-
-    UserError for a file that cannot be read, is damaged, or has a line of more than ``LINE`` bytes.
-    """
-    number, rest = 0, b""
-    with one_line_errors("read", path), Unpacked(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-        for block in _blocks(stream, str(path)):
-            *lines, rest = (rest + block).split(b"\n")
-            if len(rest) > LINE:
-                raise UserError(f"{path}:{number + len(lines) + 1}: more than {LINE >> 20} MiB in a line.")
-            for line in lines:
-                number += 1
-                yield number, _text(line, path, number)
-    if rest:
-        yield number + 1, _text(rest, path, number + 1)
-
-
-def _text(line: bytes, path: Path, number: int) -> str:
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{number}: byte 0x{line[error.start]:02x} is not UTF-8.") from error
-    return text.removeprefix("\ufeff") if number == 1 else text
-
-
 class Pairs:
     r"""Pairs of a question line and an answer line, over the bytes of a file; each is decoded when it is read.
 
@@ -224,12 +197,10 @@ def parse_jsonl(data: bytes, label: str, fields: tuple[str, ...]) -> list[tuple[
     return rows
 
 
-def parse_object(
-    line: str, label: str, fields: tuple[str, ...], decode: Callable[[str], Any] = json.loads
-) -> dict[str, Any]:
+def parse_object(line: str, label: str, fields: tuple[str, ...]) -> dict[str, Any]:
     """One line of JSON as an object whose ``fields`` are strings that UTF-8 can hold."""
     try:
-        row = decode(line)
+        row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{label}: not a JSON object ({error}).") from error
     if not isinstance(row, dict):

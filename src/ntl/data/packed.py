@@ -1,8 +1,7 @@
 """Documents end to end, cut into examples of equal length, for language modelling.
 
-The stream of a split is: end token, document, end token, document, end token, and so on, as GPT-2 and GPT-3 were
-trained. A document is read behind those before it in the same example; nothing is masked. The end token before a
-document is what its first token is predicted from.
+The stream of a split is: end token, document, end token, document, end token, and so on, as for GPT-2. Nothing is
+masked between documents, and the first token of one is predicted from the end token before it.
 """
 
 from functools import cached_property
@@ -18,14 +17,12 @@ class Packed(EncodedDataset):
     """The token ids of a folder of documents, encoded without questions, as examples of ``length`` labels.
 
     ``dataset[i]`` has the labels ``answer_ids`` (T,), tokens ``i * length`` up to ``(i + 1) * length`` of the stream,
-    and in ``question_ids`` (1,) the token before them. Each token of a document, and the end token behind it, is a
-    label exactly once. T is ``length`` in all examples but the last, which has what is left.
+    and in ``question_ids`` (1,) the token before them. T is ``length`` in all examples but the last.
     """
 
     def __init__(self, folder: Path, length: int, end: int) -> None:
         super().__init__(folder)
-        self.length = length
-        self.end = end
+        self.length, self.end = length, end
         longest = min(length, len(self.tokens))
         self.about |= {"longest_question": 1, "longest_answer": longest, "longest_example": longest + 1}
 

@@ -1,6 +1,6 @@
 """Plain text is scored, not decoded: how likely its tokens are, each given all before it in its example.
 
-Shapes: B batch, T labels of an example, N its number labels, V vocabulary, K number tokens.
+Shapes: T labels of an example, V vocabulary, K number tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,38 +45,30 @@ def read_likelihood(config: LikelihoodConfig, *, model: Any, tokenizer: Any, **_
 
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
         given = {name: tensor for name, tensor in inputs.items() if name != "labels"}
-        logits_BTV = model(**given, use_cache=False).logits
-        answers = []
+        logits_BTV, answers = model(**given, use_cache=False).logits, []
         for example, logits_TV, labels_T in zip(batch, logits_BTV, inputs["labels"], strict=True):
             first, lengths = example["documents"]
-            answers.append(Answer("", [], {PIECES: pieces(first, lengths, logits_TV, labels_T, vocab)}))
+            answers.append(Answer("", [], {PIECES: _pieces(first, lengths, logits_TV, labels_T, vocab)}))
         return answers
 
     return read
 
 
-def pieces(
+def _pieces(
     first: int, lengths: Sequence[int], logits_TV: Tensor, labels_T: Tensor, vocab: NumberVocabulary
 ) -> list[Piece]:
-    """The pieces of an example whose first ``lengths[0]`` labels are of document ``first``, the next of the next.
-
-    Logits and labels may be longer: what stands behind is padding.
-    """
-    total = sum(lengths)
+    total = sum(lengths)  # behind these is padding
     logits_TV, labels_T = logits_TV[:total].float(), labels_T[:total]
     ce_T = logits_TV.logsumexp(-1) - logits_TV.gather(-1, labels_T[:, None])[:, 0]
-    values_T = vocab.values[labels_T]
-    numbers_T = ~values_T.isnan()
-    logits_NK, values_N = logits_TV[numbers_T][:, vocab.token_ids], values_T[numbers_T]
-    right_N = logits_TV[numbers_T].argmax(-1) == labels_T[numbers_T]
-    error_N = (vocab.token_values[logits_NK.argmax(-1)] - values_N).abs()
-    mean_error_N = (logits_NK.softmax(-1) @ vocab.token_values - values_N).abs()
-    sums_T5 = torch.zeros(total, 5, dtype=torch.float64, device=logits_TV.device)
-    sums_T5[:, 0] = ce_T
-    sums_T5[:, 1] = numbers_T
-    sums_T5[numbers_T, 2:] = torch.stack([right_N, error_N, mean_error_N], dim=-1).double()
+    logits_TK, values_T = logits_TV[:, vocab.token_ids], vocab.values[labels_T]
+    right_T = (logits_TV.argmax(-1) == labels_T).float()
+    error_T = (vocab.token_values[logits_TK.argmax(-1)] - values_T).abs()
+    mean_error_T = (logits_TK.softmax(-1) @ vocab.token_values - values_T).abs()
+    of_numbers_T4 = torch.stack([torch.ones_like(ce_T), right_T, error_T, mean_error_T], dim=-1)
+    of_numbers_T4 = of_numbers_T4.where(~values_T.isnan()[:, None], 0)
+    sums_T5 = torch.cat([ce_T[:, None], of_numbers_T4], dim=-1).double().cpu()
     found = []
-    for place, (count, part_C5) in enumerate(zip(lengths, sums_T5.cpu().split(list(lengths)), strict=True)):
+    for document, part_C5 in enumerate(sums_T5.split(list(lengths)), start=first):
         ce, numbers, right, error, mean_error = part_C5.sum(0).tolist()
-        found.append(Piece(first + place, count, ce, round(numbers), round(right), error, mean_error))
+        found.append(Piece(document, len(part_C5), ce, round(numbers), round(right), error, mean_error))
     return found

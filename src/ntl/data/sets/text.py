@@ -1,16 +1,14 @@
-"""Plain text of one's own: documents without questions, for language modelling.
-
-A row's answer is a document, and its question is empty; ``ntl.data.packed`` cuts the documents into examples.
-"""
+"""Plain text of one's own: a row's answer is a document, its question is empty (``ntl.data.packed``)."""
 
 from collections.abc import Iterator
+from itertools import dropwhile, groupby
 from pathlib import Path
 from typing import Any
 
 from ntl.config.data import PLAIN_TEXT, Documents, TextConfig, suffix_of
-from ntl.data.files import Pair, text_lines
-from ntl.data.formats import Table
-from ntl.data.sets.file import Own, text_of
+from ntl.data.files import Pair
+from ntl.data.formats import Table, read_text, text_of
+from ntl.data.sets.file import Own
 from ntl.system.errors import UserError
 
 # The longest document in characters; a tokenizer needs some hundred times as much memory.
@@ -31,8 +29,7 @@ class Text(Own):
     def open(self, path: Path) -> dict[str, Table]:
         if suffix_of(path) not in PLAIN_TEXT:
             return super().open(path)
-        numbered = documents(path, self.config.documents)
-        return {"": Table(str(path), lambda columns: ((number, [text]) for number, text in numbered))}
+        return {"": Table(str(path), lambda columns: documents(path, self.config.documents))}
 
     def pair(self, values: list[Any]) -> Pair | None:
         text = text_of(self.config.column, values[0])
@@ -42,26 +39,25 @@ class Text(Own):
         return None if answer.strip() and not question else "no document"
 
 
-def documents(path: Path, kind: Documents) -> Iterator[tuple[int, str]]:
-    """The documents of a text file, without blank lines around them, and the numbers of the lines they begin in."""
-    held: list[str] = []
-    first = size = 0
-    for number, line in text_lines(path):
-        if "\0" in line:
-            raise UserError(f"{path}:{number}: a zero byte, so this is no text file; give text in UTF-8.")
-        is_blank = not line.strip()
-        if held and (kind is Documents.line or (kind is Documents.paragraph and is_blank)):
-            yield first, "\n".join(held)
-            held, size = [], 0
-        if is_blank and not held:
-            continue
-        first = first if held else number
-        held.append(line.removesuffix("\r"))
-        size += len(line)
-        if size > LONGEST:
+def documents(path: Path, kind: Documents) -> Iterator[tuple[str, list[str]]]:
+    """The documents of a text file, without blank lines around them, each behind the place where it begins."""
+    lines = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
+    lines[-1] = lines[-1].rstrip()
+    numbered = dropwhile(_is_blank, enumerate(lines, start=1))
+    part_of = {Documents.paragraph: _is_blank, Documents.line: lambda line: line[0], Documents.file: lambda line: 0}
+    for _, group in groupby(numbered, part_of[kind]):
+        numbers, texts = zip(*group, strict=True)
+        place, text = f"{path}:{numbers[0]}", "\n".join(texts)
+        if "\0" in text:
+            raise UserError(f"{place}: a zero byte, so this is no text file; give text in UTF-8.")
+        if len(text) > LONGEST:
             raise UserError(
-                f"{path}:{first}: a document of more than {LONGEST:,} characters, too long to tokenize at once; divide "
-                f"it by blank lines, or by dataset.documents=line, now {kind.name}."
+                f"{place}: a document of more than {LONGEST:,} characters, too long to tokenize at once; divide it by "
+                f"blank lines, or by dataset.documents=line, now {kind.name}."
             )
-    if text := "\n".join(held).rstrip():
-        yield first, text
+        if text.strip():
+            yield place, [text.rstrip() if kind is Documents.file else text]
+
+
+def _is_blank(line: tuple[int, str]) -> bool:
+    return not line[1].strip()
