@@ -40,7 +40,6 @@ COMMANDS = {
     "figures": Command("ntl.results.figures.make_figures:main", "draw the figures from records"),
     "report": Command("ntl.results.report.make_report:main", "one HTML page of tables, figures and runs"),
     "publish": Command("ntl.launch.publish:main", "copy the record of a finished run into results/runs"),
-    "push": Command("ntl.training.push:main", "write a model card for a run, and upload its checkpoint"),
     "loss-curves": Command("ntl.benchmarks.loss_curves:main", "the losses of Figures 1b and 2 as CSV files"),
     "benchmark-data": Command("ntl.benchmarks.data:main", "speed and memory of preparing and reading data"),
     "benchmark-decoding": Command("ntl.benchmarks.decoding:main", "speed of decodings"),
