@@ -8,7 +8,8 @@ import pytest
 
 from ntl.config import UserError
 from ntl.evaluation import score_predictions, write_predictions
-from ntl.evaluation.evaluate import find_predictions, main, plain
+from ntl.evaluation.evaluate import find_predictions, main
+from ntl.evaluation.predictions import plain
 
 ROOT = Path(__file__).parents[2]
 HEADER = {

@@ -17,7 +17,7 @@ from ntl.results import read_record
 from ntl.training import run
 from ntl.training.decode import check_lengths, decode_splits, restore
 from ntl.training.parts import RunParts
-from ntl.training.predictor import predict
+from ntl.training.predictor import main, predict
 from ntl.training.tracking import METRICS, read_metrics
 
 TINY = {
@@ -80,6 +80,8 @@ def test_from_the_file_to_the_record(text, corpus: Path) -> None:
     # Decoded again, the same file.
     before = path.with_name("predictions.jsonl").read_bytes()
     assert predict(path.parent, ["decoding=likelihood"], say=lambda line: None).read_bytes() == before
+    with pytest.raises(UserError, match="this run learned plain text, without questions"):
+        main([str(path.parent), "What follows?"])
 
 
 def _by_hand(parts: RunParts, split: str) -> dict[str, float]:

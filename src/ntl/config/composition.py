@@ -355,7 +355,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
         if key in ("decoding", "tracking"):
             if override != f"{key}={getattr(config, key).name}":
-                setattr(config, key, getattr(compose([override]), key))
+                # Whether it fits is a question of this run, which ``validate`` answers below.
+                setattr(config, key, OmegaConf.to_object(_composed([override])[key]))
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

@@ -1,4 +1,4 @@
-"""`scripts/evaluate.py`: recompute the metrics of a run from its predictions.jsonl."""
+"""`scripts/evaluate.py`: recompute the metrics of a run from its predictions.jsonl, or print its worst answers."""
 
 import json
 import math
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ntl.config.cli import Parser
+from ntl.evaluation.predictions import plain
 from ntl.results.load import find_run
 from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
@@ -14,7 +15,10 @@ PREDICTIONS = "predictions.jsonl"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input."""
+    """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input.
+
+    With --worst N it prints the N worst answers of each split instead, with --json as a list for each split.
+    """
     parser = Parser(
         description="Recompute the metrics of a run from its predictions.jsonl alone, without a model.",
         epilog="Undefined metrics are null in --json, values beyond float64 are the strings inf and -inf.",
@@ -22,10 +26,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
+    worst = "print the N worst answers of each split with their questions instead; needs the data of the run"
+    parser.add_argument("--worst", type=int, default=0, metavar="N", help=worst)
     arguments = parser.parse_args(argv)
+    if arguments.worst < 0:
+        raise UserError(f"--worst {arguments.worst}: must be 0 or more.")
+    path = find_predictions(arguments.run, arguments.outputs)
+    if arguments.worst:
+        print_worst(path, arguments.worst, as_json=arguments.json)
+        return 0
     from ntl.evaluation.scores import score_predictions  # numpy, which the help does without
 
-    metrics = score_predictions(find_predictions(arguments.run, arguments.outputs)).metrics
+    metrics = score_predictions(path).metrics
     if arguments.json:
         print(json.dumps({name: plain(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
     else:
@@ -41,13 +53,6 @@ def find_predictions(run: str, outputs: Path) -> Path:
     if not (folder / PREDICTIONS).is_file():
         raise UserError(f"{folder}: no {PREDICTIONS} in this run folder; decode it with scripts/predict.py")
     return folder / PREDICTIONS
-
-
-def plain(value: float) -> float | str | None:
-    """A value as JSON: undefined is null, infinities are the strings "inf" and "-inf"."""
-    if math.isnan(value):
-        return None
-    return str(value) if math.isinf(value) else value
 
 
 def print_tables(metrics: Mapping[str, float]) -> None:
@@ -78,3 +83,26 @@ def _cell(value: float | None) -> str:
     if value is None:
         return ""
     return "undefined" if math.isnan(value) else f"{value:.5g}"
+
+
+def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
+    """Print the ``count`` worst answers of each split, with their questions. UserError: of ``wrong_answers``."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ntl.evaluation.worst import wrong_answers
+
+    worst = wrong_answers(path, count)["worst"]
+    if as_json:
+        print(json.dumps(worst, indent=1))
+        return
+    for split, rows in worst.items():
+        table = Table(title=f"{split}, the worst", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in ("question", "answer", "prediction", "error"):
+            table.add_column(name, overflow="fold", justify="right" if name == "error" else "left")
+        for row in rows:
+            error = "-" if row["error"] is None else f"{float(row['error']):.6g}"
+            table.add_row(*map(Text, (row["question"], row["answer"], row["prediction"], error)))
+        Console().print(table)

@@ -18,6 +18,7 @@ whether a number token is one digit.
 """
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -172,3 +173,10 @@ def _are_counts(row: dict[str, Any]) -> bool:
     if type(correct) is int and type(total) is int and type(generated) is int:
         return 0 <= correct <= min(total, generated) and total > 0
     return False
+
+
+def plain(value: float) -> float | str | None:
+    """A value as JSON: undefined is null, infinities are the strings "inf" and "-inf"."""
+    if math.isnan(value):
+        return None
+    return str(value) if math.isinf(value) else value

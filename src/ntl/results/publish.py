@@ -74,7 +74,7 @@ def publish_runs(
         published = Path(target) / f"{record.id}.json"
         kept = read_record(published) if published.is_file() else record
         fields = {name: getattr(kept, name) for name in PUBLISHED_ALONE}
-        if answers and not kept.mistakes:
+        if answers and not kept.worst:
             fields |= answers(path.parent)
         records[number] = replace(record, **fields)
     with one_line_errors("publish to", Path(target)):

@@ -40,9 +40,9 @@ class RunRecord:
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
     that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
     rules: the version of every answer rule behind the metrics.
-    In published records alone: ``mistakes``, ``{split: {kind: n}}``, the wrong answers by kind; and, of data whose
-    licence permits it, ``worst`` and ``typical``, ``{split: [{"question", "answer", "prediction", "error", "kind"},
-    ...]}``, the worst of them, and a sample of them that depends on the ids alone.
+    In published records alone, of data whose licence permits it: ``worst`` and ``typical``, ``{split: [{"question",
+    "answer", "prediction", "error"}, ...]}``, the worst wrong answers, and a sample of them that depends on the ids
+    alone. Older records have the "kind" of each, too, and ``mistakes``, ``{split: {kind: n}}``, which counts all.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
     Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of

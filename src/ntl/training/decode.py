@@ -114,7 +114,7 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     generated = dict.fromkeys(decoded, max_new_tokens(parts) if generates else 0)
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
-        question = about["longest_question"] + len(parts.prefix)
+        question = about["longest_question"]
         trained = 0 if splits and generated[split] else parts.longest_input(split)
         # The last generated token is not an input.
         needed = max(trained, question + generated.get(split, 0) - 1)

@@ -82,8 +82,6 @@ class Objective(Protocol):
 class RunParts:
     """The parts of a run, each built from its config on first use. They do not depend on the run's folder."""
 
-    prefix: Sequence[int] = ()  # token ids before every prompt
-
     def __init__(self, config: Config, say: Say = print) -> None:
         self.config = config
         self.say = say

@@ -1,4 +1,4 @@
-"""`scripts/predict.py`: decode test splits with a trained model and score its answers, or answer questions."""
+"""`scripts/predict.py`: answer questions with a trained model, or decode and score the test splits of a run again."""
 
 import json
 import re
@@ -6,42 +6,60 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from ntl.config import build, compose
 from ntl.config.cli import Parser
 from ntl.config.composition import CHANGEABLE, read_config
+from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
-from ntl.config.legality import HUB_ID
+from ntl.config.legality import HUB_ID, PLAIN
+from ntl.config.model import ModelConfig
+from ntl.config.targets import locate
 from ntl.evaluation.evaluate import PREDICTIONS, print_tables
-from ntl.evaluation.evaluate import plain as plain_number
+from ntl.evaluation.predictions import plain as plain_number
 from ntl.results.load import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
 from ntl.system.secrets import redact
-from ntl.training.ask import ask, read_questions
 from ntl.training.checkpoints import digest, step_of
 from ntl.training.folder import best_step, only_one
 
 if TYPE_CHECKING:
-    from ntl.training.parts import RunParts, Say
-    from ntl.training.tracking import NoMirror
+    from ntl.training.parts import Say
 
-SETTING = re.compile(r"[+~]*[A-Za-z_][\w./@]*=")
-DATASET = "dataset="
+SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
+LEVEL = 0.95  # of the interval around an expectation
+# Most tokens of an answer by its kind, else ``OTHER``, where no training data says how long answers are.
+LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
+
+
+class Loaded(NamedTuple):
+    """A trained model that questions are put to. ``most`` tokens of a question, and ``limit`` of an answer."""
+
+    model: Any
+    tokenizer: Any
+    collator: Any
+    decoding: DecodingConfig
+    limit: int
+    most: int | None = None
+    prefix: Sequence[int] = ()  # token ids before every question
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print metrics as scripts/evaluate.py does, or answers; progress goes to standard error. UserError: bad input."""
+    """Print answers, or metrics as scripts/evaluate.py does; progress goes to standard error. UserError: bad input."""
     parser = Parser(
-        description="Answer questions with the newest whole checkpoint of a run, or, without a question, decode its "
-        "test splits again and score its answers. RUN may also be a model that transformers loads.",
+        description="Answer questions with the last or best checkpoint of a run, or with a model that transformers "
+        "loads. Without a question, decode the test splits of a run again and score the answers.",
         epilog=f"The file of answers is {PREDICTIONS} if the decoding is the run's own, else "
         "predictions-NAME-BEAMS.jsonl in the same folder. The name of another data set, or of a checkpoint before the "
         "last step, is appended.",
     )
     given = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
     parser.add_argument("run", metavar="RUN", help=given)
-    settings = f"a question, or a setting as decoding.num_beams=1 or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
+    settings = f"a question, or a setting such as decoding=beam or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
     parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
     parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
@@ -49,20 +67,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help=lines)
     chosen = parser.parse_intermixed_args(argv)
     overrides = [word for word in chosen.words if _is_setting(word)]
-    words = [word for word in chosen.words if not _is_setting(word)]
-    model = _model_named(chosen.run, chosen.outputs)
-    if words or chosen.file:
-        if any(override.startswith("dataset") for override in overrides):
-            raise UserError("a question and dataset=: give one of them; a data set has questions of its own.")
-        questions = read_questions(words, chosen.file)
-        ask(_parts(model, overrides), questions, as_json=chosen.json)
+    questions = [word for word in chosen.words if word not in overrides]
+    if chosen.file:
+        questions += read_questions(chosen.file)
+    model = _find(chosen.run, chosen.outputs)
+    if questions:
+        loaded = stored(model, overrides) if isinstance(model, str) else of_run(model, overrides, _to_stderr)
+        for answer in ask(loaded, questions, _to_stderr):
+            print(json.dumps(answer, allow_nan=False) if chosen.json else _as_text(answer))
         return 0
+    if isinstance(model, str):
+        raise UserError(f"{model}: a model without a run has no test splits; ask it a question.")
+    path = predict(model, overrides, say=_to_stderr)
     from ntl.evaluation.scores import score_predictions
 
-    if isinstance(model, str):
-        path = predict_plain(model, overrides, chosen.outputs, say=_to_stderr)
-    else:
-        path = predict(model, overrides, say=_to_stderr)
     metrics = score_predictions(path).metrics
     if chosen.json:
         print(json.dumps({name: plain_number(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
@@ -72,42 +90,150 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_setting(word: str) -> bool:
-    # "x=3 and y=4: what is x+y?" is a question, "decoding.splits=[test, interpolate]" is none.
+    # "x=3 and y=4: what is x+y?" is a question, "decoding.splits=[test, interpolate]" is not.
     found = SETTING.match(word)
-    known = found and found[0].strip("+~=").split(".")[0] in CHANGEABLE
-    return bool(known or (found and not re.search(r"\s", word)))
+    return bool(found and (found[1].split(".")[0] in CHANGEABLE or not re.search(r"\s", word)))
 
 
-def _model_named(name: str, outputs: Path) -> Path | str:
+def _find(name: str, outputs: Path) -> Path | str:
     """The folder of a run; or, as text, what transformers loads: a folder with config.json, or a hub id."""
-    if Path(name).is_dir() and (Path(name) / CONFIG).is_file() and not (Path(name) / "config.yaml").is_file():
-        return name
+    folder = Path(name)
+    is_stored = (folder / CONFIG).is_file() and not (folder / "config.yaml").is_file()
     # A path with a mistake in it looks like a hub id.
-    is_path = Path(name).exists() or (outputs / name).is_dir() or Path(name).parent.is_dir()
-    if HUB_ID.fullmatch(name) and not is_path and Path(name).parent != outputs:
-        return name
-    return find_run(name, outputs)
+    is_hub_id = HUB_ID.fullmatch(name) and not folder.parent.is_dir() and folder.parent != outputs
+    return name if is_stored or is_hub_id else find_run(name, outputs)
 
 
-def _parts(model: Path | str, overrides: Sequence[str]) -> "RunParts":
-    """The parts of what questions are put to. Nothing is written, and no training data is needed."""
-    if isinstance(model, str):
-        from ntl.training.plain import plain_parts
+def read_questions(file: str) -> list[str]:
+    """The lines of a text file that are not empty; ``-`` is standard input. UserError: there is no file, or no line."""
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        found = [line.strip() for line in content.decode("utf-8-sig").split("\n") if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UserError(f"--file {file}: {reason}; give a text file with one question on each line.") from error
+    if not found:
+        raise UserError(f"--file {file}: no question in it; write one on each line.")
+    return found
 
-        return plain_parts(model, overrides, _to_stderr)
-    config = read_config(model, overrides)  # reports mistakes before torch is imported
-    from ntl.training.decode import restore
 
-    parts, checkpoint = restore(model, overrides, _to_stderr, own_data=False)
-    _tell_step(checkpoint, config.trainer.max_steps, _to_stderr)
-    return parts
+def of_run(folder: Path, overrides: Sequence[str], say: "Say") -> Loaded:
+    """The model of a run. Nothing is written, and its data need not be here. UserError: see ``restore``."""
+    config = read_config(folder, overrides)  # reports mistakes before torch is imported
+    if config.dataset.answers == PLAIN:
+        raise UserError(f"{folder}: this run learned plain text, without questions; leave the question out.")
+    if any(override.startswith("dataset") for override in overrides):
+        raise UserError("a question and dataset=: give one of them; a data set has questions of its own.")
+    from ntl.data.prepared import Prepared
+    from ntl.training.decode import max_new_tokens, restore
+
+    parts, checkpoint = restore(folder, overrides, say, own_data=False)
+    _tell_step(checkpoint, best_step(folder) or config.trainer.max_steps, say)
+    if not parts.model.can_generate():
+        limit = 1
+    elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
+        limit = max_new_tokens(parts)
+    else:
+        limit = LONGEST.get(config.dataset.answers, OTHER)
+        say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
+    most = config.trainer.max_input_length
+    return Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most)
 
 
-def _tell_step(checkpoint: Path, max_steps: int, say: "Say") -> bool:
+def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
+    """A language model in a folder or at a hub id, with the tokenizer and the special tokens that are stored with it.
+
+    It is decoded greedily unless ``decoding=`` says otherwise. UserError: it cannot be read, or writes no text.
+    """
+    if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
+        raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
+    greedy = [] if any(word.startswith("decoding=") for word in overrides) else ["decoding=greedy"]
+    config, weights = compose([*greedy, *overrides]), ModelConfig(name=name, path=name, family="such")
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.utils import logging
+
+    from ntl.models.pretrained import fit_vocabulary, load_pretrained, pretrained_config
+    from ntl.system.machine import pick_device
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    described = pretrained_config(weights)
+    made_by = (described.architectures or [described.model_type])[0]
+    if not made_by.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
+        raise UserError(f"{name}: {made_by} is no language model; give one, or the folder of the run that trained it.")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # transformers and tokenizers raise errors of different types
+        raise UserError(f"{name}: its tokenizer cannot be read ({str(error).splitlines()[0][:200]}).") from error
+    if not tokenizer.is_fast or tokenizer.eos_token is None:
+        raise UserError(f"{name}: its tokenizer needs a tokenizer.json and an eos_token; save it with both.")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    auto_class = AutoModelForSeq2SeqLM if described.is_encoder_decoder else AutoModelForCausalLM
+    model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
+    model.to(pick_device(config.device))
+    collator = locate(config.objective.collator)(model.config, tokenizer)
+    whole, bare = (tokenizer("0", add_special_tokens=special)["input_ids"] for special in (True, False))
+    starts = (start for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
+    limit = config.decoding.max_new_tokens or OTHER
+    return Loaded(model, tokenizer, collator, config.decoding, limit, prefix=whole[: next(starts, 0)])
+
+
+def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[dict[str, Any]]:
+    """The "question" and "answer" of each, in order, and what the decoding knows of the answer.
+
+    A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd" and "covered", the
+    probability of all numbers that it found. UserError, before anything is decoded, for a question that is too long.
+    """
+    from ntl.data.encode import encode_rows, settings_for
+    from ntl.decoding.batches import DecodingLines, decode
+    from ntl.training.decode import positions_of
+
+    decoder_only = not loaded.model.config.is_encoder_decoder
+    settings = settings_for(loaded.tokenizer, decoder_only=decoder_only, max_length=1 << 30)
+    # A number head predicts what stands in the place of the answer.
+    examples: list[Any] = encode_rows([{"question": text.strip(), "answer": "0"} for text in questions], settings)
+    positions = positions_of(loaded.model)
+    # The last generated token is not an input.
+    room = None if positions is None else positions + 1 - loaded.limit
+    most = min((length for length in (loaded.most, room) if length is not None), default=None)
+    for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
+        if not text.strip():
+            raise UserError(f"question {number} is empty; ask something.")
+        example["question_ids"] = np.concatenate([np.array(loaded.prefix, np.int64), example["question_ids"]])
+        length = len(example["question_ids"])
+        if most is not None and length > most:
+            beside = f" beside an answer of {loaded.limit:,} (decoding.max_new_tokens)" if most == room else ""
+            raise UserError(
+                f"question {number} has {length:,} tokens, and the model reads {most:,}{beside}; shorten it."
+            )
+    options: dict[str, Any] = {"interval": LEVEL} if isinstance(loaded.decoding, TreeConfig) else {}
+    found = decode(
+        loaded.decoding,
+        model=loaded.model,
+        tokenizer=loaded.tokenizer,
+        examples=examples,
+        collate=loaded.collator.prompts,
+        max_new_tokens=loaded.limit,
+        progress=DecodingLines(say, "questions", len(questions)),
+        **options,
+    )
+    if doubtful := sum(answer.about.get("covered", 1.0) < 0.5 for answer in found):
+        say(f"{doubtful:,} of {len(found):,} answers: less than half of the probability is on numbers that were found.")
+    return [{"question": q, "answer": a.text, **a.about} for q, a in zip(questions, found, strict=True)]
+
+
+def _as_text(answer: dict[str, Any]) -> str:
+    text = answer["answer"] or "(no answer)"
+    if "interval" in answer:
+        text += " [{:.12g}, {:.12g}]".format(*answer["interval"])
+    return "\n  ".join([answer["question"], *text.splitlines()])
+
+
+def _tell_step(checkpoint: Path, last: int, say: "Say") -> bool:
     """Whether the checkpoint is before the last step; a line says so."""
-    if step_of(checkpoint) >= max_steps:
+    if step_of(checkpoint) >= last:
         return False
-    say(f"{checkpoint}: not the last of the {max_steps:,} steps.")
+    say(f"{checkpoint}: not the last of the {last:,} steps.")
     return True
 
 
@@ -124,56 +250,29 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     # Report mistakes before torch is imported.
     config, own = read_config(folder, overrides), read_config(folder)
     elsewhere = plain(config.dataset) != plain(own.dataset)
-    with only_one(folder.resolve()):
+    with only_one(folder.resolve()), one_line_when_full(folder):
         from ntl.models.lora import parameters
         from ntl.training import decode
-        from ntl.training.tracking import Tracked, mirror
+        from ntl.training.tracking import SAMPLE_COLUMNS, Tracked, mirror, sample
 
         tracker = mirror(config.tracking, say)
         parts, checkpoint = decode.restore(folder, overrides, say, own_data=not elsewhere)
         more = [parts.dataset.folder_name] if elsewhere else []
         if _tell_step(checkpoint, best_step(folder) or config.trainer.max_steps, say):
             more.append(checkpoint.name)
-        name = decode.predictions_name(config.decoding, *more)
-        if not more and plain(config.decoding) == plain(own.decoding):
-            name = PREDICTIONS
+        is_own = not more and plain(config.decoding) == plain(own.decoding)
+        path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *more))
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
-        decode.check_lengths(parts, decode.splits_of(parts, config.decoding) if elsewhere else ())
-        job = f"{folder.name}-{Path(name).stem}"
+        splits = decode.splits_of(parts, config.decoding)
+        decode.check_lengths(parts, splits if elsewhere else ())
         with closing(tracker):
+            job = f"{folder.name}-{path.stem}"
             tracker.start(Tracked.of(config, job, folder, parameters(parts.model), job="predict"))
-            return _decode(parts, folder / name, digest(checkpoint), say, tracker)
-
-
-def predict_plain(model: str, overrides: Sequence[str], outputs: Path, say: "Say" = print) -> Path:
-    """Decode the test splits of ``dataset=`` with a model that transformers loads; the file is in ``outputs``."""
-    if not any(override.startswith(DATASET) for override in overrides):
-        raise UserError(f"{model}: a model without a run: ask it a question, or name a data set by dataset=.")
-    from ntl.training import decode
-    from ntl.training.plain import plain_parts
-
-    parts = plain_parts(model, overrides, say)
-    splits = decode.splits_of(parts, parts.config.decoding)
-    decode.check_lengths(parts, splits)
-    named = f"{parts.config.model.name}-{parts.loaded.get('sha256', '')[:8]}"
-    name = decode.predictions_name(parts.config.decoding, named, parts.dataset.folder_name)
-    return _decode(parts, outputs / name, str(parts.loaded), say)
-
-
-def _decode(parts: "RunParts", path: Path, weights: str, say: "Say", tracker: "NoMirror | None" = None) -> Path:
-    from ntl.training import decode
-    from ntl.training.tracking import SAMPLE_COLUMNS, sample
-
-    with one_line_when_full(path.parent):
-        splits = decode.splits_of(parts, parts.config.decoding)
-        if cut := sum(parts.encoded(split).about["truncated"] for split in splits):
-            say(f"{cut:,} questions are longer than trainer.max_input_length: their beginning is cut off.")
-        scores = decode.decode_splits(parts, splits, path, weights=weights)
-        if tracker is not None:
+            scores = decode.decode_splits(parts, splits, path, weights=digest(checkpoint))
             tracker.table("test/predictions", SAMPLE_COLUMNS, sample(parts, path))
             tracker.finish(scores.metrics)
-    decode.forget_answers(path.parent, path.stem)
+    decode.forget_answers(folder, path.stem)
     say(f"Predictions: {path}")
     return path
 

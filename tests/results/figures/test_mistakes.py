@@ -2,16 +2,11 @@
 
 import numpy as np
 
-from ntl.evaluation.mistakes import NUMBER_KINDS
-from ntl.results.figures.mistakes import KINDS, shares
+from ntl.results.figures.mistakes import shares
 from ntl.results.figures.spec import FigureSpec, PanelSpec
 
 PANEL = PanelSpec("evidence", ["CE", "NTL-WAS, λ = 0.3"], "tiny", 1, split="interpolate", title="Products", axis="%")
 SPEC = FigureSpec("Mistakes", "{model}, {seeds}. {findings}", "ntl.results.figures.mistakes.draw_mistakes", [PANEL])
-
-
-def test_every_kind_has_a_name() -> None:
-    assert list(KINDS) == list(NUMBER_KINDS)
 
 
 def test_shares_of_all_answers_by_hand(tiny_record, draw) -> None:

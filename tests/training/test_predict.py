@@ -1,7 +1,9 @@
-"""scripts/predict.py on a trained run, and decodings that are interrupted."""
+"""scripts/predict.py: questions, test splits decoded again, and decodings that are interrupted."""
 
+import io
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,120 @@ from ntl.decoding.batches import Journal
 from ntl.evaluation import evaluate as evaluation
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record
-from ntl.system.errors import Busy
+from ntl.system.errors import Busy, UserError
 from ntl.training import run
 from ntl.training.folder import is_taken, only_one
 from ntl.training.predictor import main, predict
+
+
+def questions(data: Path, count: int = 30) -> list[str]:
+    return [json.loads(line)["question"] for line in (data / "test.jsonl").read_text().splitlines()[:count]]
+
+
+@pytest.fixture
+def asked(trained_once: Path, prepared, small, capsys: pytest.CaptureFixture[str]):
+    """``asked(*words)``: the objects that the run prints as JSON lines."""
+
+    def ask(*words: str, model: Path = trained_once) -> list[dict]:
+        capsys.readouterr()
+        assert main([str(model), *words, "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    ask.run, ask.data = trained_once, prepared(small())
+    return ask
+
+
+def test_answers_are_those_of_the_test_split_in_order(asked, tmp_path: Path) -> None:
+    expected = [row["prediction"] for row in read_predictions(asked.run / "predictions.jsonl")[1]]
+    texts = questions(asked.data)
+    (tmp_path / "q.txt").write_text("\n\n".join(texts) + "\n")
+    before = {path: path.stat().st_mtime_ns for path in asked.run.rglob("*")}
+    found = asked("--file", str(tmp_path / "q.txt"), "decoding.batch_size=4")
+    assert [line["question"] for line in found] == texts
+    assert [line["answer"] for line in found] == expected
+    assert found == asked(*texts)
+    assert {path: path.stat().st_mtime_ns for path in asked.run.rglob("*")} == before
+
+
+def test_standard_input(asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = questions(asked.data, 3)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
+    assert asked("--file", "-") == asked(*texts)
+
+
+@pytest.mark.parametrize("more", [(), ("decoding=expectation", "decoding.num_beams=20")])
+def test_a_checkpoint_alone_answers_as_its_run(asked, more: tuple[str, ...]) -> None:
+    texts, length = questions(asked.data, 5), "decoding.max_new_tokens=6"
+    (checkpoint,) = asked.run.glob("checkpoints/checkpoint-12")
+    found = asked(*texts, *more, length, model=checkpoint)
+    assert found == asked(*texts, *more, length)
+    for line in found if more else []:
+        low, high = line["interval"]
+        assert low <= high
+        assert float(line["answer"]) == pytest.approx(line["mean"], abs=0.005)
+
+
+def test_text_has_the_question_and_the_interval(asked, capsys: pytest.CaptureFixture[str]) -> None:
+    question, settings = questions(asked.data, 1)[0], ["decoding=expectation", "decoding.num_beams=20"]
+    (line,) = asked(question, *settings)
+    assert main([str(asked.run), question, *settings]) == 0
+    low, high = line["interval"]
+    assert capsys.readouterr().out == f"{question}\n  {line['answer']} [{low:.12g}, {high:.12g}]\n"
+
+
+def test_no_data_is_needed(asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(asked.run), "house 1 2 3 =", f"data_dir={tmp_path / 'none'}"]) == 0
+    assert "at most 32 tokens" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+WRONG = {
+    ("",): "question 1 is empty",
+    ("what 1 2", "dataset=gsm8k"): "give one of them",
+    ("1", "1 " * 200): r"question 2 has 400 tokens, and the model reads 115 beside an answer of 14",
+    ("--file", "none.txt"): "--file none.txt: No such file",
+    ("--file", "/dev/null"): "--file /dev/null: no question in it",
+    ("what?", "loss=ce"): "only decoding",
+    ("x=3",): "x=3: only decoding",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_mistake_is_one_line(asked, words: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=WRONG[words]) as caught:
+        asked(*words)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"), [([], "ask it a question"), (["why?", "dataset=gsm8k"], "only decoding, device may be set")]
+)
+def test_a_mistake_with_a_stored_model_is_one_line(trained_once: Path, words: list[str], line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        main([str(trained_once / "checkpoints" / "checkpoint-12"), *words])
+
+
+def test_a_question_may_have_an_equals_sign(asked) -> None:
+    (line,) = asked("x=3 and y=4: what is x+y?")
+    assert line["question"] == "x=3 and y=4: what is x+y?"
+
+
+OTHER = [
+    "dataset=multiplication",
+    "dataset.train_rows=96",
+    "dataset.validation_rows=20",
+    "dataset.test_rows_per_cell=2",
+]
+
+
+def test_another_data_set_has_a_file_of_its_own(finished: Path) -> None:
+    before = (finished / "predictions.jsonl").read_bytes(), (finished / "record.json").read_bytes()
+    path = predict(finished, [*OTHER, "decoding.max_new_tokens=6"], say=[].append)
+    header, rows = read_predictions(path)
+    assert path.name.startswith("predictions-greedy-1-multiplication-")
+    assert (header["dataset"], {row["split"] for row in rows}) == ("multiplication", {"interpolate", "extrapolate"})
+    assert ((finished / "predictions.jsonl").read_bytes(), (finished / "record.json").read_bytes()) == before
+    assert read_record(finished / "record.json").config["dataset"]["name"] == "noisy_numbers"
 
 
 def test_the_runs_own_decoding_gives_its_file_byte_for_byte(small, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,20 +160,18 @@ def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.C
     assert "unparsable" in capsys.readouterr().out
 
 
-SPECULATION = ("tokens_per_forward", "accepted/head2", "accepted/head3")
-
-
 def test_drafts_give_the_answers_of_greedy_decoding(small) -> None:
-    own = ["objective=mtp", "objective.heads=3", "model.n_layer=4", "decoding=speculative", "trainer.lr=1e-2"]
-    folder = run(small(*own)).parent
-    metrics = read_record(folder / "record.json").metrics
-    tokens, second, third = (metrics[f"test/{name}"] or 0.0 for name in SPECULATION)
-    assert 1 <= tokens <= 3
-    assert 1 >= second >= third >= 0
-    greedy = predict(folder, ["decoding=greedy"], say=[].append)
-    rows, drafted = (read_predictions(path)[1] for path in (greedy, greedy.with_name("predictions.jsonl")))
-    assert [row["prediction"] for row in rows] == [row["prediction"] for row in drafted]
-    assert all("speculation" in row for row in drafted)
+    """Of a run with heads; one without them is refused."""
+    heads = ["objective=mtp", "objective.heads=3", "model.n_layer=4", "trainer.lr=1e-2"]
+    folder = run(small(*heads)).parent
+    drafted = predict(folder, ["decoding=speculative"], say=[].append)
+    assert drafted.name == "predictions-speculative-1.jsonl"
+    rows, greedy = (read_predictions(path)[1] for path in (drafted, folder / "predictions.jsonl"))
+    assert [row["prediction"] for row in rows] == [row["prediction"] for row in greedy]
+    assert all(row["speculation"]["tokens"] >= row["speculation"]["forwards"] for row in rows)
+    metrics = score_predictions(drafted).metrics
+    assert 1 <= metrics["test/tokens_per_forward"] <= 3
+    assert 1 >= metrics["test/accepted/head2"] >= metrics["test/accepted/head3"] >= 0
 
 
 @pytest.mark.slow
@@ -112,7 +222,10 @@ def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Pat
     assert any("checkpoint-6: not the last of the 12 steps" in line for line in said)
 
 
-@pytest.mark.parametrize("arguments", [["no-such-run"], ["{run}", "loss=ce"], ["{run}", "decoding.num_beams=0"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["no-such-run"], ["{run}", "loss=ce"], ["{run}", "decoding.num_beams=0"], ["{run}", "decoding=speculative"]],
+)
 def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(arguments: list[str], finished: Path, command) -> None:
     arguments = [argument.replace("{run}", str(finished)) for argument in arguments]
     done = command("scripts/predict.py", *arguments, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})

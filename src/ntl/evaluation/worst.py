@@ -1,0 +1,93 @@
+"""Wrong answers of a run, with their questions: the worst ones, and a sample that depends on the ids alone."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from ntl.config import build
+from ntl.config.composition import read_config
+from ntl.data.prepared import Prepared
+from ntl.evaluation.predictions import plain, read_predictions
+from ntl.evaluation.rules import RULES
+from ntl.evaluation.scores import sample_key
+from ntl.evaluation.textual import exact_matches
+from ntl.results.load import RECORD
+from ntl.results.record import read_record
+from ntl.system.errors import UserError, needs
+
+
+def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Up to ``count`` wrong answers of each split of a predictions file: ``{"worst": {split: [...]}, "typical": ...}``.
+
+    Each has its "question", "answer", "prediction" and "error": of a number |prediction - answer|, both read by the
+    default rule, or None without a number, which stands last; of a text 1 - ROUGE-1.
+
+    UserError: the predictions are those of plain text; or the data of the run is not here, or is not the same.
+    """
+    header, rows = read_predictions(path)
+    if header["metrics"] == "likelihood":
+        raise UserError(f"{path}: plain text has no answers")
+    errors = _of_numbers(rows) if header["metrics"] == "number" else _of_texts(rows)
+    wrong = [(error, row) for error, row in zip(errors, rows, strict=True) if error is not None]
+    orders = {
+        "worst": sorted(wrong, key=lambda each: math.inf if math.isnan(each[0]) else -each[0]),
+        "typical": sorted(wrong, key=lambda each: sample_key(each[1]["id"])),
+    }
+    splits = dict.fromkeys(row["split"] for row in rows)
+    chosen = {
+        name: {split: [each for each in order if each[1]["split"] == split][:count] for split in splits}
+        for name, order in orders.items()
+    }
+    asked = _questions(path.parent, {(s, row["id"]) for part in chosen.values() for s in part for _, row in part[s]})
+    return {
+        name: {
+            split: [
+                {"question": asked[split, row["id"]]}
+                | {key: row[key] for key in ("answer", "prediction")}
+                | {"error": plain(error)}
+                for error, row in found
+            ]
+            for split, found in parts.items()
+        }
+        for name, parts in chosen.items()
+    }
+
+
+def _of_numbers(rows: list[dict[str, Any]]) -> list[float | None]:
+    # The error of each row; None where the answer is right, or cannot be read itself.
+    rule = RULES["default"]
+    pairs = [(rule.extract(row["prediction"]), rule.extract(row["answer"])) for row in rows]
+    return [
+        None if answer is None or prediction == answer else float(rule.compare([prediction], [answer]).error[0])
+        for prediction, answer in pairs
+    ]
+
+
+def _of_texts(rows: list[dict[str, Any]]) -> list[float | None]:
+    with needs("train"):
+        from rouge_score.rouge_scorer import RougeScorer
+    scorer = RougeScorer(["rouge1"], use_stemmer=True)
+    right = exact_matches([row["prediction"] for row in rows], [row["answer"] for row in rows])
+    return [
+        None if is_right else 1.0 - scorer.score(row["answer"], row["prediction"])["rouge1"].fmeasure
+        for is_right, row in zip(right, rows, strict=True)
+    ]
+
+
+def _questions(folder: Path, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The questions by split and id, from the data that the run was trained on."""
+    config, record = read_config(folder), folder / RECORD
+    prepared = Prepared(build(config.dataset), config.data_dir)
+    files = read_record(record).data.get("files") if record.is_file() else None
+    if isinstance(files, dict) and (changes := prepared.changes_since(files)):
+        raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
+    prepared.prepare(lambda line: None, download=False)
+    found = {
+        (split, row["id"]): row["question"]
+        for split in {split for split, _ in wanted}
+        for row in prepared.rows(split)
+        if (split, row["id"]) in wanted
+    }
+    if lost := sorted(wanted - found.keys()):
+        raise UserError(f"{folder}: no questions: {lost[0][1]} is not one of {lost[0][0]}")
+    return found

@@ -1,0 +1,96 @@
+"""The worst answers of a run, as `evaluate.py --worst` prints them and as a published record keeps them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ntl.data.sets.noisy_numbers import NoisyNumbers
+from ntl.evaluation import read_predictions
+from ntl.evaluation.evaluate import main
+from ntl.launch.publish import main as publish
+from ntl.launch.publish import wrong_samples
+from ntl.results import read_record
+from ntl.results.record import write_record
+from ntl.system.errors import UserError
+
+
+@pytest.fixture
+def answered(finished: Path) -> Path:
+    """A run whose answers are right but for three: 1000 away, of the other sign, and without a number."""
+    path = finished / "predictions.jsonl"
+    lines = path.read_text().splitlines()
+    rows = [json.loads(line) for line in lines[1:]]
+    for row in rows:
+        row["prediction"] = row["answer"]
+    rows[0]["prediction"] = "none"
+    rows[1]["prediction"] = f"-{rows[1]['answer']}"
+    rows[2]["prediction"] = str(1000 + int(rows[2]["answer"]))
+    path.write_text("\n".join([lines[0], *map(json.dumps, rows)]) + "\n")
+    return finished
+
+
+def test_the_worst_answers_by_hand(answered: Path, prepared, small, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = read_predictions(answered / "predictions.jsonl")[1]
+    lines = (prepared(small()) / "test.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["question"] for line in lines]
+    assert main([str(answered), "--worst", "20", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["test"]
+    assert [line["question"] for line in found] == [texts[2], texts[1], texts[0]]
+    assert [line["error"] for line in found] == [1000.0, 2.0 * float(rows[1]["answer"]), None]
+    assert main([str(answered), "--worst", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert texts[2] in printed
+    assert texts[1] not in printed
+
+
+def test_the_worst_texts_by_rouge(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two of three words: precision 1 and recall 2/3, an F1 of 0.8."""
+    path = finished / "predictions.jsonl"
+    header, *lines = map(json.loads, path.read_text().splitlines())
+    header["header"]["metrics"] = "text"
+    texts = ("a b c", "a b", "x")
+    rows = [line | {"answer": "a b c", "prediction": text} for line, text in zip(lines[:3], texts, strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *rows]))
+    main([str(finished), "--worst", "3", "--json"])
+    found = json.loads(capsys.readouterr().out)["test"]
+    assert [(line["prediction"], line["error"]) for line in found] == [("x", 1.0), ("a b", pytest.approx(0.2))]
+
+
+def test_questions_of_other_data_are_never_shown(answered: Path) -> None:
+    record = answered / "record.json"
+    digest = read_record(record).data["files"]["test.jsonl"]
+    record.write_text(record.read_text().replace(digest, "0" * 64))
+    with pytest.raises(UserError, match="no questions: the data has changed"):
+        main([str(answered), "--worst", "1"])
+
+
+def test_a_published_record_keeps_the_worst(answered: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once published, a record stays as it is, whatever the predictions are by then; the local one has no texts."""
+    words = [answered.name, "--outputs", str(answered.parent), "--out", str(answered.parent / "runs"), "--dirty"]
+    publish(words)
+    path = answered.parent / "runs" / f"{answered.name}.json"
+    record, content = read_record(path), path.read_bytes()
+    assert [each["error"] for each in record.worst["test"]] == [1000.0, record.worst["test"][1]["error"], None]
+    assert record.worst["test"][0].keys() == {"question", "answer", "prediction", "error"}
+    assert sorted(map(str, record.typical["test"])) == sorted(map(str, record.worst["test"]))  # so few are wrong
+    local = read_record(answered / "record.json")
+    assert (local.worst, local.typical) == ({}, {})
+    write_record(path, replace(record, worst={}, typical={}), overwrite=True)  # as an earlier version did
+    publish(words)
+    assert path.read_bytes() == content
+    (answered / "predictions.jsonl").unlink()
+    publish(words)
+    assert path.read_bytes() == content
+    assert "without its worst answers" not in capsys.readouterr().out
+
+
+def test_what_cannot_be_published_is_left_out(answered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(NoisyNumbers, "publishable", False)
+        with pytest.raises(UserError, match="the licence of noisy_numbers does not permit"):
+            wrong_samples(answered)
+    (answered / "predictions.jsonl").unlink()
+    with pytest.raises(UserError, match=r"no predictions\.jsonl"):
+        wrong_samples(answered)
