@@ -30,7 +30,6 @@ COMMANDS = {
     "evaluate": Command("ntl.evaluation.evaluate:main", "recompute the metrics of a run from its predictions"),
     "compare": Command("ntl.results.compare_runs:main", "what differs between runs, and their metrics"),
     "errors": Command("ntl.training.errors:main", "the worst answers of a run, with their questions"),
-    "attention": Command("ntl.training.attention:main", "what a decoder attends to: masked tokens, and the answer"),
     "calibrate": Command("ntl.training.calibration:main", "how far a run's distribution over digits can be believed"),
     "prepare": Command("ntl.data.prepare_command:main", "prepare data sets, check or describe them"),
     "estimate": Command("ntl.costs.estimate:main", "parameters and memory of a model, without its weights"),
