@@ -41,9 +41,9 @@ def committed(name: str) -> str:
     return "\n".join(held.get("text/markdown") or held.get("text/plain", "") for held in map(kinds, outputs))
 
 
-def test_there_are_three_and_the_readme_points_to_each() -> None:
+def test_the_readme_points_to_each() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(PATHS) == 3
+    assert len(PATHS) == 4
     assert [path.name for path in PATHS if f"(notebooks/{path.name})" not in readme] == []
 
 
@@ -124,3 +124,7 @@ def test_the_model_of_ones_own_trainer_answers_what_it_was_not_trained_on() -> N
     answers = re.findall(r"What is (\d)00 plus (\d)0 plus (\d)\? (\d+)", shown)
     assert len(answers) == 7
     assert [answer for *digits, answer in answers if "".join(digits) != answer] == []
+
+
+def test_the_model_whose_attention_is_shown_answers_what_it_was_not_trained_on() -> None:
+    assert committed("4_attention.ipynb").startswith("73 of 73 answers are right. ")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ntl.config.folders import RESULTS
@@ -15,37 +16,50 @@ from ntl.results.figures.style import Drawing
 
 
 @pytest.fixture
-def on_evidence() -> Callable[[str], FigureSpec]:
+def on_evidence() -> Callable[..., FigureSpec]:
     """A figure of config/figure, its panels of evidence's multiplication, of which ``tiny_record`` makes runs."""
 
-    def moved(figure: str) -> FigureSpec:
+    def moved(figure: str, **changes: Any) -> FigureSpec:
         spec = load_figure_spec(figure)
-        place: dict[str, Any] = {"table": "evidence", "block": 1, "group": "", "scale": "tiny"}
+        place = {"table": "evidence", "block": 1, "group": "", "scale": "tiny", **changes}
         return replace(spec, panels=[replace(panel, **place) for panel in spec.panels])
 
     return moved
 
 
 @pytest.fixture
-def draw() -> Callable[..., Drawing | None]:
+def draw() -> Callable[..., Drawing]:
     """A figure, of config/figure where it is named, from these records and the files of this folder."""
 
-    def drawn(figure: str | FigureSpec, records: Sequence[RunRecord] = (), results: Path = RESULTS) -> Drawing | None:
+    def drawn(figure: str | FigureSpec, records: Sequence[RunRecord] = (), results: Path = RESULTS) -> Drawing:
         spec = load_figure_spec(figure) if isinstance(figure, str) else figure
-        return locate(spec.draw)(spec, Source(records, results))
+        drawing = locate(spec.draw)(spec, Source(records, results))
+        assert drawing is not None
+        return drawing
 
     return drawn
 
 
 @pytest.fixture
+def points() -> Callable[..., list[list[list[float]]]]:
+    """The x and y of each line of a panel."""
+
+    def values(axes: Any) -> list[list[list[float]]]:
+        return [[np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()] for line in axes.lines]
+
+    return values
+
+
+@pytest.fixture
 def tiny_record() -> Callable[..., RunRecord]:
-    def make(loss: str, seed: int, dataset: str = "noisy_numbers", **changes: Any) -> RunRecord:
+    def make(loss: str, seed: int, dataset: str = "multiplication", **changes: Any) -> RunRecord:
         names = {"dataset": dataset, "scale": "tiny", "model": "gpt2_tiny", "tokenizer": "digit"}
         names |= {key: changes.pop(key) for key in list(names) if key in changes}
         weight = changes.pop("weight", 0.3)
         config: dict[str, Any] = {group: {"name": name} for group, name in names.items()}
         config["loss"] = {"name": loss, "weight": weight}
         config["beside"] = {"expectation": {"name": "expectation"}}
+        config["base"] = changes.pop("base", None)
         known: dict[str, Any] = {"metrics": {}, "overrides": [f"loss={loss}"], **changes}
         return RunRecord(id=f"{dataset}-{loss}-{weight}-s{seed}", config=config, seed=seed, **known)
 

@@ -2,48 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
 from matplotlib.collections import PathCollection
 
-from ntl.config import UserError
-from ntl.config.folders import RESULTS
-from ntl.results.figures.seeds import HELD, gaps, values_by_seed
-from ntl.results.figures.spec import Source, load_figure_spec
+from ntl.results.figures.seeds import HELD, gaps
 from ntl.results.spec import Better, ColumnSpec
-
-SPEC = load_figure_spec("tiny_losses")
-DATASETS = ("noisy_numbers", "multiplication")
-
-
-def test_values_are_those_of_comparable_runs_that_have_one(tiny_record) -> None:
-    metric = SPEC.panels[0].metric
-    records = [
-        tiny_record("ce", 1, metrics={metric: 3.0}),
-        tiny_record("ce", 2, metrics={metric: 2.0}),
-        tiny_record("ntl_was", 1, metrics={metric: 2.5}),
-        tiny_record("ntl_was", 2, metrics={metric: None}),
-        tiny_record("ntl_was", 3, metrics={metric: 9.0}, weight=2.0),
-        tiny_record("ntl_crps", 1, metrics={}),
-    ]
-    found = values_by_seed(SPEC, SPEC.panels[0], Source(records, RESULTS))
-    assert found == {"ce": {1: 3.0, 2: 2.0}, "ntl_was": {1: 2.5, 2: None}}
-
-
-def test_one_dot_a_run_and_none_without_both_data_sets(tiny_record, draw) -> None:
-    records = [
-        tiny_record(loss, seed, dataset, metrics={panel.metric: 2.0 + seed})
-        for loss in ("ce", "ntl_was")
-        for seed in (1, 2, 3)
-        for dataset, panel in zip(DATASETS, SPEC.panels, strict=True)
-    ]
-    drawing = draw(SPEC, records)
-    assert drawing is not None
-    for axes in drawing.figure.axes:
-        dots = [dot for each in axes.collections if isinstance(each, PathCollection) for dot in each.get_offsets()]  # type: ignore[union-attr]
-        assert [(float(x), float(y)) for x, y in dots] == [(value, place) for place in (0, 1) for value in (3, 4, 5)]
-    assert [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()] == ["CE", "NTL-WAS"]
-    assert [axes.get_title("left") for axes in drawing.figure.axes] == [f"{p.title}, 3 seeds" for p in SPEC.panels]
-    assert draw(SPEC, records[::2]) is None
 
 
 def test_what_the_intervals_tell_apart_by_hand() -> None:
@@ -73,34 +35,37 @@ def test_what_the_intervals_tell_apart_by_hand() -> None:
     assert found.sentence() == "Undefined for a seed: NTL-WAS."
 
 
-def test_the_figure_says_what_is_separated_from_ce_and_what_not_from_the_control(tiny_record, draw) -> None:
-    shifts = {"ce": 0.0, "ce_digits": 0.0, "ntl_was": -1.0, "ntl_number_level": 1.0}
+def test_a_dot_a_run_and_what_is_separated_from_ce_and_from_the_control(tiny_record, draw, on_evidence) -> None:
+    metrics = ["interpolate/mape_median", "interpolate/accuracy"]
+    shifts = {"ce": 0.0, "ce_digits": 0.0, "ntl_was": -1.0, "ntl_crps": 0.0, "ntl_number_level": 1.0}
     records = [
-        tiny_record(loss, seed, dataset, metrics={panel.metric: 4.0 + shift + seed + wobble})
-        for dataset, panel in zip(DATASETS, SPEC.panels, strict=True)
+        tiny_record(loss, seed, metrics=dict.fromkeys(metrics, 4.0 + seed + shift + wobble))
         for loss, shift in shifts.items()
         for seed, wobble in ((1, 0.0), (2, 0.1 * shift), (3, -0.1 * shift))
     ]
-    drawing = draw(SPEC, records)
-    assert drawing is not None
-    left = drawing.figure.axes[0]
+    rows = [f"{name}, λ = 0.3" for name in ("NTL-WAS", "NTL-CRPS", "NTL, number level")]
+    spec = on_evidence("hour_losses", rows=["CE", "CE + digit CE (control)", *rows])
+    for panel, metric in zip(spec.panels, metrics, strict=True):
+        panel.metric = metric
+    # A fourth run of CE whose error is undefined, and a fifth without any.
+    no_value = [tiny_record("ce", 4, metrics=dict.fromkeys(metrics)), tiny_record("ce", 5)]
+    drawing = draw(spec, [*records, *no_value])
+    left, right = drawing.figure.axes
+    dots = [dot.tolist() for each in left.collections if isinstance(each, PathCollection) for dot in each.get_offsets()]  # type: ignore[union-attr]
+    assert dots[:3] == [[5, 0], [6, 0], [7, 0]]
+    assert dots[-3:] == [[6, 4], [7.1, 4], [7.9, 4]]
+    assert [text.get_text() for text in left.get_yticklabels()] == [
+        *("CE", "CE + digit CE\n(control)", "NTL-WAS", "NTL-CRPS", "NTL,\nnumber level"),
+    ]
     assert {text.get_text(): text.get_color() for text in left.texts} == {
         "minus CE [95 % interval]": "#000000",
-        "+0.000 [+0.000, +0.000]": HELD,
-        "-1.000 [-1.248, -0.752]": "#000000",
-        "+1.000 [+0.752, +1.248]": "#000000",
+        "+0.00 [+0.00, +0.00]": HELD,
+        "-1.00 [-1.25, -0.75]": "#000000",
+        "+1.00 [+0.75, +1.25]": "#000000",
     }
-    assert "not separated" not in left.get_xlabel()
+    assert left.get_xlabel().endswith("\nnot separated from the control: NTL-CRPS")
     assert "a tiny GPT-2" in drawing.caption
-    assert "By the interval worse than CE: NTL, number level +1.000 [+0.752, +1.248]" in drawing.caption
-    same = [record for record in records if record.config["loss"]["name"] != "ntl_was"]
-    same += [replace(r, config={**r.config, "loss": {"name": "ntl_was", "weight": 0.3}}) for r in same[:3] + same[9:12]]
-    drawing = draw(SPEC, same)
-    assert drawing is not None
-    assert drawing.figure.axes[0].get_xlabel().endswith("\nnot separated from the control: NTL-WAS")
-
-
-def test_a_metric_that_the_table_does_not_print_is_one_line(tiny_record, draw) -> None:
-    wrong = replace(SPEC, panels=[replace(SPEC.panels[0], metric="test/nothing")])
-    with pytest.raises(UserError, match=r"tiny_losses\.yaml: table 'evidence' has no column 'test/nothing' in block 0"):
-        draw(wrong, [tiny_record("ce", 1, metrics={"test/nothing": 1.0})])
+    assert "By the interval worse than CE: NTL, number level +1.00 [+0.75, +1.25]" in drawing.caption
+    # Of exact answers more are better.
+    assert "By the interval better than CE: NTL, number level +1.000 [+0.752, +1.248]" in drawing.caption
+    assert [axes.get_title("left") for axes in (left, right)] == [f"{p.title}, 3 to 4 seeds" for p in spec.panels]

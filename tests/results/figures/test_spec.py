@@ -8,14 +8,17 @@ from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
 from ntl.results.figures.spec import (
     FigureSpec,
+    PanelSpec,
     Source,
     constants,
     figure_names,
     load_figure_spec,
     models,
+    panel_column,
     panel_plans,
     runs_by_loss,
 )
+from ntl.results.figures.style import COLOURS
 from ntl.results.load import read_rows
 
 GOOD = """
@@ -23,7 +26,7 @@ title: A figure
 caption: >-
   Of {seeds}
   seeds.
-draw: ntl.results.figures.training.draw_curves
+draw: ntl.results.figures.training.draw_epochs
 panels: [{table: evidence, scale: tiny, rows: [CE]}]
 """
 
@@ -55,27 +58,32 @@ def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, old: str, new: str
 
 
 @pytest.mark.parametrize("name", figure_names())
-def test_every_figure_has_its_function_and_its_rows(name: str) -> None:
+def test_every_figure_has_its_function_its_rows_and_a_colour_for_each_loss(name: str) -> None:
     spec = load_figure_spec(name)
-    assert callable(locate(spec.draw))
-    assert all(panel_plans(spec, panel) for panel in spec.panels)
+    draw = locate(spec.draw)
+    for panel in spec.panels:
+        losses = [str(plan.pins["loss"]) for plan in panel_plans(spec, panel)]
+        assert len({COLOURS[loss] for loss in losses}) == len(losses) > 0
+    if spec.panels:
+        assert draw(spec, Source([], RESULTS)) is None
 
 
-SPEC = load_figure_spec("tiny_losses")
-NOISY = SPEC.panels[0]
+SPEC = load_figure_spec("hour_losses")
+ROWS = ["CE", "CE + digit CE (control)", "NTL-WAS, λ = 0.3"]
+PRODUCTS = PanelSpec("evidence", ROWS, "tiny", 1, metric="interpolate/mape_median")
 
 
-def runs(records, panel=NOISY):
+def runs(records, panel=PRODUCTS):
     return runs_by_loss(SPEC, panel, Source(records, RESULTS))
 
 
 def test_only_the_runs_of_the_rows(tiny_record) -> None:
-    ours = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 6)]
+    ours = [tiny_record("ntl_was", 2), tiny_record("ntl_was", 1), tiny_record("ce", 5)]
     others = [
         tiny_record("ntl_was", 3, weight=2.0),
         tiny_record("ntl_was", 4, scale="small"),
         tiny_record("ntl_was", 5, model="t5_tiny"),
-        tiny_record("ntl_was", 6, "multiplication"),
+        tiny_record("ntl_was", 6, "noisy_numbers"),
         tiny_record("ntl_was", 3, tokenizer="default"),
         tiny_record("ntl_was", 4, overrides=["loss=ntl_was", "trainer.max_steps=7"]),
         tiny_record("ntl_was", 7),
@@ -83,10 +91,10 @@ def test_only_the_runs_of_the_rows(tiny_record) -> None:
     ]
     found = runs(ours + others)
     assert list(found) == ["ce", "ntl_was"]
-    assert {loss: list(have) for loss, have in found.items()} == {"ce": [6], "ntl_was": [1, 2]}
+    assert {loss: list(have) for loss, have in found.items()} == {"ce": [5], "ntl_was": [1, 2]}
     assert found["ntl_was"][2] is ours[0]
     assert runs([]) == {}
-    assert list(runs(ours, replace(NOISY, rows=NOISY.rows[2:]))) == ["ntl_was"]
+    assert list(runs(ours, replace(PRODUCTS, rows=PRODUCTS.rows[2:]))) == ["ntl_was"]
 
 
 def test_two_records_of_one_seed_are_an_error(tiny_record) -> None:
@@ -98,9 +106,9 @@ def test_two_records_of_one_seed_are_an_error(tiny_record) -> None:
     ("changes", "message"),
     [
         ({"table": "evidense"}, "no table 'evidense': did you mean 'evidence'"),
-        ({"block": 2}, r"tiny_losses\.yaml: table 'evidence' has no block 2 at scale 'tiny'"),
-        ({"scale": "paper"}, r"tiny_losses\.yaml: table 'evidence' has no block 0 at scale 'paper'"),
-        ({"rows": ["CE", "GCE"]}, r"tiny_losses\.yaml: table 'evidence' has no row 'GCE' there that runs"),
+        ({"block": 2}, r"hour_losses\.yaml: table 'evidence' has no block 2 at scale 'tiny'"),
+        ({"scale": "paper"}, r"hour_losses\.yaml: table 'evidence' has no block 1 at scale 'paper'"),
+        ({"rows": ["CE", "GCE"]}, r"hour_losses\.yaml: table 'evidence' has no row 'GCE' there that runs"),
         ({"rows": ["constant: mean"]}, "has no row 'constant: mean' there that runs"),
         ({"group": "T5"}, "has no row 'CE' there that runs"),
         ({"rows": ["CE", "CE"]}, "two rows of table 'evidence' have one loss"),
@@ -108,27 +116,32 @@ def test_two_records_of_one_seed_are_an_error(tiny_record) -> None:
 )
 def test_a_panel_that_names_no_rows_is_one_line(changes, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        runs([], replace(NOISY, **changes))
+        runs([], replace(PRODUCTS, **changes))
+
+
+def test_a_metric_that_the_table_does_not_print_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"hour_losses\.yaml: table 'evidence' has no column 'test/nothing' in block 1"):
+        panel_column(SPEC, replace(PRODUCTS, metric="test/nothing"))
 
 
 def test_a_group_s_rows_in_the_panel_s_order() -> None:
-    panel = replace(NOISY, table="table5", group="Granite 3.1 1B (MoE)", rows=["NTL-WAS, λ = 0.3", "CE"])
+    panel = replace(PRODUCTS, table="table5", block=0, group="Granite 3.1 1B (MoE)", rows=["NTL-WAS, λ = 0.3", "CE"])
     assert [plan.pins["model"] for plan in panel_plans(SPEC, panel)] == ["granite_moe_tiny"] * 2
     assert [plan.pins["loss"] for plan in panel_plans(SPEC, panel)] == ["ntl_was", "ce"]
 
 
 def test_constant_answers_of_the_table_once_for_the_same_data(tiny_record) -> None:
-    metric = "test/rmse_truth"
+    metric = "interpolate/mape_median"
     scored = [{f"{metric}:mean": 16.0, f"{metric}:mode": None}, {f"{metric}:mean": 16.0}, {f"{metric}:mean": 17.0}]
     found = runs([tiny_record("ce", seed, metrics=metrics) for seed, metrics in enumerate(scored, 1)])
-    assert constants(SPEC, NOISY, found) == {"constant: mean": [16.0, 17.0]}
-    assert constants(SPEC, NOISY, {}) == {}
+    assert constants(SPEC, PRODUCTS, found) == {"constant: mean": [16.0, 17.0]}
+    assert constants(SPEC, PRODUCTS, {}) == {}
 
 
 def test_a_stand_in_and_the_model_whose_place_it_takes() -> None:
-    panel = replace(NOISY, table="table5", group="Granite 3.1 1B (MoE)", rows=["CE"])
+    panel = replace(PRODUCTS, table="table5", block=0, group="Granite 3.1 1B (MoE)", rows=["CE"])
     assert models(SPEC, panel) == ("a tiny Granite MoE", "Granite 3.1 1B (MoE)")
-    assert models(SPEC, NOISY) == ("a tiny GPT-2", "a tiny GPT-2")
+    assert models(SPEC, PRODUCTS) == ("a tiny GPT-2", "a tiny GPT-2")
 
 
 def test_files_are_those_of_the_spec() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from ntl.results.figures.spec import FIGURE_FOLDER, figure_names, load_figure_spec, panel_plans
+from ntl.results.figures.spec import FIGURE_FOLDER
 from ntl.results.figures.style import COLOURS, LINES, LOSSES, MARKERS, Drawing, panels, seeds_text, style, write
 
 
@@ -31,12 +31,7 @@ def test_the_same_figure_is_the_same_file_whatever_the_user_has_set(tmp_path: Pa
     for written in first:
         assert b"matplotlib.org" not in written
         assert b"Date" not in written
-
-
-def test_type_3_fonts_are_in_no_pdf(tmp_path: Path) -> None:
-    with style():
-        path, *_ = write(drawing(), tmp_path)
-    assert b"/Subtype /Type3" not in path.read_bytes()
+        assert b"/Subtype /Type3" not in written
 
 
 def test_the_user_keeps_their_settings() -> None:
@@ -52,14 +47,6 @@ def test_every_loss_has_a_name_and_a_marker_of_its_own() -> None:
     assert len(set(LOSSES.values())) == len(set(MARKERS.values())) == len(there)
     # There are fewer colours that the colour-blind tell apart than losses: those that share one differ in the line.
     assert len({(COLOURS[loss], LINES[loss]) for loss in there}) == len(there)
-
-
-@pytest.mark.parametrize("name", figure_names())
-def test_no_figure_shows_two_losses_in_one_colour(name: str) -> None:
-    spec = load_figure_spec(name)
-    for panel in spec.panels:
-        losses = [str(plan.pins["loss"]) for plan in panel_plans(spec, panel)]
-        assert len({COLOURS[loss] for loss in losses}) == len(losses)
 
 
 @pytest.mark.parametrize(("counts", "text"), [([1], "1 seed"), ([4, 4], "4 seeds"), ([6, 4, 5], "4 to 6 seeds")])

@@ -1,51 +1,28 @@
+"""Figure 4 and when a loss helps, by hand: epochs until a threshold, gains by the base's accuracy and by step."""
+
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ntl.results.figures.training import curve, epochs_until
-
-
-def test_steps_that_every_seed_has(tiny_record) -> None:
-    records = {
-        1: tiny_record("ce", 1, curves={"ce": [[25, 3.0], [50, 2.0], [75, 1.0]]}),
-        2: tiny_record("ce", 2, curves={"ce": [[50, 4.0], [75, None], [100, 1.0]]}),
-        3: tiny_record("ce", 3),
-    }
-    steps, values = curve(records, "ce")
-    assert steps.tolist() == [50]
-    assert values.tolist() == [[2.0], [4.0]]
-    assert curve(records, "ntl")[0].size == 0
-
-
-def test_mean_and_range_over_seeds(tiny_record, draw) -> None:
-    records = [tiny_record("ntl_was", seed, curves={"ce": [[25, float(seed)], [50, 1.0]]}) for seed in (1, 3)]
-    drawing = draw("training_curves", records)
-    assert drawing is not None
-    (axes,) = drawing.figure.axes
-    assert np.asarray(axes.lines[0].get_ydata()).tolist() == [2, 1]
-    band = axes.collections[0].get_paths()[0].vertices
-    assert {(25.0, 1.0), (25.0, 3.0), (50.0, 1.0)} <= {tuple(map(float, point)) for point in band}  # type: ignore[union-attr]
-    assert "2 seeds a loss" in drawing.caption
-    assert draw("training_curves", []) is None
-    assert draw("training_curves", [tiny_record("ce", 1)]) is None
-
-
-CURVES = {"probe_mape/1x1": [[10, 40.0], [20, 9.0], [30, 12.0], [40, 0.4]], "probe_mape/2x1": [[10, None], [40, 30.0]]}
+from ntl.results.figures.training import Arm, correlation, epochs_until, gains_by_base, gains_by_step
 
 
 @pytest.fixture
 def probed(tiny_record):
-    def make(loss: str, seed: int, curves=CURVES):
+    """A run whose 40 steps are 3 epochs."""
+
+    def make(loss: str, seed: int, **probes: list):
         about = {"steps": 40, "examples_seen": 300, "data": {"rows": {"train": 100}}}
-        return tiny_record(loss, seed, "multiplication", curves=curves, **about)
+        return tiny_record(
+            loss, seed, curves={f"probe_mape/{pair[1:]}": each for pair, each in probes.items()}, **about
+        )
 
     return make
 
 
 def test_the_first_time_below_the_threshold_in_epochs(probed) -> None:
-    record = probed("ce", 1)  # 40 steps are 3 epochs
+    record = probed("ce", 1, _1x1=[[10, 40.0], [20, 9.0], [30, 12.0], [40, 0.4]], _2x1=[[10, None], [40, 30.0]])
     assert epochs_until(record, "1x1", 10.0) == 1.5
     assert epochs_until(record, "1x1", 9.0) == 3.0
     assert epochs_until(record, "1x1", 0.4) == math.inf
@@ -53,35 +30,75 @@ def test_the_first_time_below_the_threshold_in_epochs(probed) -> None:
     assert epochs_until(record, "2x2", 10.0) is None
 
 
-def test_never_is_an_open_marker_at_the_end(probed, tiny_record, draw, on_evidence) -> None:
-    figure4 = on_evidence("figure4")
-    assert draw("figure4") is None
-    assert draw(figure4, [tiny_record("ce", 1, "multiplication")]) is None
-    later = {**CURVES, "probe_mape/1x1": [[30, 9.0], [40, 8.0]]}
-    drawing = draw(replace(figure4, panels=figure4.panels[1:]), [probed("ce", 1), probed("ce", 2, later)])
-    assert drawing is not None
-    (axes,) = drawing.figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["1 × 1", "2 × 1"]
-    first, second = [line for line in axes.lines if len(line.get_xdata())]  # type: ignore[arg-type]
-    # Of 1.5 and 2.25 epochs the later; never twice.
-    assert (list(first.get_xdata()), first.get_markerfacecolor()) == ([2.25], "#000000")  # type: ignore[arg-type]
-    assert (list(second.get_xdata()), second.get_markerfacecolor()) == ([3.0], "none")  # type: ignore[arg-type]
-    assert "2 seeds a loss" in drawing.caption
+def test_medians_and_never_as_an_open_marker_at_the_end(probed, tiny_record, draw, on_evidence, points) -> None:
+    def record(loss: str, seed: int, step: int):
+        return probed(loss, seed, _1x1=[[step, 9.0], [40, 8.0]], _2x1=[[10, None], [40, 30.0]])
 
-
-def test_the_caption_says_where_nothing_is_shown_and_what_is_not_separated(probed, draw, on_evidence) -> None:
-    def at(step: int):
-        return {"probe_mape/1x1": [[step, 9.0], [40, 8.0]]}
-
-    records = [probed("ce", seed, at(20)) for seed in (1, 2, 3)]
-    records += [probed("ntl_was", seed, at(step)) for seed, step in ((1, 30), (2, 30), (3, 20))]
-    drawing = draw(on_evidence("figure4"), records)
-    assert drawing is not None
-    assert "(paper): CE at 0 of 1 pairs, NTL-WAS at 0 of 1 pairs, so nothing is shown there." in drawing.caption
-    # 40 steps are 3 epochs: +0.75, +0.75 and 0.
-    assert "Not separated from CE: NTL-WAS +0.500 [-0.576, +1.576]." in drawing.caption
-    assert "The paper's figure is of GPT-2 Small, this one of a tiny GPT-2." in drawing.caption
-    left, right = drawing.figure.axes
+    records = [record("ce", seed, step) for seed, step in enumerate((20, 20, 30, 30), 1)]
+    records += [record("ntl_was", seed, step) for seed, step in enumerate((30, 30, 30, 40), 1)]
+    drawing = draw(on_evidence("figure4"), [*records, tiny_record("ce_digits", 1)])
+    never, reached = drawing.figure.axes
+    assert [label.get_text() for label in never.get_yticklabels()] == ["1 × 1", "2 × 1"]
     words = ["none of the lengths\nwithin the training,\nwhatever the loss", "not reached"]
-    assert [text.get_text() for text in left.texts] == words
-    assert list(right.texts) == []
+    assert [text.get_text() for text in never.texts] == words
+    assert [text.get_text() for text in reached.texts] == words[1:]
+    # Of 1.5 and 2.25 epochs the later; the other length at no step.
+    shown = [(x, line.get_markerfacecolor()) for line, (x, _) in zip(reached.lines, points(reached), strict=True) if x]
+    assert shown[:2] == [([2.25], "#000000"), ([3.0], "none")]
+    assert "(paper): CE at 0 of 2 pairs, CE + digit CE (control) at 0 of 2 pairs, NTL-WAS at 0 of 2" in drawing.caption
+    # In the mean of both pairs, 3 epochs for the one that is not reached: 0.375, 0.375, 0 and 0.375.
+    assert "Not separated from CE: NTL-WAS +0.281 [-0.017, +0.580]." in drawing.caption
+    assert "The paper's figure is of GPT-2 Small, this one of a tiny GPT-2." in drawing.caption
+
+
+METRIC = "interpolate/mape_median"
+
+
+@pytest.fixture
+def arm(tiny_record):
+    def make(loss: str, seed: int, score: float, *ce: float, base: str = "multiplication-base-0.3-s"):
+        curves = {"eval_ce": [[2 * place, value] for place, value in enumerate(ce, start=1)]}
+        return tiny_record(loss, seed, metrics={METRIC: score}, curves=curves, base=f"{base}{seed}@100")
+
+    return make
+
+
+@pytest.fixture
+def bases(tiny_record):
+    return [tiny_record("base", seed, metrics={"interpolate/accuracy": seed / 4}) for seed in (1, 2, 4)]
+
+
+def test_the_gain_of_each_seed_stands_with_its_base(arm, bases) -> None:
+    have = {1: arm("ntl_was", 1, 8.0), 2: arm("ntl_was", 2, 5.0), 3: arm("ntl_was", 3, 1.0), 4: arm("ntl_was", 4, 1.0)}
+    against = {1: arm("ce", 1, 10.0), 2: arm("ce", 2, 4.0), 3: arm("ce", 3, 2.0)}
+    known = {record.id: record for record in bases}
+    # Lower is better: 8 instead of 10 is 20 % better, 5 instead of 4 is 25 % worse; seeds 3 and 4 lack a part.
+    assert gains_by_base(have, against, known, METRIC, -1) == [Arm(1, 0.25, 20.0), Arm(2, 0.5, -25.0)]
+    assert gains_by_base(have, against, known, METRIC, 1)[0].gain == -20.0
+
+
+def test_ranks_and_their_exact_p() -> None:
+    # In the same order: one of 6 orders, and its reverse.
+    assert correlation([(1, 10), (2, 100), (3, 1000)]) == pytest.approx((1.0, 2 / 6))
+    # Ranks 1 2 3 4 against 2 1 4 3: 1 - 6 · 4 / (4 · 15) = 0.6; 10 of the 24 orders have |ρ| of 0.6 or more.
+    assert correlation([(1, 2), (2, 1), (3, 4), (4, 3)]) == pytest.approx((0.6, 10 / 24))
+
+
+def test_gains_by_step_are_paired_by_seed_at_the_steps_of_all(arm) -> None:
+    have = {1: arm("ntl_was", 1, 1.0, 0.9, 0.5), 2: arm("ntl_was", 2, 1.0, 1.1, 0.75, 9.0), 3: arm("ntl_was", 3, 1.0)}
+    against = {1: arm("ce", 1, 1.0, 1.0, 1.0), 2: arm("ce", 2, 1.0, 1.0, 0.5)}
+    steps, values = gains_by_step(have, against, "eval_ce")
+    assert steps.tolist() == [2, 4]
+    np.testing.assert_allclose(values, [[10, 50], [-10, -50]])
+
+
+def test_when_a_loss_helps(arm, bases, draw, on_evidence, points) -> None:
+    arms = [arm("ce", seed, 10.0, 1.0, 1.0) for seed in (1, 2, 4)]
+    arms += [arm("ntl_was", seed, score, 0.75, 0.5) for seed, score in ((1, 8.0), (2, 9.0), (4, 12.0))]
+    spec = on_evidence("when", rows=["CE", "NTL-WAS, λ = 0.3"])
+    spec.panels[0].metric = METRIC
+    drawing = draw(spec, [*arms, *bases])
+    left, right = drawing.figure.axes
+    assert points(left)[0] == [[0.25, 0.5, 1.0], [20, 10, -20]]
+    assert points(right)[0] == [[2, 4], [25, 50]]
+    assert "accuracy: NTL-WAS: ρ = -1.00, n = 3, exact p = 0.333." in drawing.caption

@@ -6,9 +6,8 @@ from matplotlib.axes import Axes
 
 from ntl.results.build import build_table
 from ntl.results.claims import Compared, EvidenceSpec, capitalized, compare, load_claims, models
-from ntl.results.figures.spec import FigureSpec, Source
+from ntl.results.figures.spec import FigureSpec, Source, table_spec
 from ntl.results.figures.style import Drawing, finish, name_rows, panels
-from ntl.results.spec import load_table_spec
 from ntl.results.table import Table
 from ntl.system.errors import UserError
 
@@ -65,7 +64,7 @@ def gains(spec: FigureSpec, source: Source) -> dict[str, tuple[list[Gain], int]]
         ran: list[Gain | None] = []
         for each in claims[name].evidence:
             if each.table not in tables:
-                table = load_table_spec(each.table)
+                table = table_spec(each.table)
                 tables[each.table] = [
                     build_table(table, source.records, scale) for scale in table.scales if scale in ran_at
                 ]

@@ -1,4 +1,4 @@
-"""Figures 1b and 2, the losses themselves, and what losses, heads and drafts cost, from CSV files.
+"""Figures 1b and 2, the losses themselves, and what losses cost and drafts save, from CSV files.
 
 The losses are torch functions, and this package works without torch: their values are committed as numbers by
 ``scripts/loss_curves.py``, which a test compares with the functions, so that `make figures` takes seconds and gives the
@@ -14,22 +14,21 @@ from ntl.results.figures.spec import FigureSpec, Source
 from ntl.results.figures.style import (
     COLOURS,
     COLUMN,
+    LOSSES,
     MARKERS,
-    ON_AXIS,
     PAGE,
     RASTER,
     Drawing,
     finish,
+    name_of,
     name_rows,
     panels,
 )
 from ntl.results.load import read_rows
 from ntl.results.spec import read_paper
 
-LABEL = 4
 # Columns that are no loss, or one that is not shown.
 BESIDE = {"predicted", "p3", "p5", "ce_original"}
-HEAD_FORMS = ("one at a time", "together")
 
 
 def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
@@ -44,7 +43,7 @@ def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
         axes.plot(digits, factor * _floats(rows, loss), label=label, **options)
     axes.set_xticks(digits)
     axes.set_ylim(bottom=-0.3)
-    axes.set_xlabel(f"predicted digit (the label is {LABEL})")
+    axes.set_xlabel("predicted digit (the label is 4)")
     axes.set_ylabel("loss")
     axes.grid(axis="y")
     axes.legend(loc="upper center", ncols=1)
@@ -94,21 +93,6 @@ def _grid(rows: list[dict[str, str]], name: str) -> np.ndarray:
 SHARE = 0.8
 RATIOS = ("ratio", "ratio_low", "ratio_high")
 BASE = {"ratio": 0.0, "overhead": 1.0}  # what makes each kind of number a ratio
-LOSS_NAMES = {
-    "ce": "CE",
-    "ce_digits": "CE + digit CE",
-    "ntl_mse": "NTL-MSE",
-    "ntl_mae": "NTL-MAE",
-    "ntl_huber": "NTL-Huber",
-    "ntl_was": "NTL-WAS",
-    "ntl_was_squashed": "NTL-WAS, squashed",
-    "ntl_was_vocab": "NTL-WAS, all tokens",
-    "ntl_was_cdf": "NTL-WAS-CDF",
-    "ntl_crps": "NTL-CRPS",
-    "ntl_number_level": "NTL, number level",
-    "gce": "GCE",
-    "gce_ntl_was": "GCE + NTL-WAS-CDF",
-}
 PARTS = {"forward": "forward", "forward+backward": "forward and\nbackward", "training step": "training step"}
 OURS, THEIRS = "#0072B2", "#D55E00"
 
@@ -128,7 +112,7 @@ def draw_runtime(spec: FigureSpec, source: Source) -> Drawing:
     printed = paper_ratios(source.file(spec, "paper"))
     rows = [row for row in read_rows(source.file(spec, "benchmark")) if float(row["share"]) == SHARE]
     measured = {row["loss"] for row in rows}
-    order = [*(loss for loss in LOSS_NAMES if loss in measured), *sorted(measured - LOSS_NAMES.keys())]
+    order = [*(loss for loss in LOSSES if loss in measured), *sorted(measured - LOSSES.keys())]
     figure, axes = panels(PAGE, 0.95 + 0.2 * len(order), len(PARTS) + 1, sharey=True)
     for each, (part, title) in zip(axes, PARTS.items(), strict=False):
         here = [row for row in rows if row["part"] == part]
@@ -146,7 +130,7 @@ def draw_runtime(spec: FigureSpec, source: Source) -> Drawing:
     axes[-1].set_title("forward and\nbackward")
     axes[-1].set_xlabel("peak memory (MiB)")
     for each in axes:
-        name_rows(each, [LOSS_NAMES.get(loss, loss) for loss in order])
+        name_rows(each, [name_of(loss) for loss in order])
         each.grid(axis="x")
     for each in axes[:-1]:
         each.axvline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
@@ -158,63 +142,14 @@ def draw_runtime(spec: FigureSpec, source: Source) -> Drawing:
         figure,
         legend=2,
         where=where,
-        shape=_shape(one),
+        shape=" × ".join(f"{int(one[name]):,}" for name in ("batch", "length", "vocab")),
         dtype=one["dtype"],
         size=f"{size:.0f}",
         rounds=one["rounds"],
     )
 
 
-IMPLEMENTATIONS = {
-    "ce": "torch CE alone",
-    "was reference": "reference",
-    "was fused": "fused",
-    "was in place": "in place",
-    "was triton": "triton",
-    "liger CE": "liger, CE alone",
-    "ntloss": "ntloss",
-    "ntloss reweighed": "ntloss, reweighed",
-}
-SHAPE_MARKERS, SHAPE_COLOURS = "osD^vP", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9")
-
-
-def draw_implementations(spec: FigureSpec, source: Source) -> Drawing:
-    """Time in float32 and bfloat16, and memory in float32. UserError where the benchmark cannot be read."""
-    rows = [
-        row
-        for row in read_rows(source.file(spec, "benchmark"))
-        if row["part"] == "loss" and (row["threads"], row["heap"]) == ("1", "cold") and float(row["share"]) == SHARE
-    ]
-    order = [name for name in IMPLEMENTATIONS if any(row["loss"] == name for row in rows)]
-    shapes = list(dict.fromkeys(_shape(row) for row in rows))
-    drawn = (
-        ("float32", "ratio", "time, ratio to CE"),
-        ("bfloat16", "ratio", "time, ratio to CE"),
-        ("float32", "memory", "memory beyond\nthe logits, × logits"),
-    )
-    figure, axes = panels(PAGE, 1.3 + 0.3 * len(order), len(drawn), sharey=True)
-    for each, (dtype, what, axis) in zip(axes, drawn, strict=True):
-        for k, shape in enumerate(shapes):
-            here = [r for r in rows if (r["dtype"], _shape(r)) == (dtype, shape) and r["loss"] in order]
-            offset = 0.6 * ((k + 0.5) / len(shapes) - 0.5)
-            places = [order.index(r["loss"]) + offset for r in here]
-            if what == "ratio":
-                values, low, high = ([float(r[key]) for r in here] for key in RATIOS)
-                each.hlines(places, low, high, color=SHAPE_COLOURS[k], linewidth=1.5)
-            else:
-                values = [float(r["peak_mib"]) / float(r["logits_mib"]) for r in here]
-            each.plot(values, places, SHAPE_MARKERS[k], label=shape, color=SHAPE_COLOURS[k], markersize=4, **ON_AXIS)
-        if what == "ratio":
-            each.axvline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
-        each.set(title=dtype, xlabel=axis, xlim=(0, None))
-        name_rows(each, [IMPLEMENTATIONS[name] for name in order])
-        each.grid(axis="x")
-    where = "one GPU" if any(row["device"] == "cuda" for row in rows) else "CPU, one thread, a cold heap"
-    return finish(spec, figure, legend=len(shapes), where=where, rounds=str(max(int(row["rounds"]) for row in rows)))
-
-
-def _shape(row: dict[str, str]) -> str:
-    return " × ".join(f"{int(row[name]):,}" for name in ("batch", "length", "vocab"))
+BATCHES = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"))
 
 
 def draw_drafts(spec: FigureSpec, source: Source) -> Drawing:
@@ -223,7 +158,7 @@ def draw_drafts(spec: FigureSpec, source: Source) -> Drawing:
     first, batches = rows[0], list(dict.fromkeys(row["batch"] for row in rows))
     most = max(int(row["heads"]) for row in rows)
     figure, axes = panels(PAGE, 2.3, 3)
-    for batch, marker, colour in zip(batches, SHAPE_MARKERS, SHAPE_COLOURS, strict=False):
+    for batch, (marker, colour) in zip(batches, BATCHES, strict=False):
         here = [row for row in rows if row["batch"] == batch]
         heads, looks = [int(row["heads"]) for row in here], {"color": colour, "marker": marker, "markersize": 4}
         axes[0].plot(heads, _floats(here, "tokens_per_forward"), label=f"batch {batch}", **looks)
@@ -243,25 +178,3 @@ def draw_drafts(spec: FigureSpec, source: Source) -> Drawing:
     where = "one GPU" if first["device"] == "cuda" else "a CPU, one thread"
     shape = f"{first['layers']} blocks {first['width']} wide"
     return finish(spec, figure, legend=len(batches), where=where, shape=shape, rounds=first["rounds"])
-
-
-def draw_heads(spec: FigureSpec, source: Source) -> Drawing:
-    """Time and peak memory of a step by number of heads. UserError where the benchmark cannot be read."""
-    rows = read_rows(source.file(spec, "benchmark"))
-    first = rows[0]
-    lines = list(dict.fromkeys((row["implementation"], row["form"]) for row in rows if row["form"] in HEAD_FORMS))
-    heads = sorted({int(row["heads"]) for row in rows})
-    figure, axes = panels(PAGE, 2.3, 2)
-    for line, marker, colour in zip(lines, SHAPE_MARKERS, SHAPE_COLOURS, strict=False):
-        here = [row for row in rows if (row["implementation"], row["form"]) == line]
-        places, looks = [int(row["heads"]) for row in here], {"color": colour, "marker": marker, "markersize": 4}
-        axes[0].plot(places, _floats(here, "ratio"), label=", ".join(line), **looks)
-        axes[0].vlines(places, _floats(here, "ratio_low"), _floats(here, "ratio_high"), color=colour, linewidth=1.2)
-        axes[1].plot(places, _floats(here, "peak_ratio"), **looks)
-    for each, title in zip(axes, ("time of a step", "peak memory of a step"), strict=True):
-        each.axhline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
-        each.set(title=f"{title}, next token = 1", xlabel="heads", xticks=heads, ylim=(0, None))
-        each.grid(axis="y")
-    where = "one GPU" if first["device"] == "cuda" else "a CPU"
-    shape = f"{first['layers']} blocks {first['width']} wide with {int(first['vocab']):,} tokens"
-    return finish(spec, figure, legend=len(lines), where=where, shape=shape, rounds=first["rounds"])

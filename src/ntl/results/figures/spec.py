@@ -94,14 +94,14 @@ class Source:
 
 
 @cache
-def _table(name: str) -> TableSpec:
-    # Figures share few tables, and one takes a tenth of a second.
+def table_spec(name: str) -> TableSpec:
+    """A table by its name, read once: figures share few tables, and one takes a tenth of a second."""
     return load_table_spec(name)
 
 
 def panel_block(spec: FigureSpec, panel: PanelSpec) -> BlockSpec:
     """The part of a table that a panel is of. UserError: no such table, block or scale."""
-    table = _table(panel.table)
+    table = table_spec(panel.table)
     if not 0 <= panel.block < len(table.blocks) or panel.scale not in table.blocks[panel.block].scales:
         raise UserError(f"{_where(spec, panel)} has no block {panel.block} at scale {panel.scale!r}")
     return table.blocks[panel.block]

@@ -121,7 +121,7 @@ def write(drawing: Drawing, folder: Path) -> list[Path]:
 
 
 def _in_256_colours(png: BytesIO) -> bytes:
-    # Enough for lines on white, and a third of the size: every figure is committed.
+    # Enough for lines on white, and a third of the size.
     small = BytesIO()
     with Image.open(png) as image:
         colours = image.convert("RGB").quantize(dither=Image.Dither.NONE)
@@ -130,8 +130,8 @@ def _in_256_colours(png: BytesIO) -> bytes:
 
 
 def name_of(loss: str) -> str:
-    """The name of a loss in a line of text."""
-    return LOSSES[loss].replace("\n", " ")
+    """The name of a loss in a line of text; of one without a look, the one it is configured by."""
+    return LOSSES.get(loss, loss).replace("\n", " ")
 
 
 def seeds_text(counts: list[int]) -> str:

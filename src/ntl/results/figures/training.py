@@ -1,15 +1,16 @@
-"""Figures of the training: the curves of the losses, and Figure 4, the epochs until a group is answered well."""
+"""Figure 4, the epochs until a group is answered well; and when a loss helps: by how well the base did, and by step."""
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from ntl.results.figures.seeds import CONTROL, gaps
-from ntl.results.figures.spec import ByLoss, FigureSpec, PanelSpec, Source, models, runs_by_loss
+from ntl.results.figures.spec import ByLoss, FigureSpec, PanelSpec, Source, models, panel_column, runs_by_loss
 from ntl.results.figures.style import (
     COLOURS,
     LINES,
@@ -25,48 +26,6 @@ from ntl.results.figures.style import (
 )
 from ntl.results.record import PROBE, RunRecord
 from ntl.results.spec import Better, ColumnSpec
-
-TICKS = [0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6]
-
-
-def curve(records: Mapping[int, RunRecord], series: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps (S,) that every record has a value at, and the values (N, S), a row a record that has the series."""
-    found = [
-        {step: value for step, value in points if value is not None}
-        for record in records.values()
-        if (points := record.curves.get(series))
-    ]
-    steps = sorted(set.intersection(*map(set, found))) if found else []
-    return np.array(steps), np.array([[one[step] for step in steps] for one in found])
-
-
-def draw_curves(spec: FigureSpec, source: Source) -> Drawing | None:
-    """None where no record has a curve."""
-    by_panel = [(panel, runs) for panel in spec.panels if (runs := runs_by_loss(spec, panel, source))]
-    if not by_panel:
-        return None
-    figure, axes = panels(PAGE, 2.6, len(by_panel))
-    counts = []
-    for each, (panel, runs) in zip(axes, by_panel, strict=True):
-        for loss, have in runs.items():
-            steps, values = curve(have, panel.metric)
-            if not steps.size:
-                continue
-            counts.append(len(values))
-            low, high, colour = values.min(axis=0), values.max(axis=0), COLOURS[loss]
-            each.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-            each.plot(steps, values.mean(axis=0), LINES[loss], color=colour, linewidth=1.1, label=name_of(loss))
-        each.set_yscale("log")
-        each.yaxis.set_major_locator(FixedLocator(TICKS))
-        each.yaxis.set_major_formatter("{x:g}")
-        each.yaxis.set_minor_locator(NullLocator())
-        each.set_title(panel.title)
-        each.set_ylabel(panel.axis)
-        each.set_xlabel("optimizer step")
-        each.grid(axis="y")
-    if not counts:
-        return None
-    return finish(spec, figure, legend=4, seeds=seeds_text(counts))
 
 
 def epochs_until(record: RunRecord, group: str, threshold: float) -> float | None:
@@ -153,3 +112,98 @@ def _means(records: Mapping[int, RunRecord], groups: Sequence[str], threshold: f
         if len(known) == len(groups):
             found[seed] = statistics.fmean(known)
     return found
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Of one seed: the accuracy of the base, and the gain over the first loss in percent of that loss's score."""
+
+    seed: int
+    base: float
+    gain: float
+
+
+def gains_by_base(
+    have: Mapping[int, RunRecord],
+    against: Mapping[int, RunRecord],
+    bases: Mapping[str, RunRecord],
+    metric: str,
+    sign: int,
+) -> list[Arm]:
+    """One `Arm` for each seed of ``have`` that ``against`` and the ``bases``, by id, have too.
+
+    ``sign`` is 1 where a higher score is better, otherwise -1.
+    """
+    arms = []
+    for seed in sorted(set(have) & set(against)):
+        base = bases.get(str(have[seed].config.get("base", "")).partition("@")[0])
+        accuracy = base and base.metrics.get(f"{metric.partition('/')[0]}/accuracy")
+        score, other = have[seed].metrics.get(metric), against[seed].metrics.get(metric)
+        if accuracy is not None and score is not None and other:
+            arms.append(Arm(seed, accuracy, 100 * sign * (score - other) / abs(other)))
+    return arms
+
+
+def correlation(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Spearman's ρ, and its exact two-sided p: the share of the orders of one side with as large a |ρ|. No ties."""
+    ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0).astype(float)
+    left, right = (ranks - ranks.mean(axis=0)).T
+    scale = float(left @ left)
+    found = float(left @ right) / scale
+    each = np.array(list(permutations(right))) @ left / scale
+    return found, float(np.mean(np.abs(each) >= abs(found) - 1e-9))
+
+
+def curve(records: Mapping[int, RunRecord], series: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps (S,) that every record has a value at, and the values (N, S), a row a record that has the series."""
+    found = [
+        {step: value for step, value in points if value is not None}
+        for record in records.values()
+        if (points := record.curves.get(series))
+    ]
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    return np.array(steps), np.array([[one[step] for step in steps] for one in found])
+
+
+def gains_by_step(
+    have: Mapping[int, RunRecord], against: Mapping[int, RunRecord], series: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps (S,) and the gains at each in percent (N, S), a row for each seed of both; lower values are better."""
+    seeds = sorted(set(have) & set(against))
+    (steps, values), (same, others) = (curve({seed: of[seed] for seed in seeds}, series) for of in (have, against))
+    if not np.array_equal(steps, same) or len(values) != len(others):
+        return np.array([]), np.empty((0, 0))
+    return steps, 100 * (others - values) / others
+
+
+def draw_when(spec: FigureSpec, source: Source) -> Drawing | None:
+    """Two panels of the same runs: gains by the base's accuracy, and by step. None where no seed has two losses."""
+    by_base, by_step = spec.panels
+    runs = runs_by_loss(spec, by_base, source)
+    (first, against), *others = runs.items() if runs else [("", {})]
+    sign, bases = panel_column(spec, by_base).better.value, {record.id: record for record in source.records}
+    arms = {loss: gains_by_base(have, against, bases, by_base.metric, sign) for loss, have in others}
+    arms = {loss: found for loss, found in arms.items() if found}
+    if not arms:
+        return None
+    figure, (left, right) = panels(PAGE, 2.9, 2)
+    texts = []
+    for loss, found in arms.items():
+        points = [(arm.base, arm.gain) for arm in found]
+        left.plot(*zip(*points, strict=True), MARKERS[loss], color=COLOURS[loss], label=name_of(loss))
+        if len(points) > 2:
+            rho, p = correlation(points)
+            texts.append(f"{name_of(loss)}: ρ = {rho:+.2f}, n = {len(points)}, exact p = {p:.3g}")
+        steps, gains = gains_by_step(runs[loss], against, by_step.metric)
+        if steps.size:
+            right.plot(steps, gains.mean(axis=0), LINES[loss], marker=MARKERS[loss], color=COLOURS[loss])
+            right.vlines(steps, gains.min(axis=0), gains.max(axis=0), color=COLOURS[loss], linewidth=1)
+    for axes, panel in ((left, by_base), (right, by_step)):
+        axes.axhline(0, color="#555555", linewidth=1)
+        axes.set_title(panel.title, loc="left")
+        axes.set_xlabel(panel.axis)
+        axes.grid(axis="y")
+    left.set_ylabel(f"gain over {name_of(first)}, %")
+    findings = f"Rank correlation of the gain with the base's accuracy: {'; '.join(texts)}." if texts else ""
+    counts = seeds_text([len(found) for found in arms.values()])
+    return finish(spec, figure, legend=4, seeds=counts, model=models(spec, by_base)[0], findings=findings)
