@@ -163,7 +163,7 @@ def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"implementation": "triton"}, "implementation='triton' needs logits: give them to ce_ntl, or take 'fused'"),
+        ({"implementation": "fast"}, "implementation must be 'auto', 'reference', 'fused', 'linear', not 'fast'"),
         ({"implementation": "fused", "reduction": "none"}, "needs the reduction 'mean' or 'sum'"),
         ({"implementation": "fused", "reduction": "avg"}, "reduction must be"),
         ({"kind": "wass"}, "kind 'wass' is none of"),

@@ -180,5 +180,4 @@ def test_a_vocabulary_of_its_own_making_is_taken_as_it_is() -> None:
 
 
 def test_made_for_a_device_that_is_not_there_yet() -> None:
-    assert NumberTokenLoss(DIGITS, shift=True, implementation="triton").implementation == "triton"
     assert NumberTokenLoss(DIGITS.to("meta"), shift=True).number_vocab.min_logits == 13

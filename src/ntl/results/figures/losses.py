@@ -170,7 +170,6 @@ IMPLEMENTATIONS = {
     "was reference": "reference",
     "was fused": "fused",
     "was in place": "in place",
-    "was triton": "triton",
     "liger CE": "liger, CE alone",
     "ntloss": "ntloss",
     "ntloss reweighed": "ntloss, reweighed",
