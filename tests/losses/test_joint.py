@@ -51,7 +51,7 @@ def assert_fused_is_the_reference(
     return found[1]
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     given_batch=batches(),
     reduction=st.sampled_from(["mean", "sum", "none", "in place"]),
@@ -232,27 +232,20 @@ def test_smoothing_is_that_of_torch(wide: bool, smoothing: float, implementation
     torch.testing.assert_close(ce_ntl(logits, labels, DIGITS, **how).total, expected.detach())
 
 
-@pytest.mark.parametrize("masked", [2, 7])
-def test_minus_infinity_somewhere_is_an_infinite_loss_as_in_torch(masked: int) -> None:
-    logits = torch.zeros(1, WIDTH)
-    logits[0, masked] = -torch.inf
-    labels = torch.tensor([7])
-    assert F.cross_entropy(logits, labels, label_smoothing=0.1) == torch.inf
+def test_smoothing_out_of_its_range_and_of_minus_infinity() -> None:
+    logits, labels = torch.zeros(1, WIDTH), torch.tensor([7])
     for implementation in IMPLEMENTATIONS:
-        how: dict[str, Any] = {"kind": "ce", "label_smoothing": 0.1, "implementation": implementation}
-        assert ce_ntl(logits, labels, DIGITS, **how).total == torch.inf
-        assert ce_ntl(logits.clone().requires_grad_(), labels, DIGITS, **how).total == torch.inf
-
-
-@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
-def test_smoothing_out_of_its_range(smoothing: float) -> None:
-    message = "label_smoothing must be at least 0 and below 1"
-    with pytest.raises(ValueError, match=message):
-        cross_entropy(torch.zeros(1, 4), torch.tensor([2]), label_smoothing=smoothing)
-    for implementation in IMPLEMENTATIONS:
-        how: dict[str, Any] = {"label_smoothing": smoothing, "implementation": implementation}
-        with pytest.raises(ValueError, match=message):
-            ce_ntl(torch.zeros(1, 13), torch.tensor([2]), DIGITS, **how)
+        how: dict[str, Any] = {"kind": "ce", "implementation": implementation}
+        for masked in (2, 7):  # an infinite loss, as in torch
+            low = logits.index_fill(1, torch.tensor(masked), -torch.inf)
+            assert F.cross_entropy(low, labels, label_smoothing=0.1) == torch.inf
+            for given_logits in (low, low.clone().requires_grad_()):
+                assert ce_ntl(given_logits, labels, DIGITS, label_smoothing=0.1, **how).total == torch.inf
+        for smoothing in (-0.1, 1.0, math.nan):
+            with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
+                ce_ntl(logits, labels, DIGITS, label_smoothing=smoothing, **how)
+            with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
+                cross_entropy(logits, labels, label_smoothing=smoothing)
 
 
 # ---- loss_weights
@@ -316,18 +309,6 @@ def test_it_is_each_positions_loss_times_its_weight(
     counts = ce_ntl(logits, labels, DIGITS, loss_weights=weights, implementation=implementation)
     assert counts.base.count.item() == pytest.approx(weights[labels != -100].sum().item())
     assert counts.number.count.item() == pytest.approx(weights[labels >= 3].sum().item())
-
-
-@every_implementation
-def test_ones_change_nothing_and_a_common_factor_no_mean(implementation: Any) -> None:
-    logits, labels = batch()
-    for kind, options in KINDS.items():
-        expected, gradients = computed(implementation, logits, labels, kind=kind, **options)
-        for factor in (1, 1e-3, 50.0):
-            how = {"kind": kind, "loss_weights": torch.full(labels.shape, factor), **options}
-            found, found_gradients = computed(implementation, logits, labels, **how)
-            torch.testing.assert_close(found.total, expected.total, rtol=1e-6, atol=0)
-            torch.testing.assert_close(found_gradients, gradients, rtol=1e-6, atol=1e-12)
 
 
 @every_implementation

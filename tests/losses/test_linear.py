@@ -50,7 +50,7 @@ def computed(
     return value_and_gradients(loss, hidden, weight, *([bias] if with_bias else []))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     # (3, 60) is more than one chunk of rows.
     shape=st.sampled_from([((3, 60), 0.2), ((), 0.0), ((0,), 0.0), ((2, 5), 1.0), ((2, 200), 0.9)]),

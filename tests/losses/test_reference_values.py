@@ -68,25 +68,20 @@ def test_ignored_positions_of_an_rt_vocabulary_are_no_labels():
     assert loss.item() == pytest.approx(0.25, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "uniform", "peaked"), [(0.5, 2.564949, 2.134838), (1.0, 2.564949, 6.011116), (2.0, 2.564949, 7.977058)]
-)
-def test_gaussian_cross_entropy_at_one_position(sigma: float, uniform: float, peaked: float):
+def test_gaussian_losses_at_one_position():
     label = torch.tensor(LABEL)
-    for logits, expected in ((torch.zeros(13), uniform), (zeros_but({LABEL: 0.0}, fill=-10.0), peaked)):
-        loss = losses.gaussian_cross_entropy(logits, label, DIGITS, sigma=sigma)
+    for sigma, uniform, peaked in ((0.5, 2.564949, 2.134838), (1.0, 2.564949, 6.011116), (2.0, 2.564949, 7.977058)):
+        for logits, expected in ((torch.zeros(13), uniform), (zeros_but({LABEL: 0.0}, fill=-10.0), peaked)):
+            loss = losses.gaussian_cross_entropy(logits, label, DIGITS, sigma=sigma)
+            assert loss.item() == pytest.approx(expected, abs=1e-5)
+    for digit, expected in ((4, 0.7276), (0, 0.5201), (9, 0.5201)):  # not met by the label alone
+        logits = zeros_but({3 + digit: 0.0}, fill=-1e4)
+        loss = losses.ntl_was_cdf(logits, torch.tensor(3 + digit), DIGITS, sigma=1.0)
+        assert loss.item() == pytest.approx(expected, abs=5e-5)
+
+
+def test_squashed_cost():
+    for factor, expected in ((None, 2.5), (2.0, 1.1), (3.0, 1.3), (9.0, 2.5)):
+        cost = None if factor is None else losses.squashed_cost(DIGITS.token_values, factor)
+        loss = losses.ntl_was(torch.zeros(1, 1, 13), torch.tensor([[LABEL]]), DIGITS, cost=cost)
         assert loss.item() == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize(("digit", "expected"), [(4, 0.7276), (0, 0.5201), (9, 0.5201)])
-def test_the_gaussian_target_is_not_met_by_the_label_alone(digit: int, expected: float):
-    logits = zeros_but({3 + digit: 0.0}, fill=-1e4)
-    loss = losses.ntl_was_cdf(logits, torch.tensor(3 + digit), DIGITS, sigma=1.0)
-    assert loss.item() == pytest.approx(expected, abs=5e-5)
-
-
-@pytest.mark.parametrize(("factor", "expected"), [(None, 2.5), (2.0, 1.1), (3.0, 1.3), (9.0, 2.5)])
-def test_squashed_cost(factor: float | None, expected: float):
-    cost = None if factor is None else losses.squashed_cost(DIGITS.token_values, factor)
-    loss = losses.ntl_was(torch.zeros(1, 1, 13), torch.tensor([[LABEL]]), DIGITS, cost=cost)
-    assert loss.item() == pytest.approx(expected, abs=1e-5)
