@@ -79,7 +79,7 @@ def modules_beyond_torch() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     listed = {Requirement(line).name for extra in project["optional-dependencies"].values() for line in extra}
     named = {"pyyaml": "yaml", "hydra-core": "hydra", "scikit-learn": "sklearn", "protobuf": "google"}
-    modules = {named.get(name, name.replace("-", "_")) for name in listed} - {"torch", "numpy", "triton"}
+    modules = {named.get(name, name.replace("-", "_")) for name in listed} - {"torch", "numpy"}
     assert {"transformers", "datasets", "yaml", "hydra", "omegaconf", "rich", "matplotlib"} <= modules
     return sorted(modules | {"packaging", "regex", "tqdm", "requests", "httpx", "pyarrow"})
 

@@ -254,11 +254,10 @@ def test_a_package_of_several_extras_has_one_range() -> None:
 
 # What a room imports comes with each of these extras; a room that is not named has "train".
 BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "report"], "results": ["report"]}
-# Imported where it is asked for: adapters, jobs, and a kernel for a GPU, whose torch brings triton.
+# Imported where it is asked for.
 ASKED_FOR = {
     "models/lora.py": "lora",
     "launch/slurm.py": "slurm",
-    "losses/fused/triton_pass.py": "dev",
     "scripts/notebooks.py": "dev",
 }
 

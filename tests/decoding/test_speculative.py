@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 from tree_models import END, PAD, answers
@@ -110,9 +110,9 @@ questions = st.lists(st.lists(st.integers(2, V - 1), min_size=1, max_size=6), mi
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("architecture", SHAPES)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20)
 @given(
+    architecture=st.sampled_from(list(SHAPES)),
     questions=questions,
     limit=st.integers(1, 12),
     batch=st.integers(1, 5),
@@ -120,7 +120,7 @@ questions = st.lists(st.lists(st.integers(2, V - 1), min_size=1, max_size=6), mi
     seed=st.integers(1, 3),
 )
 def test_the_tokens_of_greedy_decoding(
-    architecture: str, kind: str, questions: list[list[int]], limit: int, batch: int, heads: int, seed: int
+    kind: str, architecture: str, questions: list[list[int]], limit: int, batch: int, heads: int, seed: int
 ) -> None:
     """Also where rows keep different numbers of drafts, and an answer ends inside a block."""
     model = _model(architecture, kind, heads, seed)
@@ -139,11 +139,16 @@ def test_the_tokens_of_greedy_decoding(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(questions=questions, limit=st.integers(1, 12), heads=st.sampled_from([2, 4]), seed=st.integers(1, 3))
+@settings(max_examples=6)
+@given(
+    architecture=st.sampled_from(["gpt2", "llama"]),
+    questions=questions,
+    limit=st.integers(1, 12),
+    heads=st.sampled_from([2, 4]),
+    seed=st.integers(1, 3),
+)
 def test_the_drafts_of_heads_without_a_cache(
-    architecture: str, kind: str, questions: list[list[int]], limit: int, heads: int, seed: int
+    kind: str, architecture: str, questions: list[list[int]], limit: int, heads: int, seed: int
 ) -> None:
     model = _model(architecture, kind, heads, seed)
     for question, answer in zip(questions, _decoded(model, questions, limit=limit, batch=5), strict=True):

@@ -41,9 +41,9 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(("state", "text"), [(state, text) for state, texts in STATES.items() for text in texts])
-def test_states(state: int, text: str) -> None:
-    assert advance(START, text) == state
+def test_states() -> None:
+    for state, texts in STATES.items():
+        assert {text: advance(START, text) for text in texts} == dict.fromkeys(texts, state)
 
 
 @given(st.text("0 15.-+−,ex\n²", max_size=6), st.text("0 15.-+−,ex", max_size=4))
@@ -138,7 +138,7 @@ def test_a_batch_is_each_prompt_alone(family: str) -> None:
     """Also where an example ends long before a later one."""
     model = MODELS[family]()
     ragged = False
-    tolerances = [{"tolerance": 0.5 * 0.8**step, "num_beams": 40, "max_new_tokens": 9} for step in range(25)]
+    tolerances = [{"tolerance": 0.5 * 0.5**step, "num_beams": 40, "max_new_tokens": 9} for step in range(8)]
     for settings in ({}, {"num_beams": 5}, *tolerances):
         together = read(model, **settings)
         spread = [max(map(len, found), default=0) for found in together]
@@ -226,17 +226,17 @@ def test_the_mass_of_text_is_uncovered() -> None:
     assert found == pytest.approx({"1": math.log(0.5 * 0.2), "11": math.log(0.25 * 0.2)})
 
 
-@pytest.mark.parametrize(("tolerance", "longest"), [(0.5, 0), (0.49, 1), (0.25, 1), (0.24, 2), (0.0, 3)])
-def test_an_example_ends_at_the_tolerance(tolerance: float, longest: int) -> None:
+def test_an_example_ends_at_the_tolerance() -> None:
     """Its one prefix of each length has 1/2, 1/4 and 1/8."""
-    (found,) = read(Fixed({"1": 0.5, "</s>": 0.5}), [[4]], tolerance=tolerance + 1e-12)
-    assert list(found) == ["1", "11", "111"][:longest]
+    for tolerance, longest in ((0.5, 0), (0.49, 1), (0.25, 1), (0.24, 2), (0.0, 3)):
+        (found,) = read(Fixed({"1": 0.5, "</s>": 0.5}), [[4]], tolerance=tolerance + 1e-12)
+        assert list(found) == ["1", "11", "111"][:longest]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_half_precision_is_left_before_the_softmax(dtype: torch.dtype) -> None:
-    (found,) = read(Fixed({"1": 0.5, "</s>": 0.5}, dtype), [[4]], max_new_tokens=3)
-    assert found == pytest.approx({"1": math.log(0.25), "11": math.log(0.125)}, abs=1e-6)
+def test_half_precision_is_left_before_the_softmax() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        (found,) = read(Fixed({"1": 0.5, "</s>": 0.5}, dtype), [[4]], max_new_tokens=3)
+        assert found == pytest.approx({"1": math.log(0.25), "11": math.log(0.125)}, abs=1e-6)
 
 
 def test_a_model_that_gives_nan_has_no_numbers() -> None:

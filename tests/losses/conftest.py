@@ -1,10 +1,14 @@
+from collections.abc import Iterator
+
 import pytest
 from loss_cases import WIDTH
 
 from ntl.losses.fused import chunks
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def small_chunks() -> Iterator[None]:
     """Split even small batches into several chunks of rows."""
-    monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", 5 * WIDTH * 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CPU_CHUNK_BYTES", 5 * WIDTH * 4)
+        yield

@@ -1,4 +1,4 @@
-"""The vocabularies, losses and batches that the tests in this folder share."""
+"""The vocabularies, losses, batches and strategies that the tests in this folder share."""
 
 import functools
 import math
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from ntl import losses
@@ -26,6 +27,7 @@ def ntl_was_squashed(logits: Tensor, labels: Tensor, number_vocab: NumberVocabul
     return losses.ntl_was(logits, labels, number_vocab, cost=cost, **options)  # type: ignore[arg-type]
 
 
+# Those that read the number tokens' logits alone, at number labels alone.
 NUMBER_LOSSES: dict[str, Loss] = {
     "digit_cross_entropy": losses.digit_cross_entropy,
     "ntl_mse": losses.ntl_mse,
@@ -45,13 +47,6 @@ TOKEN_LOSSES: dict[str, Loss] = {
 }
 LOSSES = NUMBER_LOSSES | TOKEN_LOSSES
 
-
-def point_logits(distribution: Tensor, number_vocab: NumberVocabulary) -> Tensor:
-    """Return logits (V,) whose softmax over the number tokens is `distribution` (K,)."""
-    logits = torch.zeros(number_vocab.values.numel(), dtype=distribution.dtype)
-    return logits.index_put((number_vocab.token_ids,), distribution.log())
-
-
 # Kinds of `ce_ntl` with options.
 KINDS: dict[str, dict[str, Any]] = {
     "ce": {},
@@ -68,19 +63,26 @@ KINDS: dict[str, dict[str, Any]] = {
     "gce+was_cdf": {"sigma": 1.3},
     "was+crps": {},
 }
-# What changes the loss of each position, whatever its kind; see `options_of`.
-EXTRAS = ("plain", "smoothing", "weights", "smoothing and weights")
-CASES = [(kind, extra) for kind in KINDS for extra in EXTRAS if not ("gce" in kind and "smoothing" in extra)]
 # The rounding of stored values: the gradient in its own type, the loss in float32 or better.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 WIDTH = 16
 
 
+def point_logits(distribution: Tensor, number_vocab: NumberVocabulary) -> Tensor:
+    """Return logits (V,) whose softmax over the number tokens is `distribution` (K,)."""
+    logits = torch.zeros(number_vocab.values.numel(), dtype=distribution.dtype)
+    return logits.index_put((number_vocab.token_ids,), distribution.log())
+
+
 def batch(
-    shape: tuple[int, ...] = (4, 9), dtype: torch.dtype = torch.float64, share: float = 0.5, ignored: float = 0.2
+    shape: tuple[int, ...] = (4, 9),
+    dtype: torch.dtype = torch.float64,
+    share: float = 0.5,
+    ignored: float = 0.2,
+    seed: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Return logits (..., 16), and labels of which about these shares are digits and ignored."""
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(*shape, WIDTH, generator=generator, dtype=torch.float64) * 3).to(dtype)
     numbers = torch.rand(shape, generator=generator) < share
     labels = torch.where(
@@ -96,10 +98,26 @@ def weights_of(labels: Tensor) -> Tensor:
     return weights.masked_fill(torch.rand(labels.shape, generator=generator) < 0.2, 0.0)
 
 
-def options_of(kind: str, extra: str, labels: Tensor) -> dict[str, Any]:
-    smoothing = {"label_smoothing": 0.2} if "smoothing" in extra else {}
-    weights = {"loss_weights": weights_of(labels)} if "weights" in extra else {}
-    return {"kind": kind, **KINDS[kind], **smoothing, **weights}
+SHAPES = [(4, 9), (13,), (2, 1, 4), (1,), (), (0,), (2, 0)]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
+    """Any `batch`: odd shapes, all types, no numbers or only numbers, all rows or no row ignored."""
+    return batch(
+        draw(st.sampled_from(SHAPES)),
+        draw(st.sampled_from(list(TOLERANCE))),
+        share=draw(st.sampled_from([0.5, 0.0, 1.0])),
+        ignored=draw(st.sampled_from([0.2, 0.0, 0.95, 1.0])),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+def options_of(kind: str, labels: Tensor, *, smoothing: bool = False, weights: bool = False) -> dict[str, Any]:
+    """Return the kind with its options; Gaussian cross-entropy has no smoothing."""
+    options = {"kind": kind, **KINDS[kind]}
+    options |= {"label_smoothing": 0.2} if smoothing and "gce" not in kind else {}
+    return options | ({"loss_weights": weights_of(labels)} if weights else {})
 
 
 def value_and_gradients(loss: Callable[..., Any], *given: Tensor, upstream: float = 1.7) -> tuple[Any, list[Tensor]]:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import CASES, DIGITS, KINDS, WIDTH, assert_same, options_of, value_and_gradients
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import DIGITS, KINDS, WIDTH, assert_same, options_of, value_and_gradients
 from torch import Tensor
 
 from ntl.benchmarks.timing import peak_bytes
@@ -15,19 +17,20 @@ from ntl.losses.fused.joint import FASTER_FROM
 from ntl.losses.fused.linear import LMHead, linear_number_rows
 from ntl.losses.wasserstein import was_rows
 
-HEADS = {
+HEADS: dict[str, tuple[bool, dict[str, Any]]] = {
     "plain": (False, {}),
     "bias and scale": (True, {"logit_scale": 0.5}),
     "cap": (True, {"logit_scale": 0.7, "softcap": 3.0}),
 }
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 SIZE = 7
 CPU_CHUNK_BYTES = chunks.CPU_CHUNK_BYTES
 
-
 pytestmark = pytest.mark.usefixtures("small_chunks")
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) -> Inputs:
     """Return hidden states, weight, bias and labels."""
     generator = torch.Generator().manual_seed(2)
     tensors = [torch.randn(*size, generator=generator).to(dtype) for size in ((*shape, SIZE), (WIDTH, SIZE), (WIDTH,))]
@@ -37,7 +40,7 @@ def example(shape: tuple[int, ...], dtype: torch.dtype, ignored: float = 0.2) ->
 
 
 def computed(
-    implementation: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], with_bias: bool = False, **options: Any
+    implementation: Any, inputs: Inputs, with_bias: bool = False, **options: Any
 ) -> tuple[JointLoss, list[Tensor]]:
     hidden, weight, bias, labels = inputs
 
@@ -47,28 +50,25 @@ def computed(
     return value_and_gradients(loss, hidden, weight, *([bias] if with_bias else []))
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
+@settings(max_examples=15)
+@given(
+    # (3, 60) is more than one chunk of rows.
+    shape=st.sampled_from([((3, 60), 0.2), ((), 0.0), ((0,), 0.0), ((2, 5), 1.0), ((2, 200), 0.9)]),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    head=st.sampled_from(list(HEADS)),
+    reduction=st.sampled_from(["mean", "sum"]),
+    smoothing=st.booleans(),
+    weights=st.booleans(),
 )
-@pytest.mark.parametrize(("kind", "extra"), CASES)
-def test_fused_is_the_reference(kind: str, extra: str, dtype: torch.dtype, tolerance: float, head: str) -> None:
-    if extra != "plain" and dtype != torch.float64:
-        return
-    with_bias, settings = HEADS[head]
-    inputs = example((3, 60), dtype)  # more than one chunk of rows
-    for reduction in ("mean", "sum"):
-        options = {"reduction": reduction, **settings, **options_of(kind, extra, inputs[-1])}
+def test_fused_is_the_reference(
+    shape: Any, dtype: torch.dtype, head: str, reduction: str, smoothing: bool, weights: bool
+) -> None:
+    (with_bias, settings), inputs = HEADS[head], example(shape[0], dtype, shape[1])
+    for kind in KINDS:
+        options = {"reduction": reduction, **settings}
+        options |= options_of(kind, inputs[-1], smoothing=smoothing, weights=weights)
         expected = computed("reference", inputs, with_bias, **options)
-        assert_same(computed("fused", inputs, with_bias, **options), expected, tolerance)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("shape", "ignored"), [((), 0.0), ((0,), 0.0), ((2, 5), 1.0), ((2, 200), 0.9)])
-def test_odd_shapes(shape: tuple[int, ...], ignored: float, kind: str) -> None:
-    inputs = example(shape, torch.float64, ignored)
-    expected = computed("reference", inputs, kind=kind, **KINDS[kind])
-    assert_same(computed("fused", inputs, kind=kind, **KINDS[kind]), expected, 1e-12)
+        assert_same(computed("fused", inputs, with_bias, **options), expected, TOLERANCE[dtype])
 
 
 def test_nan_in_an_ignored_row() -> None:
@@ -89,10 +89,8 @@ def test_the_embedding_as_the_head_and_a_computed_weight_such_as_an_adapters() -
         return linear_ce_ntl(hidden, weight + up @ low, labels, DIGITS, implementation=implementation)
 
     low, up = torch.ones(2, SIZE, dtype=torch.float64), torch.full((WIDTH, 2), 0.1, dtype=torch.float64)
-    for loss, given in ((tied, [weight]), (adapted, [low, up])):
-        results = [
-            value_and_gradients(partial(loss, implementation), *given) for implementation in ("reference", "fused")
-        ]
+    for loss, given_tensors in ((tied, [weight]), (adapted, [low, up])):
+        results = [value_and_gradients(partial(loss, how), *given_tensors) for how in ("reference", "fused")]
         torch.testing.assert_close(results[0], results[1])
 
 
@@ -117,18 +115,6 @@ def test_without_gradients() -> None:
     torch.testing.assert_close(joint.total, expected.total)
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_ntl_was_of_the_number_tokens_logits_alone(head: str) -> None:
-    with_bias, options = HEADS[head]
-    hidden, weight, bias, labels = example((3, 5), torch.float64)
-    made = LMHead(weight, bias if with_bias else None, options.get("logit_scale", 1.0), options.get("softcap"))
-    expected = ntl_was(made.logits(hidden), labels, DIGITS, reduction="sum")
-    rows = linear_number_rows(hidden, made, labels, DIGITS, -100)
-    assert float(was_rows(rows).sum()) == pytest.approx(float(expected), rel=1e-12)
-    assert expected > 0
-    assert len(linear_number_rows(hidden, made, torch.full_like(labels, -100), DIGITS, -100).targets_N) == 0
-
-
 def test_two_backwards() -> None:
     inputs = example((2, 20), torch.float64)
     _, expected = computed("reference", inputs)
@@ -140,12 +126,21 @@ def test_two_backwards() -> None:
     torch.testing.assert_close(weight.grad, 2 * expected[1])
 
 
+def test_ntl_was_of_the_number_tokens_logits_alone() -> None:
+    hidden, weight, bias, labels = example((3, 5), torch.float64)
+    for with_bias, options in HEADS.values():
+        head = LMHead(weight, bias if with_bias else None, options.get("logit_scale", 1.0), options.get("softcap"))
+        expected = ntl_was(head.logits(hidden), labels, DIGITS, reduction="sum")
+        rows = linear_number_rows(hidden, head, labels, DIGITS, -100)
+        assert float(was_rows(rows).sum()) == pytest.approx(float(expected), rel=1e-12)
+        assert expected > 0
+        assert len(linear_number_rows(hidden, head, torch.full_like(labels, -100), DIGITS, -100).targets_N) == 0
+
+
 def test_autocast_is_that_of_the_product() -> None:
     inputs = example((3, 60), torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        expected = computed("reference", inputs)
-        fused = computed("fused", inputs)
-    assert_same(fused, expected, 2e-2)
+        assert_same(computed("fused", inputs), computed("reference", inputs), 2e-2)
 
 
 def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,18 +155,16 @@ def test_the_logits_are_never_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak < gradients + 1.5 * chunk < rows * width * 4 / 4
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"implementation": "triton"}, "implementation='triton' needs logits: give them to ce_ntl, or take 'fused'"),
+def test_misuse_is_one_line() -> None:
+    hidden, weight, _, labels = example((2, 3), torch.float32)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"implementation": "fast"}, "implementation must be 'auto', 'reference', 'fused', 'linear', not 'fast'"),
         ({"implementation": "fused", "reduction": "none"}, "needs the reduction 'mean' or 'sum'"),
         ({"implementation": "fused", "reduction": "avg"}, "reduction must be"),
         ({"kind": "wass"}, "kind 'wass' is none of"),
-    ],
-)
-def test_misuse_is_one_line(options: dict[str, Any], message: str) -> None:
-    hidden, weight, _, labels = example((2, 3), torch.float32)
-    with pytest.raises(ValueError, match=message):
-        linear_ce_ntl(hidden, weight, labels, DIGITS, **options)
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            linear_ce_ntl(hidden, weight, labels, DIGITS, **options)
     with pytest.raises(ValueError, match=r"do not fit: \(2, 3, 7\), \(16, 6\), \(2, 3\)"):
         linear_ce_ntl(hidden, weight[:, 1:], labels, DIGITS)

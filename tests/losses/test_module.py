@@ -1,3 +1,5 @@
+"""`NumberTokenLoss`: the values of `ce_ntl`, its shift, denominators of a step, weights, devices and torch.compile."""
+
 import copy
 import math
 import pickle
@@ -48,55 +50,44 @@ def test_by_hand() -> None:
     assert wide(torch.zeros(1, 4, 8), labels).item() == pytest.approx(math.log(8) + 2.0 * (7 / 3 + 3) / 2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_is_ce_ntl_and_the_shift_that_of_sliced_logits(kind: str) -> None:
+def test_it_is_ce_ntl_and_the_shift_that_of_sliced_logits() -> None:
     given = logits()
-    shifted = NumberTokenLoss(DIGITS, kind=kind, weight=0.7, shift=True)
-    how = {"kind": kind, "weight": 0.7, "implementation": "reference"}
-    sliced = value_and_gradient(lambda x: ce_ntl(x[:, :-1], LABELS[:, 1:], DIGITS, **how).total, given)
-    torch.testing.assert_close(value_and_gradient(shifted, given, LABELS), sliced)
-    plain = NumberTokenLoss(DIGITS, kind=kind, weight=0.7, shift=False)
-    expected = value_and_gradient(lambda x: ce_ntl(x, LABELS, DIGITS, **how).total, given)
-    torch.testing.assert_close(value_and_gradient(plain, given, LABELS), expected)
+    for kind in KINDS:
+        how: dict[str, Any] = {"kind": kind, "weight": 0.7}
+        for shift, seen, labels in ((False, slice(None), LABELS), (True, slice(-1), LABELS[:, 1:])):
+            found = value_and_gradient(NumberTokenLoss(DIGITS, shift=shift, **how), given, LABELS)
+
+            def expected(x: Tensor, seen: slice = seen, labels: Tensor = labels, how: Any = how) -> Tensor:
+                return ce_ntl(x[:, seen], labels, DIGITS, implementation="reference", **how).total
+
+            torch.testing.assert_close(found, value_and_gradient(expected, given))
 
 
-def test_options_reach_the_kind_and_a_mistake_is_told_at_once() -> None:
+def test_options_reach_the_kind_and_parts_are_logged() -> None:
     cost = squashed_cost(IRREGULAR.token_values, 3.0)
     given, labels = logits(9), torch.tensor([[0, 2, 3, 5, 6, 7, 1]] * 2)
     loss = NumberTokenLoss(IRREGULAR, kind="was_vocab", shift=False, cost=cost, text_cost=4.0)
     expected = ce_ntl(given, labels, IRREGULAR, kind="was_vocab", cost=cost, text_cost=4.0).total
     assert loss(given, labels).item() == expected.item()
-    for mistake in ({"kind": "wass"}, {"sigma": 1.0}, {"kind": "was_cdf", "target": cost}):
-        with pytest.raises(ValueError):
-            NumberTokenLoss(IRREGULAR, shift=False, **mistake)
-    with pytest.raises(TypeError, match="shift"):
-        NumberTokenLoss(IRREGULAR)  # pyright: ignore[reportCallIssue]
-
-
-def test_what_is_logged() -> None:
-    given = logits()
-    parts = NumberTokenLoss(DIGITS, shift=False).parts(given, LABELS)
+    parts = NumberTokenLoss(DIGITS, shift=False).parts(logits(), LABELS)
     ce, number = (part.sum / part.count for part in (parts.base, parts.number))
     assert (parts.base.count.item(), parts.number.count.item()) == (11, 7)
     torch.testing.assert_close(parts.total.detach(), ce + 0.3 * number)
 
 
-@pytest.mark.parametrize("kind", ["was", "gce", "number_level"])
-@pytest.mark.parametrize("as_tensor", [True, False])
-def test_the_denominators_of_a_step(kind: str, as_tensor: bool) -> None:
+def test_the_denominators_of_a_step() -> None:
     """Over a step, CE adds up to its mean, and each batch's mean over number labels is weighted by its labels."""
-    given, loss = logits(), NumberTokenLoss(DIGITS, kind=kind, shift=False)
-    count = count_labels(LABELS)
-    items = count if as_tensor else int(count)
-    cut = [loss.parts(given[i : i + 1], LABELS[i : i + 1], num_items_in_batch=items) for i in range(2)]
-    alone = [loss.parts(given[i : i + 1], LABELS[i : i + 1]) for i in range(2)]
+    given, count = logits(), count_labels(LABELS)
     shares = [count_labels(LABELS[i]) / count for i in range(2)]
     assert shares[0] != shares[1]
-    total = sum(part.total for part in cut)
-    by_hand = sum(share * part.total for share, part in zip(shares, alone, strict=True))
-    torch.testing.assert_close(total, by_hand)
-    whole = loss.parts(given, LABELS)
-    torch.testing.assert_close(sum(part.base.sum / part.base.count for part in cut), whole.base.sum / whole.base.count)
+    for kind, items in (("was", count), ("was", int(count)), ("gce", count), ("number_level", int(count))):
+        loss = NumberTokenLoss(DIGITS, kind=kind, shift=False)
+        cut = [loss.parts(given[i : i + 1], LABELS[i : i + 1], num_items_in_batch=items) for i in range(2)]
+        alone = [loss.parts(given[i : i + 1], LABELS[i : i + 1]) for i in range(2)]
+        by_hand = sum(share * part.total for share, part in zip(shares, alone, strict=True))
+        torch.testing.assert_close(sum(part.total for part in cut), by_hand)
+        whole = loss.parts(given, LABELS).base
+        torch.testing.assert_close(sum(part.base.sum / part.base.count for part in cut), whole.sum / whole.count)
 
 
 def test_equal_shares_of_numbers_make_it_the_mean_of_the_step() -> None:
@@ -108,9 +99,9 @@ def test_equal_shares_of_numbers_make_it_the_mean_of_the_step() -> None:
     torch.testing.assert_close(cut, loss(given, labels))
 
 
-@pytest.mark.parametrize("labels", [torch.full((2, 7), -100), torch.ones(2, 7, dtype=torch.long)])
-def test_a_batch_without_numbers_or_labels_in_a_step_that_has_them(labels: Tensor) -> None:
-    given = logits()
+@pytest.mark.parametrize("label", [-100, 1])
+def test_a_batch_without_numbers_or_labels_in_a_step_that_has_them(label: int) -> None:
+    given, labels = logits(), torch.full((2, 7), label)
     total, gradient = value_and_gradient(NumberTokenLoss(DIGITS, shift=True), given, labels, num_items_in_batch=20)
     expected = F.cross_entropy(given[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum") / 20
     torch.testing.assert_close(total, expected.detach())
@@ -132,6 +123,7 @@ def test_no_parameters_nothing_saved_and_values_that_a_type_does_not_round() -> 
     moved = loss.to("meta")
     assert {buffer.device.type for buffer in moved.buffers()} == {"meta"}
     assert moved.number_vocab.min_logits == 4
+    assert NumberTokenLoss(DIGITS.to("meta"), shift=True).number_vocab.min_logits == 13
     assert "kind='was', weight=0.3, shift=False" in repr(loss)
 
 
@@ -154,12 +146,14 @@ def test_of_hidden_states() -> None:
     head = {"bias": bias, "logit_scale": 0.5, "softcap": 3.0}
     loss = NumberTokenLoss(DIGITS, shift=True)
     made = 3.0 * torch.tanh(0.5 * F.linear(hidden, weight, bias) / 3.0)
-    torch.testing.assert_close(
-        loss.linear(hidden, weight, LABELS, num_items_in_batch=30, **head), loss(made, LABELS, num_items_in_batch=30)
-    )
+    found = loss.linear(hidden, weight, LABELS, num_items_in_batch=30, **head)
+    torch.testing.assert_close(found, loss(made, LABELS, num_items_in_batch=30))
     moved = torch.cat([LABELS[:, 1:], torch.full((2, 1), -100)], 1)
     expected = linear_ce_ntl(hidden, weight, moved, DIGITS, **head).total
     torch.testing.assert_close(loss.linear(hidden, weight, LABELS, **head), expected)
+
+
+# ---- torch.compile and devices
 
 
 def compiled(loss: NumberTokenLoss, backend: str) -> Callable[..., Tensor]:
@@ -168,65 +162,69 @@ def compiled(loss: NumberTokenLoss, backend: str) -> Callable[..., Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind in ("was", "mse", "gce+was_cdf") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
-)
-def test_it_compiles_without_a_graph_break(kind: str) -> None:
-    loss, items = NumberTokenLoss(DIGITS, kind=kind, shift=True), torch.tensor(30)
-    run = compiled(loss, "aot_eager")
-    for labels in (LABELS, LABELS.flip(0), torch.full_like(LABELS, -100)):
-        expected = value_and_gradient(loss, logits(), labels, num_items_in_batch=items)
-        torch.testing.assert_close(value_and_gradient(run, logits(), labels, num_items_in_batch=items), expected)
+def test_it_compiles_without_a_graph_break() -> None:
+    items = torch.tensor(30)
+    for kind in KINDS:
+        loss = NumberTokenLoss(DIGITS, kind=kind, shift=True)
+        run = compiled(loss, "aot_eager")
+        for labels in (LABELS, LABELS.flip(0), torch.full_like(LABELS, -100)):
+            expected = value_and_gradient(loss, logits(), labels, num_items_in_batch=items)
+            torch.testing.assert_close(value_and_gradient(run, logits(), labels, num_items_in_batch=items), expected)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
-@pytest.mark.parametrize("kind", ["was", "gce+was_cdf", "number_level"])
-def test_it_compiles_with_inductor(kind: str) -> None:
-    loss = NumberTokenLoss(DIGITS, kind=kind, shift=True)
-    expected = value_and_gradient(loss, logits(dtype=torch.float32), LABELS)
-    run = compiled(loss, "inductor")
-    torch.testing.assert_close(value_and_gradient(run, logits(dtype=torch.float32), LABELS), expected)
+def test_it_compiles_with_inductor() -> None:
+    for kind in ("was", "gce+was_cdf", "number_level"):
+        loss = NumberTokenLoss(DIGITS, kind=kind, shift=True)
+        expected = value_and_gradient(loss, logits(dtype=torch.float32), LABELS)
+        run = compiled(loss, "inductor")
+        torch.testing.assert_close(value_and_gradient(run, logits(dtype=torch.float32), LABELS), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_on_a_device_nothing_waits_for_the_host(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_smoothing_compile_without_a_graph_break() -> None:
+    given, labels = batch()
+    weights = weights_of(labels)
+    loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=0.1)
+    found = compiled(loss, "aot_eager")(given, labels, loss_weights=weights, num_items_in_batch=torch.tensor(30))
+    expected = loss(given, labels, loss_weights=weights, num_items_in_batch=torch.tensor(30))
+    torch.testing.assert_close(found, expected)
+
+
+def test_on_a_device_nothing_waits_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device, reading a value or a shape that depends on one raises an error."""
+    with pytest.raises(RuntimeError):
+        torch.empty(3, device="meta").sum().item()
+    with pytest.raises(NotImplementedError):
+        torch.empty(3, device="meta").nonzero()
 
     def of_a_gpu(labels: Tensor, vocab: object, ignore_index: int) -> tuple[None, Tensor]:
         return None, is_number(labels, vocab, ignore_index).flatten()
 
     for module in (rows, plan):
         monkeypatch.setattr(module, "number_index", of_a_gpu)
-    loss = NumberTokenLoss(DIGITS, kind=kind, shift=True, implementation="fused").to("meta")
-    given = torch.empty(2, 7, 13, device="meta", requires_grad=True)
-    labels = torch.empty(2, 7, dtype=torch.long, device="meta")
-    for items in (None, 30, torch.empty((), device="meta")):
-        loss(given, labels, num_items_in_batch=items).backward()
-    assert given.grad is not None
-
-
-def test_reading_a_value_on_meta_is_an_error() -> None:
-    with pytest.raises(RuntimeError):
-        torch.empty(3, device="meta").sum().item()
-    with pytest.raises(NotImplementedError):
-        torch.empty(3, device="meta").nonzero()
+    for kind in KINDS:
+        loss = NumberTokenLoss(DIGITS, kind=kind, shift=True, implementation="fused").to("meta")
+        given = torch.empty(2, 7, 13, device="meta", requires_grad=True)
+        labels = torch.empty(2, 7, dtype=torch.long, device="meta")
+        for items in (None, 30, torch.empty((), device="meta")):
+            loss(given, labels, num_items_in_batch=items).backward()
+        assert given.grad is not None
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("kind", KINDS)
-def test_on_a_gpu_nothing_waits_for_the_host(kind: str) -> None:
-    loss = NumberTokenLoss(DIGITS, kind=kind, shift=True)
-    expected = value_and_gradient(loss, logits(), LABELS, num_items_in_batch=30)
-    loss, given, labels = loss.to("cuda"), logits().detach().to("cuda"), LABELS.to("cuda")
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        found = value_and_gradient(loss, given, labels, num_items_in_batch=30)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    torch.testing.assert_close([tensor.cpu() for tensor in found], expected)
+def test_on_a_gpu_nothing_waits_for_the_host() -> None:
+    for kind in KINDS:
+        loss = NumberTokenLoss(DIGITS, kind=kind, shift=True)
+        expected = value_and_gradient(loss, logits(), LABELS, num_items_in_batch=30)
+        loss, given, labels = loss.to("cuda"), logits().detach().to("cuda"), LABELS.to("cuda")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            found = value_and_gradient(loss, given, labels, num_items_in_batch=30)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        torch.testing.assert_close([tensor.cpu() for tensor in found], expected)
 
 
 # ---- loss_weights
@@ -270,28 +268,15 @@ def test_a_weight_is_shifted_with_its_label() -> None:
 def test_over_the_sum_of_the_steps_weights() -> None:
     """CE adds up to the step's weighted mean; the number loss is weighted by each micro-batch's share of the weight."""
     given, labels = batch()
-    weights = weights_of(labels)
-    loss = NumberTokenLoss(DIGITS, shift=False)
+    weights, loss = weights_of(labels), NumberTokenLoss(DIGITS, shift=False)
     whole = weights[labels != -100].sum()
-    halves = [slice(0, 2), slice(2, 4)]
-    alone = [loss.parts(given[half], labels[half], loss_weights=weights[half]) for half in halves]
-    cut = [
-        loss.parts(given[half], labels[half], loss_weights=weights[half], num_items_in_batch=whole) for half in halves
-    ]
+    halves = [(given[half], labels[half], weights[half]) for half in (slice(0, 2), slice(2, 4))]
+    alone = [loss.parts(*half[:2], loss_weights=half[2]) for half in halves]
+    cut = [loss.parts(*half[:2], loss_weights=half[2], num_items_in_batch=whole) for half in halves]
     total = sum(part.base.count / whole * part.total for part in alone)
     torch.testing.assert_close(sum(part.total for part in cut), total)
     expected = loss.parts(given, labels, loss_weights=weights).base
     torch.testing.assert_close(sum(part.base.sum for part in cut) / whole, expected.sum / expected.count)
-    ones = torch.ones(labels.shape)
     for items in (30, torch.tensor(30)):
-        found = loss(given, labels, loss_weights=ones, num_items_in_batch=items)
+        found = loss(given, labels, loss_weights=torch.ones(labels.shape), num_items_in_batch=items)
         torch.testing.assert_close(found, loss(given, labels, num_items_in_batch=items))
-
-
-def test_weights_and_smoothing_compile_without_a_graph_break() -> None:
-    given, labels = batch()
-    weights = weights_of(labels)
-    loss = NumberTokenLoss(DIGITS, shift=True, label_smoothing=0.1)
-    found = compiled(loss, "aot_eager")(given, labels, loss_weights=weights, num_items_in_batch=torch.tensor(30))
-    expected = loss(given, labels, loss_weights=weights, num_items_in_batch=torch.tensor(30))
-    torch.testing.assert_close(found, expected)

@@ -59,22 +59,20 @@ def test_squash_where_there_is_nothing_to_squash(arguments: dict[str, Any], mess
         made(**arguments)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, *({"kind": kind} for kind in ("was_cdf", "mse", "gce+was_cdf")), {"kind": "was+mse", "cost": torch.eye(12)}],
-    ids=str,
-)
-def test_wide_values_are_told_once_with_the_largest(arguments: dict[str, Any]) -> None:
-    with pytest.warns(UserWarning, match=r"span 0 to 66666664 \('66666666'\).*squash=3\.0") as told:
-        made(**arguments)
-    assert len(told) == 1
-    assert told[0].filename == __file__
-
-
-def test_no_warning_where_the_values_are_near_or_do_not_matter() -> None:
+def test_wide_values_are_told_once_with_the_largest_where_they_matter() -> None:
+    for arguments in (
+        {},
+        *({"kind": kind} for kind in ("was_cdf", "mse", "gce+was_cdf")),
+        {"kind": "was+mse", "cost": torch.eye(12)},
+    ):
+        with pytest.warns(UserWarning, match=r"span 0 to 66666664 \('66666666'\).*squash=3\.0") as told:
+            made(**arguments)
+        assert len(told) == 1
+        assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         NumberTokenLoss.from_tokenizer(Digits(), shift=False, kind="mse")
+        NumberTokenLoss(NumberVocabulary.from_values([0.0, 1e6]), shift=True)
         made(cost=torch.zeros(12, 12), kind="was+digit_ce")
         for kind in ("ce", "gce", "digit_ce", "number_level"):
             made(kind=kind)
@@ -94,6 +92,9 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "cost row": ({"cost": torch.zeros(10)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(10,\)"),
     "smoothing": ({"label_smoothing": 1.0}, ValueError, "label_smoothing must be at least 0 and below 1, not 1.0"),
     "smoothing nan": ({"label_smoothing": math.nan}, ValueError, "label_smoothing must be at least 0"),
+    "kind": ({"kind": "wass"}, ValueError, "kind 'wass' is none of"),
+    "option": ({"sigma": 1.0}, ValueError, "kind 'was' takes no option 'sigma'"),
+    "target": ({"kind": "was_cdf", "target": torch.zeros(1)}, ValueError, "target belongs to a single batch"),
     "smoothing gce": ({"kind": "gce", "label_smoothing": 0.1}, ValueError, "takes no option 'label_smoothing'"),
 }
 
@@ -104,6 +105,8 @@ def test_what_cannot_be_is_refused_when_the_loss_is_made(case: str) -> None:
     with pytest.raises(error, match=message) as refused:
         NumberTokenLoss(DIGITS, shift=False, **arguments)
     assert "\n" not in str(refused.value)
+    with pytest.raises(TypeError, match="shift"):
+        NumberTokenLoss(DIGITS)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize("given", ["gpt2", Digits(), None], ids=["str", "tokenizer", "None"])
@@ -171,14 +174,3 @@ def test_the_regression_transformers_tokens() -> None:
     # Uniform over 1, 5 and 9. For the label 1: (0 + 4 + 8) / 3; for 5: (4 + 0 + 4) / 3; a bare 5 is text.
     assert parts.number.sum.item() == pytest.approx(4 + 8 / 3)
     assert parts.number.count == 2
-
-
-def test_a_vocabulary_of_its_own_making_is_taken_as_it_is() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        NumberTokenLoss(NumberVocabulary.from_values([0.0, 1e6]), shift=True)
-
-
-def test_made_for_a_device_that_is_not_there_yet() -> None:
-    assert NumberTokenLoss(DIGITS, shift=True, implementation="triton").implementation == "triton"
-    assert NumberTokenLoss(DIGITS.to("meta"), shift=True).number_vocab.min_logits == 13

@@ -55,14 +55,14 @@ def test_the_gradient_lives_at_a_label_of_0() -> None:
     assert logits.grad[0, 0, ZERO] < -0.1
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_forty_digits_are_finite(dtype: torch.dtype) -> None:
-    logits = torch.randn(1, 40, 13, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
-    loss = ntl_number_level(logits, torch.tensor([digits("9" * 40)]), DIGITS)
-    loss.backward()
-    assert 0 < loss.item() < 1
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
+def test_forty_digits_are_finite() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        logits = torch.randn(1, 40, 13, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+        loss = ntl_number_level(logits, torch.tensor([digits("9" * 40)]), DIGITS)
+        loss.backward()
+        assert 0 < loss.item() < 1
+        assert logits.grad is not None
+        assert logits.grad.isfinite().all()
 
 
 def test_the_gradient_is_right() -> None:

@@ -26,52 +26,30 @@ from ntl.numbers.text import (
 ANY_TEXT = st.one_of(st.text(), st.text(alphabet="0123456789+-−.,eE \n\tx(%²٣１\u00a0"))
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("0", "0"),
-        ("007", "7"),
-        ("-1,234.50", "-1234.50"),
-        ("1,234,567", "1234567"),
-        ("+3", "3"),
-        (".5", "0.5"),
-        ("-.5", "-0.5"),
-        ("5.", "5"),
-        ("1e3", "1000"),
-        ("1.5E-3", "0.0015"),
-        ("5.e+2", "500"),
-        ("1,234e2", "123400"),
-        ("\N{MINUS SIGN}7", "-7"),
-        (" \n12\t", "12"),
-        ("\N{NO-BREAK SPACE}12\N{NO-BREAK SPACE}", "12"),
-    ],
-)
-def test_a_text_that_is_one_number(text: str, value: str):
-    assert parse_number(text) == Decimal(value)
+ONE = "0→0 007→7 -1,234.50→-1234.50 1,234,567→1234567 +3→3 .5→0.5 -.5→-0.5 5.→5 1e3→1000 1.5E-3→0.0015 5.e+2→500"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *["", " ", "-", ".", "-.", "e5", "1e", "1e+", "5 apples", "$5", "1 000", "- 5", "--5", "1.2.3", "1_0", "0x10"],
-        *[
-            "1,23",
-            "12,34",
-            "1234,567",
-            "1,234,56",
-            "0,123",
-            "000,123",
-            ",5",
-            "1,",
-            "1,,234",
-            "1.5,000",
-            "1,2e999999999",
-        ],
-        *["inf", "nan", "Infinity", "٣", "１", "²", "½", "1²", "5\N{NO-BREAK SPACE}000"],
-    ],
-)
-def test_a_text_that_is_no_number(text: str):
-    assert parse_number(text) is None
+def test_a_text_that_is_one_number():
+    pairs = dict(pair.split("→") for pair in f"{ONE} 1,234e2→123400 \N{MINUS SIGN}7→-7".split())
+    pairs |= {" \n12\t": "12", "\N{NO-BREAK SPACE}12\N{NO-BREAK SPACE}": "12"}
+    assert {text: parse_number(text) for text in pairs} == {text: Decimal(value) for text, value in pairs.items()}
+
+
+NONE = [
+    "",
+    " ",
+    "5 apples",
+    "1 000",
+    "- 5",
+    "5\N{NO-BREAK SPACE}000",
+    *["-", ".", "-.", "e5", "1e", "1e+", "$5", "--5", "1.2.3", "1_0", "0x10"],
+]
+NONE += ["1,23", "12,34", "1234,567", "1,234,56", "0,123", "000,123", ",5", "1,", "1,,234", "1.5,000", "1,2e999999999"]
+NONE += ["inf", "nan", "Infinity", "٣", "１", "²", "½", "1²"]
+
+
+def test_a_text_that_is_no_number():
+    assert {text: parse_number(text) for text in NONE} == dict.fromkeys(NONE)
 
 
 def test_values_are_exact():
@@ -114,18 +92,14 @@ def test_numbers_in_a_text(text: str, values: list[str]):
     assert find_numbers(text) == [Decimal(value) for value in values]
 
 
-@pytest.mark.parametrize(
-    ("text", "spans"),
-    [
+def test_where_the_numbers_stand():
+    for text, spans in (
         ("x = -1,234.50!", {"-1,234.50": "-1234.5"}),
         ("1,2.5e1, \N{MINUS SIGN}3", {"1": "1", "2.5e1": "25", "\N{MINUS SIGN}3": "-3"}),
         ("5-3 .5 1e999999999", {"5": "5", "3": "3", ".5": "0.5"}),
-    ],
-)
-def test_where_the_numbers_stand(text: str, spans: dict[str, str]):
-    assert {text[start:end]: value for start, end, value in number_spans(text)} == {
-        part: Decimal(value) for part, value in spans.items()
-    }
+    ):
+        found = {text[start:end]: value for start, end, value in number_spans(text)}
+        assert found == {part: Decimal(value) for part, value in spans.items()}
 
 
 @given(ANY_TEXT)
@@ -166,28 +140,16 @@ def test_the_papers_rule(text: str, value: float | None):
     assert last_number_paper(text) == value
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("-1234.50", "-1234.5"),
-        ("1E+3", "1000"),
-        ("1.20E-3", "0.0012"),
-        ("100", "100"),
-        ("5.000", "5"),
-        ("-0", "0"),
-        ("-0.00", "0"),
-        ("0E+7", "0"),
-        ("0E-7", "0"),
-    ],
-)
-def test_the_canonical_numeral(value: str, text: str):
-    assert format_number(Decimal(value)) == text
+def test_the_canonical_numeral():
+    pairs = {"-1234.50": "-1234.5", "1E+3": "1000", "1.20E-3": "0.0012", "100": "100", "5.000": "5"}
+    pairs |= dict.fromkeys(["-0", "-0.00", "0E+7", "0E-7"], "0")
+    assert {value: format_number(Decimal(value)) for value in pairs} == pairs
 
 
-@pytest.mark.parametrize("value", ["NaN", "sNaN", "Infinity", "-Infinity", "1e999999999", "1e-999999999"])
-def test_what_has_no_numeral(value: str):
-    with pytest.raises(ValueError, match="finite"):
-        format_number(Decimal(value))
+def test_what_has_no_numeral():
+    for value in ("NaN", "sNaN", "Infinity", "-Infinity", "1e999999999", "1e-999999999"):
+        with pytest.raises(ValueError, match="finite"):
+            format_number(Decimal(value))
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False))
@@ -277,10 +239,10 @@ def test_mathematics_answers_that_are_numbers(data_root: Path):
 # ---- the signed logarithm
 
 
-@pytest.mark.parametrize(("x", "y"), [(0, 0), (9, 1), (-9, -1), (99, 2), (-999_999, -6), (1, math.log10(2))])
-def test_values_of_the_signed_logarithm(x: float, y: float):
-    assert signed_log(x) == pytest.approx(y, rel=1e-15)
-    assert signed_exp(y) == pytest.approx(x, rel=1e-15)
+def test_values_of_the_signed_logarithm():
+    for x, y in ((0, 0), (9, 1), (-9, -1), (99, 2), (-999_999, -6), (1, math.log10(2))):
+        assert signed_log(x) == pytest.approx(y, rel=1e-15)
+        assert signed_exp(y) == pytest.approx(x, rel=1e-15)
 
 
 def test_arrays_elementwise():
@@ -318,15 +280,15 @@ def test_the_papers_tokens() -> None:
     assert place_tokens(20, 19) == ()
 
 
-@pytest.mark.parametrize(("token", "expected"), [("_5_-1_", (5, -1)), ("_0_0_", (0, 0)), ("_9_19_", (9, 19))])
-def test_a_place_token_and_its_parts(token: str, expected: tuple[int, int]) -> None:
-    assert parse_place_token(token) == expected
-    assert place_token(*expected) == token
+def test_a_place_token_and_its_parts() -> None:
+    for token, expected in (("_5_-1_", (5, -1)), ("_0_0_", (0, 0)), ("_9_19_", (9, 19))):
+        assert parse_place_token(token) == expected
+        assert place_token(*expected) == token
 
 
-@pytest.mark.parametrize("token", ["5", "_5_", "_5_01_", "_5_-0_", "_15_0_", "▁_5_0_", "_٣_0_", "_5_0_ ", ""])
-def test_tokens_that_are_no_place(token: str) -> None:
-    assert parse_place_token(token) is None
+def test_tokens_that_are_no_place() -> None:
+    for token in ("5", "_5_", "_5_01_", "_5_-0_", "_15_0_", "▁_5_0_", "_٣_0_", "_5_0_ ", ""):
+        assert parse_place_token(token) is None
 
 
 def test_those_of_a_vocabulary_by_id() -> None:

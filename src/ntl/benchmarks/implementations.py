@@ -164,12 +164,9 @@ def losses_of_logits(case: Case, vocab: NumberVocabulary, labels: Tensor) -> dic
     found["was fused"] = partial(ours, implementation="fused")
     found |= {f"{kind} fused": partial(ours, kind=kind, implementation="fused") for kind in case.kinds}
     found |= ntloss_calls(vocab, labels)
-    if case.setting.device == "cuda":
-        if optional("triton"):
-            found["was triton"] = partial(ours, implementation="triton")
-        if liger := optional("liger_kernel.transformers"):
-            liger_loss = liger.LigerCrossEntropyLoss()
-            found["liger CE"] = lambda logits: liger_loss(logits.flatten(0, 1), labels.flatten())
+    if case.setting.device == "cuda" and (liger := optional("liger_kernel.transformers")):
+        liger_loss = liger.LigerCrossEntropyLoss()
+        found["liger CE"] = lambda logits: liger_loss(logits.flatten(0, 1), labels.flatten())
     found["was in place"] = partial(ours, implementation="fused", inplace=True)
     return found
 
@@ -268,7 +265,7 @@ def gradient_errors(case: Case, rows: int = 64) -> dict[str, float]:
     errors = {}
     for name, loss in losses_of_logits(small, vocab, labels).items():
         kind, _, implementation = name.partition(" ")
-        if implementation in ("reference", "fused", "triton", "in place"):
+        if implementation in ("reference", "fused", "in place"):
             exact = partial(ce_ntl, labels=labels, number_vocab=vocab, kind=kind, weight=WEIGHT)
             errors[name] = gradient_error(
                 loss, lambda z, exact=exact: exact(z, implementation="reference").total, logits

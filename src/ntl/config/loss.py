@@ -18,8 +18,6 @@ class Implementation(StrEnum):
     """Both with their gradient in one pass over the logits."""
     linear = "linear"
     """The same from hidden states, without all logits in memory at once."""
-    triton = "triton"
-    """``fused`` as one kernel on a GPU, which is not yet measured."""
 
 
 def checked_implementation(name: str) -> Implementation:
@@ -57,7 +55,7 @@ class LossConfig:
     implementation: Implementation = setting(
         Implementation.auto,
         "How both terms are computed, with equal results up to rounding: `reference` from all logits, `fused` in one "
-        "pass over them, `linear` from hidden states in chunks, `triton` in one GPU kernel; `auto` takes the fastest.",
+        "pass over them, `linear` from hidden states in chunks; `auto` takes the fastest.",
     )
 
 

@@ -273,26 +273,9 @@ def test_a_tiny_vocabulary_keeps_the_reference() -> None:
     assert objective._implementation(ids.device) == "reference"
 
 
-@pytest.mark.parametrize("implementation", ["fused", "linear", "triton"])
+@pytest.mark.parametrize("implementation", ["fused", "linear"])
 def test_a_loss_of_ones_own_is_not_fused(implementation: str) -> None:
     own = Terms(Loss(lambda *args, **options: args[0].sum()), implementation=implementation)
     message = rf"loss\.implementation={implementation}: supports only the losses of ntl\.losses"
     with pytest.raises(UserError, match=message):
         next_token(model("gpt2"), "loss=ntl_was", terms=own)
-
-
-def test_triton_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    triton = ["loss=ntl_was", "loss.implementation=triton"]
-    message = r"^loss\.implementation='triton' needs logits on a CUDA device, not on cpu; take 'fused', or auto\.$"
-    with pytest.raises(UserError, match=message):
-        next_token(model("gpt2"), *triton)
-    # A machine may have a GPU that this run does not use.
-    monkeypatch.setattr(NextToken, "_check_triton", lambda *given: None)
-    objective = next_token(model("gpt2"), *triton).train()
-    monkeypatch.undo()
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    ids = torch.randint(3, 13, (4, 8))
-    with pytest.raises(UserError, match=message):
-        objective(ids, torch.ones_like(ids), ids, counts=objective.count(ids))

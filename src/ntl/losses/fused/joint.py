@@ -3,7 +3,6 @@
 Shape suffixes: V vocabulary, N all positions.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +28,6 @@ from ntl.numbers import NumberVocabulary
 # The vocabulary size from which on "fused" is faster on a CPU: the two are even at 1,024, and at 4,096 "fused" takes
 # 0.6 to 0.7 of the time of "reference".
 FASTER_FROM = 2048
-# Takes logits (N, V), rows and inplace; returns the gradient (N, V), the base losses (N,) and the log-sum-exps (2, N).
-Pass = Callable[[Tensor, RowBatch, bool], tuple[Tensor, Tensor, Tensor]]
 
 
 def ce_ntl(
@@ -67,8 +64,7 @@ def ce_ntl(
             Σ w·NTL / Σ w over number labels. Given denominators are not changed. Weights get no gradient. For
             number_level, the weight of a number is that of its last digit.
         implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
-            size of the logits, the gradient included. "triton" does the same in one GPU kernel when a gradient is
-            needed; its speed has not been measured. "auto" takes the one that was measured to be fastest. All return
+            size of the logits, the gradient included. "auto" takes the one that was measured to be faster. Both return
             the same values up to rounding. With the reduction "none", gradients always come from "reference".
         inplace: Write the gradient over the logits, which must not be read afterwards. Allows one backward pass only.
         options: Options of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost
@@ -113,7 +109,6 @@ def joint_loss(
     if inplace:
         _check_inplace(chosen, logits, reduction)
     targets = Targets.of(terms, logits_, labels, number_vocab, ignore_index, reduction, counts, loss_weights)
-    run = triton_pass_for(logits.device, logits.dtype) if chosen == "triton" else chunked_pass
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
     # A gradient per position would need a pass of its own.
     if chosen == "reference" or (reduction == "none" and with_gradient):
@@ -121,7 +116,7 @@ def joint_loss(
     logits_NV = logits_.reshape(-1, logits_.shape[-1])
     rows = rows_of_logits(targets, logits_NV.detach(), gradient=with_gradient)
     if with_gradient:
-        total, base_N, number_M = FusedTotal.apply(logits_NV, rows, inplace, run)
+        total, base_N, number_M = FusedTotal.apply(logits_NV, rows, inplace)
     else:
         base_N, lse_2N = compute_losses(logits_NV.detach(), rows)
         number_M = number_losses(rows, lse_2N)
@@ -157,30 +152,17 @@ def _choose(implementation: str, terms: Terms, logits: Tensor, inplace: bool) ->
     chosen = str(checked_implementation(implementation))
     if chosen == "linear":
         raise ValueError("implementation='linear' needs hidden states: give them to linear_ce_ntl, or take 'fused'")
-    if chosen == "auto":  # never "triton", whose speed has not been measured
+    if chosen == "auto":
         faster = inplace or is_faster(logits.device, logits.shape[-1])
         return "fused" if terms.knows and faster else "reference"
-    if chosen != "reference" and not terms.knows:
-        raise ValueError(f"implementation={chosen!r} supports only the losses of this package; take 'auto'")
+    if chosen == "fused" and not terms.knows:
+        raise ValueError("implementation='fused' supports only the losses of this package; take 'auto'")
     return chosen
-
-
-def triton_pass_for(device: torch.device, dtype: torch.dtype = torch.float32) -> Pass:
-    """Return the pass of "triton". Raises ValueError if it is not available for this device and type."""
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ValueError(f"implementation='triton' needs logits on a CUDA device, not on {device}; take 'fused'")
-    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise ValueError(f"implementation='triton' computes in float32: take 'fused' for {dtype} logits")
-    try:
-        from ntl.losses.fused.triton_pass import triton_pass
-    except ImportError:
-        raise ValueError("implementation='triton' needs the package triton: install it, or take 'fused'") from None
-    return triton_pass
 
 
 def _check_inplace(implementation: str, logits: Tensor, reduction: str) -> None:
     if implementation == "reference" or reduction == "none":
-        raise ValueError("inplace=True needs implementation='fused' or 'triton', and the reduction 'mean' or 'sum'")
+        raise ValueError("inplace=True needs implementation='fused', and the reduction 'mean' or 'sum'")
     if not logits.is_contiguous():
         raise ValueError("inplace=True needs contiguous logits: shift the labels, not the logits")
     if logits.dtype == torch.float16:
@@ -191,8 +173,9 @@ class FusedTotal(torch.autograd.Function):
     """Map logits (N, V) to the total (), base losses (N,) and number losses (M,); only the total is differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, rows: RowBatch, inplace: bool, run: Pass) -> tuple[Tensor, ...]:
-        buffer_NV, base_N, lse_2N = run(logits_NV, rows, inplace)
+    def forward(ctx: Any, logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tensor, ...]:
+        buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=gradient_dtype(logits_NV))
+        base_N, lse_2N = compute_losses_and_gradient(logits_NV, buffer_NV, rows)
         number_M = number_losses(rows, lse_2N)
         ctx.inplace, ctx.used, ctx.dtype = inplace, False, logits_NV.dtype
         if inplace:
@@ -212,13 +195,7 @@ class FusedTotal(torch.autograd.Function):
         else:
             (buffer_NV,) = ctx.saved_tensors
             is_last = not _keeps_graph()
-        return _scaled(buffer_NV, grad, ctx.dtype, is_last), None, None, None
-
-
-def chunked_pass(logits_NV: Tensor, rows: RowBatch, inplace: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the pass in chunks of rows, on any device."""
-    buffer_NV = logits_NV if inplace else torch.empty_like(logits_NV, dtype=gradient_dtype(logits_NV))
-    return buffer_NV, *compute_losses_and_gradient(logits_NV, buffer_NV, rows)
+        return _scaled(buffer_NV, grad, ctx.dtype, is_last), None, None
 
 
 def _scaled(buffer_NV: Tensor, grad: Tensor, dtype: torch.dtype, is_last: bool) -> Tensor:

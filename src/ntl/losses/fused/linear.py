@@ -131,8 +131,7 @@ def linear_joint_loss(
             f"hidden_states (..., D), lm_head_weight (V, D) and labels (...) do not fit: "
             f"{tuple(hidden_states.shape)}, {tuple(head.weight.shape)}, {tuple(labels.shape)}"
         )
-    if checked_implementation(implementation) == "triton":
-        raise ValueError("implementation='triton' needs logits: give them to ce_ntl, or take 'fused'")
+    checked_implementation(implementation)
     if implementation in ("fused", "linear") and (reduction == "none" or not terms.knows):
         raise ValueError(
             f"implementation='{implementation}' needs the reduction 'mean' or 'sum', and the losses of this package"

@@ -285,10 +285,7 @@ class NumberTokenLoss(nn.Module):
             return
         labels = self.token_ids[:1].repeat(1, 2)
         logits = self.token_values.new_zeros(*labels.shape, self.vocab_size or self.min_logits)
-        arguments = self._arguments(labels)
-        if self.implementation == "triton":  # needs a GPU, on which the module may not be yet
-            arguments["implementation"] = "reference"
-        ce_ntl(logits, inplace=self.inplace, **arguments)
+        ce_ntl(logits, inplace=self.inplace, **self._arguments(labels))
 
     def _warn_of_dropped_smoothing(self) -> None:
         dropped = _find_trainer_smoothing()

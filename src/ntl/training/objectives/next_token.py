@@ -15,7 +15,7 @@ from ntl.config.loss import ObjectiveConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss, ntl_was
 from ntl.losses.diagnostics import diagnostic_sums
-from ntl.losses.fused.joint import is_faster, joint_loss, triton_pass_for
+from ntl.losses.fused.joint import is_faster, joint_loss
 from ntl.losses.fused.linear import linear_joint_loss, linear_number_rows
 from ntl.losses.fused.terms import Terms
 from ntl.losses.rows import NumberRows, number_rows, reduce
@@ -52,12 +52,10 @@ class NextToken(nn.Module):
         self.diagnosed: torch.Tensor | None = None
         self._automatic: str | None = None
         chosen = terms.implementation
-        if chosen in ("fused", "linear", "triton") and not terms.knows:
+        if chosen in ("fused", "linear") and not terms.knows:
             raise UserError(f"loss.implementation={chosen}: supports only the losses of ntl.losses; use auto.")
         if chosen == "linear" and self.router_weight:
             raise UserError("loss.implementation=linear: does not support a mixture of experts; use fused.")
-        if chosen == "triton":
-            self._check_triton(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
     def forward(
         self,
@@ -124,19 +122,11 @@ class NextToken(nn.Module):
 
     def _implementation(self, device: torch.device) -> str:
         chosen = self.terms.implementation
-        if chosen == "triton":
-            self._check_triton(device)
         if chosen != "auto":
             return chosen
         if self._automatic is None:
             self._automatic = "linear" if self._linear_is_faster(device) else "reference"
         return self._automatic
-
-    def _check_triton(self, device: torch.device) -> None:
-        try:
-            triton_pass_for(device)
-        except ValueError as error:
-            raise UserError(f"loss.{error}, or auto.") from None
 
     def _linear_is_faster(self, device: torch.device) -> bool:
         if self.router_weight or not self.terms.knows or is_sharded(self.model):
