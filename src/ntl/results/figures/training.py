@@ -24,7 +24,7 @@ from ntl.results.figures.style import (
     seeds_text,
 )
 from ntl.results.record import PROBE, RunRecord
-from ntl.results.spec import Better, ColumnSpec
+from ntl.results.spec import ColumnSpec
 
 TICKS = [0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.5, 2, 2.5, 3, 4, 6]
 
@@ -138,7 +138,7 @@ def _finding(panel: PanelSpec, runs: ByLoss, groups: Sequence[str], reached: Map
     counts = ", ".join(f"{name_of(loss)} at {of} of {len(groups)} pairs" for loss, of in reached.items())
     if not any(reached.values()):
         return f"{panel.title}: {counts}, so nothing is shown there."
-    column = ColumnSpec(metric="epochs", header="epochs", better=Better.lower, format=".3f")
+    column = ColumnSpec(metric="validation/epochs_until", header="epochs")
     means = {loss: _means(have, groups, panel.threshold) for loss, have in runs.items()}
     compared = [gaps(means, base, column).sentence() for base in (next(iter(means)), CONTROL)]
     lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"
