@@ -28,7 +28,6 @@ COMMANDS = {
     ),
     "predict": Command("ntl.training.predictor:main", "answer questions, or decode the test splits of a run again"),
     "evaluate": Command("ntl.evaluation.evaluate:main", "recompute the metrics of a run from its predictions"),
-    "compare": Command("ntl.results.compare_runs:main", "what differs between runs, and their metrics"),
     "errors": Command("ntl.training.errors:main", "the worst answers of a run, with their questions"),
     "attention": Command("ntl.training.attention:main", "what a decoder attends to: masked tokens, and the answer"),
     "calibrate": Command("ntl.training.calibration:main", "how far a run's distribution over digits can be believed"),
