@@ -19,7 +19,7 @@ blocks:
   - title: A block
     dataset: noisy_numbers
     scales: {tiny: {seeds: [1, 2]}}
-    columns: [{metric: test/mae, header: MAE, better: lower}]
+    columns: [{metric: test/mae}]
     rows:
       - {label: CE, role: baseline, overrides: [loss=ce]}
       - {label: NTL, role: ntl, overrides: [loss=ntl_was]}
@@ -49,15 +49,20 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("title: A table", "title: A table\nseed: 1", r"mine\.yaml: seed: Key 'seed' not in 'TableSpec'"),
         ("label: CE,", "lable: CE,", r"mine\.yaml: blocks\[0\]\.rows\[0\]\.lable: Key 'lable' not in 'RowSpec'"),
         ("    dataset: noisy_numbers\n", "", r"mine\.yaml: blocks\[0\]\.dataset: "),
-        ("better: lower", "better: smaller", r"columns\[0\]\.better: Invalid value 'smaller'"),
+        (
+            "{metric: test/mae}",
+            "{metric: test/accurcy}",
+            r"columns\[0\]: unknown metric 'accurcy' \(did you mean 'accuracy'\?\); to add it, "
+            r"say in src/ntl/evaluation/metrics\.py which values of it are better",
+        ),
         ("role: baseline", "role: base", r"rows\[0\]\.role: Invalid value 'base'"),
         ("seeds: [1, 2]", "seeds: [1, x]", r"scales\.tiny\.seeds\[1\]: Value 'x'"),
         ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers belong in results/paper"),
-        ("better: lower", "better: lower, format: wide", r"test/mae: format 'wide' is no format"),
-        ("better: lower", "better: lower, short: wide", r"test/mae: short 'wide' is no format"),
+        ("{metric: test/mae", "{metric: test/mae, format: wide", r"test/mae: format 'wide' is no format"),
+        ("{metric: test/mae", "{metric: test/mae, short: wide", r"test/mae: short 'wide' is no format"),
         (
-            "better: lower}",
-            "better: lower}" + "".join(f", {{metric: m{n}, header: m, better: lower}}" for n in range(6)),
+            "{metric: test/mae}",
+            ", ".join(f"{{metric: {split}/mae}}" for split in "tuvwxyz"),
             r"blocks\[0\]\.columns: more than 6 to show: mark the others details: true",
         ),
         ("primary: {row: NTL, against: CE, metric: test/mae, named: 2026-11-22}\n", "", r"mine\.yaml: primary: "),
@@ -78,10 +83,10 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
             "metric: test/r2, named",
             r"primary\.metric: 'test/r2' is no shown column .*test/mae",
         ),
-        ("better: lower", "better: neither", r"primary\.metric: 'test/mae' is no shown column with a good end"),
+        ("test/mae", "test/unparsable", r"primary\.metric: 'test/unparsable' is no shown column with a good end"),
         (", named: 2026-11-22", "", r"mine\.yaml: primary\.named: "),
         (", named", ", block: 1, named", r"primary\.block: table 'mine' has no block 1"),
-        ("better: lower}", "better: lower}, {metric: test/mae, header: x, better: lower}", "a metric is listed twice"),
+        ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
         ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: []", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: [1], groups: [T5]", "no row has the group 'T5'"),

@@ -15,13 +15,13 @@ from ntl.results.render.text import (
     short_text,
     value_text,
 )
-from ntl.results.spec import Better, ColumnSpec
+from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, summarize
 from ntl.results.table import DifferenceCell
 
 
 def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
-    return ColumnSpec(**{"metric": "test/mae", "header": "MAE", "better": Better.lower, "format": spec, **changes})
+    return ColumnSpec(**{"metric": "test/mae", "header": "MAE", "format": spec, **changes})
 
 
 def text_of(
@@ -35,10 +35,10 @@ def text_of(
 
 
 @pytest.mark.parametrize(
-    ("better", "expected"), [(Better.lower, "MAE ↓"), (Better.higher, "MAE ↑"), (Better.neither, "MAE")]
+    ("metric", "expected"), [("test/mae", "E ↓"), ("test/accuracy@paper", "E ↑"), ("test/unparsable", "E")]
 )
-def test_header_says_which_way_is_better(better: Better, expected: str) -> None:
-    assert header(column(better=better)) == expected
+def test_header_says_which_way_is_better(metric: str, expected: str) -> None:
+    assert header(column(metric=metric, header="E")) == expected
 
 
 @pytest.mark.parametrize(
