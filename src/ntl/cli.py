@@ -33,7 +33,6 @@ COMMANDS = {
     "attention": Command("ntl.training.attention:main", "what a decoder attends to: masked tokens, and the answer"),
     "calibrate": Command("ntl.training.calibration:main", "how far a run's distribution over digits can be believed"),
     "prepare": Command("ntl.data.prepare_command:main", "prepare data sets, check or describe them"),
-    "estimate": Command("ntl.costs.estimate:main", "parameters and memory of a model, without its weights"),
     "reproduce": Command("ntl.launch.reproduce:main", "train the runs that a table lacks, and print it", AGAIN),
     "quickstart": Command("ntl.launch.reproduce:quickstart", "train 15 small runs and print their table", AGAIN),
     "tables": Command("ntl.results.make_tables:main", "compute the tables from records"),
