@@ -31,7 +31,7 @@ _TABLES_RULE = (
 )
 # The paper's appendix was not available; there is a table here for each whose subject the paper's text names.
 _UNKNOWN = (
-    "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
+    "Tables A1 to A4 and Figure A3 of the paper are unknown: we had no access to its appendix, and its text does not say "
     "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
 )
 
