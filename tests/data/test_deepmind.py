@@ -1,5 +1,3 @@
-import errno
-import fcntl
 import gzip
 import io
 import tarfile
@@ -64,17 +62,10 @@ def read(texts: Texts) -> dict[str, list[tuple[str, str]]]:
 
 PLACES = {
     "official tree": lambda root: tree(root / OFFICIAL_TREE),
-    "official tree, packed files": lambda root: tree(root / OFFICIAL_TREE, suffix=".gz"),
-    "official tree in a folder": lambda root: tree(root / "mathematics_dataset" / OFFICIAL_TREE),
+    "official tree, packed files": lambda root: tree(root / "mathematics_dataset" / OFFICIAL_TREE, suffix=".gz"),
     "official archive": lambda root: archive(root / OFFICIAL_ARCHIVE, OFFICIAL_TREE),
-    "official archive in a folder": lambda root: archive(
-        root / "mathematics_dataset" / OFFICIAL_ARCHIVE, OFFICIAL_TREE
-    ),
     "regenerated archive": lambda root: archive(
         root / "mathematics_dataset" / "arithmetic-regen.tar.gz", "arithmetic-regen"
-    ),
-    "regenerated archive of all modules": lambda root: archive(
-        root / "mathematics_dataset" / "mathematics_dataset-regen-1k.tar.gz", "mathematics_dataset-regen-1k"
     ),
 }
 
@@ -107,19 +98,6 @@ def test_the_official_archive_is_unpacked_once(data_dir: Path) -> None:
     assert sorted(path.name for path in (data_dir / OFFICIAL_TREE).iterdir()) == ["interpolate", "train-easy"]
     (data_dir / OFFICIAL_ARCHIVE).write_bytes(b"no longer read")
     assert find(data_dir).source["kind"] == "official tree"
-
-
-def test_without_locks_two_generators_are_not_kept_apart(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(handle: object, flags: int) -> None:
-        raise OSError(errno.ENOSYS, "no locks")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    lines: list[str] = []
-    with pytest.raises(UserError, match="no generator"):
-        find(data_dir, lines)
-    assert len(lines) == 1
-    assert lines[0].startswith(f"{data_dir}: this file system has no locks")
-    assert lines[0].endswith("start each preparation once, or choose another place by data_dir=.")
 
 
 def test_a_short_source_is_passed_over(data_dir: Path, offline: list[str]) -> None:
