@@ -3,7 +3,6 @@ import io
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ntl.config import UserError
@@ -176,17 +175,3 @@ def test_an_order_is_decided_by_seed_and_stream_and_shorter_ones_are_prefixes() 
     others = [texts.shuffled("a.txt", *key, 50).tolist() for key in ((1, 3), (2, 2))]
     assert order.tolist() not in others
     assert others[0] != others[1]
-
-
-def test_checked_pairs_and_the_line_of_a_fault() -> None:
-    texts = texts_of(9000)
-    order = np.arange(9000)[::-1]
-    assert list(texts.checked("a.txt", order, lambda question, answer: None)) == [
-        (f"q{i}", str(i)) for i in range(8999, -1, -1)
-    ]
-
-    def fault(question: str, answer: str) -> tuple[int, str] | None:
-        return (2, f"{answer} is odd") if answer == "17" else None
-
-    with pytest.raises(UserError, match=r"^tree/a\.txt:36: 17 is odd\.$"):
-        list(texts.checked("a.txt", order, fault))

@@ -83,12 +83,6 @@ def test_held_out_questions_are_in_no_other_split(whole: Prepared) -> None:
     assert not set(validation) & set(test)
 
 
-def test_more_training_rows_leave_the_test_as_it_is(whole: Prepared, tmp_path: Path) -> None:
-    more = made(tmp_path, train_rows=5000)
-    for file in ("validation.jsonl", "test.jsonl"):
-        assert more.digests()[file] == whole.digests()[file]
-
-
 def test_the_reference_figures(dataset: NoisyNumbers, whole: Prepared) -> None:
     # Expected: noise sd sqrt(36 + 1/12) = 6.007 with rounding; the standard error over 2000 rows is 0.095.
     rows = list(whole.rows("test"))

@@ -77,13 +77,6 @@ def test_mistakes_are_one_line_and_exit_code_2(data_dir: Path, words: list[str],
     assert done.stderr.count("\n") == 1
 
 
-def test_no_torch(data_dir: Path) -> None:
-    code = "import sys; from ntl.data.prepare_command import prepare; prepare(sys.argv[1:2], sys.argv[2:]); "
-    code += "sys.exit('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, *TINY, f"data_dir={data_dir}"]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True)
-
-
 @pytest.fixture
 def three(release: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """``all`` means one data set that can be made, one without its training file, and one without any file."""
