@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ntl.config import Config, UserError, compose
-from ntl.data.packed import Packed
+from ntl.data.encoded import Packed
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record
 from ntl.training import run
