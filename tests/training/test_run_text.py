@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from ntl.config import Config, UserError, compose
-from ntl.data.packed import Packed
-from ntl.evaluation import read_predictions, score_predictions
+from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.decode import decode_splits, restore
@@ -111,19 +110,6 @@ def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) ->
         found = decode_splits(parts, ["test"], tmp_path / "predictions.jsonl").metrics
         assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert trainer.evaluate()["eval_ce"] == pytest.approx(_by_hand(parts, "validation")["ce"], rel=1e-5)
-
-
-def test_documents_that_lie_in_several_blocks_are_added_up(text, tmp_path: Path) -> None:
-    tokens = []
-    for length in (8, 64):
-        parts = RunParts(text(f"trainer.max_input_length={length}"), say=lambda line: None)
-        decode_splits(parts, ["test"], tmp_path / "predictions.jsonl")
-        _, rows = read_predictions(tmp_path / "predictions.jsonl")
-        tokens.append([(row["id"], row["tokens"], row["numbers"]) for row in rows])
-        assert isinstance(parts.encoded("test"), Packed)
-        assert len(parts.encoded("test")) != len(rows)
-    assert tokens[0] == tokens[1]
-    assert score_predictions(tmp_path / "predictions.jsonl").metrics["test/count"] == len(tokens[0])
 
 
 def test_batches_of_eight_are_eight_batches_of_one(text) -> None:

@@ -23,7 +23,7 @@ from ntl.training.folder import best_step, only_one
 if TYPE_CHECKING:
     from ntl.training.parts import Say
 
-LEVEL = 0.95  # of the interval around an expectation
+UNLIMITED = 1 << 30
 # Most tokens of an answer by its kind, else ``OTHER``, where no training data says how long answers are.
 LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 
@@ -36,7 +36,7 @@ class Loaded(NamedTuple):
     collator: Any
     decoding: DecodingConfig
     limit: int
-    most: int | None = None
+    most: int = UNLIMITED
     prefix: Sequence[int] = ()  # token ids before every question
 
 
@@ -121,13 +121,12 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     from ntl.training.decode import positions_of
 
     decoder_only = not loaded.model.config.is_encoder_decoder
-    settings = settings_for(loaded.tokenizer, decoder_only=decoder_only, max_length=1 << 30)
+    settings = settings_for(loaded.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED)
     # A number head predicts what stands in the place of the answer.
     examples: list[Any] = encode_rows([{"question": text.strip(), "answer": "0"} for text in questions], settings)
-    positions, unlimited = positions_of(loaded.model), 1 << 30
+    positions = positions_of(loaded.model)
     # The last generated token is not an input.
-    room = unlimited if positions is None else positions + 1 - loaded.limit
-    most = min(loaded.most or unlimited, room)
+    most = loaded.most if positions is None else min(loaded.most, positions + 1 - loaded.limit)
     for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")
@@ -135,7 +134,7 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
         if (length := len(example["question_ids"])) > most:
             read = f"{most:,} beside an answer of {loaded.limit:,} (decoding.max_new_tokens)"
             raise UserError(f"question {number} has {length:,} tokens, and the model reads {read}; shorten it.")
-    options: dict[str, Any] = {"interval": LEVEL} if isinstance(loaded.decoding, TreeConfig) else {}
+    options: dict[str, Any] = {"interval": 0.95} if isinstance(loaded.decoding, TreeConfig) else {}
     found = decode(
         loaded.decoding,
         model=loaded.model,
