@@ -67,7 +67,7 @@ WARMUP = ("warmup_steps", "warmup_ratio")
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
-CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset", "tracking")
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset")
 
 
 @cache
@@ -353,10 +353,10 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-        if key in ("decoding", "tracking"):
-            if override != f"{key}={getattr(config, key).name}":
+        if key == "decoding":
+            if override != f"decoding={config.decoding.name}":
                 # Whether it fits is a question of this run, which ``validate`` answers below.
-                setattr(config, key, OmegaConf.to_object(_composed([override])[key]))
+                config.decoding = cast("Any", OmegaConf.to_object(_composed([override])["decoding"]))
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))
