@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ntl.config import compose
-from ntl.training.parts import TRAINING_ROWS, tokenizer_for
+from ntl.training.parts import tokenizer_for
 
 ROWS = [{"question": f"What is {n} times {n + 1}?", "answer": str(n * (n + 1))} for n in range(10, 60)]
 
@@ -62,18 +62,6 @@ def test_other_text_or_settings_train_another(key: str, override: str, tokenizer
     asked = []
     tokenizer(override, rows=lambda: asked.append(1) or ROWS, key=key)
     assert asked == [1]
-
-
-def test_a_tokenizer_takes_its_places_from_the_config(tokenizer) -> None:
-    plain = tokenizer("model=rt_tiny")
-    assert len(tokenizer("model=rt_tiny", "tokenizer.max_place=21", rows=_never)) == len(plain) + 20
-
-
-def test_questions_and_answers_are_read_up_to_a_number_of_rows(tokenizer) -> None:
-    rows = [{"question": "a", "answer": "b"}] * TRAINING_ROWS + [{"question": "c", "answer": "c"}]
-    letters = {piece.lstrip("▁") for piece in tokenizer(rows=lambda: rows).get_vocab()}
-    assert {"a", "b"} <= letters
-    assert "c" not in letters
 
 
 def test_paper_compat_is_another_reading_by_the_same_tokenizer(tokenizer) -> None:

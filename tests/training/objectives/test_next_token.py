@@ -19,7 +19,7 @@ from ntl.losses import JointLoss
 from ntl.losses.fused.joint import FASTER_FROM
 from ntl.losses.fused.terms import Loss, Terms
 from ntl.numbers import NumberVocabulary
-from ntl.training.objectives.next_token import IGNORE_INDEX, NextToken
+from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import terms_of
 from ntl.training.parts import RunParts
 
@@ -102,7 +102,7 @@ def test_sums_and_counts_by_hand(family: str, loss: str, parts: Callable[..., Ru
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("loss", ["ce", "ntl_was", "ntl_mse", "gce", "gce_ntl_was"])
+@pytest.mark.parametrize("loss", ["ce", "ntl_was", "gce_ntl_was"])
 def test_training_gives_the_sums_of_evaluation(family: str, loss: str, parts: Callable[..., RunParts]) -> None:
     made = parts(family, f"loss={loss}")
     batch = _batch(made, _examples(made))
@@ -119,20 +119,6 @@ def test_training_gives_the_sums_of_evaluation(family: str, loss: str, parts: Ca
     assert total.total.shape == ()
     if loss in ("ce", "gce"):
         assert not objective.train()(**batch).number.sum.requires_grad
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_without_numbers(family: str, parts: Callable[..., RunParts]) -> None:
-    made = parts(family, "loss=ntl_was")
-    batch = _batch(made, _examples(made))
-    labelled = batch["labels"] != IGNORE_INDEX
-    batch["labels"] = torch.where(labelled, made.tokenizer.eos_token_id, IGNORE_INDEX)
-    found: JointLoss = made.objective().train()(**batch)
-    assert (float(found.number.sum), int(found.number.count), int(found.base.count)) == (0, 0, int(labelled.sum()))
-    found.total.backward()
-    gradients = [parameter.grad for parameter in made.model.parameters() if parameter.grad is not None]
-    assert gradients
-    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_padding_changes_nothing(parts: Callable[..., RunParts]) -> None:
@@ -153,9 +139,8 @@ def process_group(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("process_group")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_inside_ddp_the_gradients_are_the_same(family: str, parts: Callable[..., RunParts]) -> None:
-    made = parts(family, "loss=ntl_was")
+def test_inside_ddp_the_gradients_are_the_same(parts: Callable[..., RunParts]) -> None:
+    made = parts("decoder", "loss=ntl_was")
     batch = _batch(made, _examples(made))
     objective = made.objective().train()
     plain: JointLoss = objective(**batch)
@@ -218,12 +203,10 @@ def trained(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize(
-    "loss", ["ntl_was", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ce", "gce_ntl_was"))]
-)
+@pytest.mark.parametrize("loss", ["ntl_was", "gce_ntl_was"])
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_twenty_steps_are_those_of_the_reference(family: str, loss: str, dropout: float, monkeypatch) -> None:
+def test_twenty_steps_are_those_of_the_reference(family: str, loss: str, monkeypatch) -> None:
+    dropout = 0.1
     expected, reference, at_once = trained(monkeypatch, family, "reference", loss, dropout)
     assert at_once == 0
     for implementation in ("auto", "fused", "linear"):
@@ -251,26 +234,6 @@ def test_every_implementation_has_the_diagnostics_of_the_reference(implementatio
     assert not found[0].requires_grad
     assert found[0][3] == int(((ids >= 3) & (ids < 13)).sum())
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=0)
-
-
-def test_evaluation_is_one_value_an_example() -> None:
-    objective = next_token(model("gpt2"), "loss=ntl_was", "loss.implementation=linear").eval()
-    ids = torch.randint(3, 13, (4, 8))
-    parts = objective(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids)
-    assert isinstance(parts, JointLoss)
-    assert parts.base.sum.shape == parts.number.count.shape == parts.total.shape == (4,)
-    ce, ntl = parts.base.sum / parts.base.count, parts.number.sum / parts.number.count
-    torch.testing.assert_close(parts.total, ce + 0.3 * ntl)
-
-
-def test_a_tiny_vocabulary_keeps_the_reference() -> None:
-    network = GPT2LMHeadModel(GPT2Config(vocab_size=WIDTH - 1, n_embd=16, n_layer=1, n_head=2, n_positions=16))
-    vocab = NumberVocabulary.from_values([float("nan")] * 3 + list(range(10)))
-    objective = next_token(network, "loss=ntl_was", vocab=vocab).train()
-    ids = torch.randint(3, 13, (4, 8))
-    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
-    assert isinstance(objective(**given, counts=objective.count(ids)), JointLoss)
-    assert objective._implementation(ids.device) == "reference"
 
 
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
