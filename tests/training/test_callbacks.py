@@ -61,16 +61,6 @@ def test_a_second_signal_acts_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_signal_to_another_rank_stops_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_reduce(flag: torch.Tensor, operation: object) -> None:
-        assert operation == torch.distributed.ReduceOp.MAX
-        flag.fill_(callbacks.STOP)
-
-    stand_in = SimpleNamespace(is_initialized=lambda: True, all_reduce=all_reduce, ReduceOp=torch.distributed.ReduceOp)
-    monkeypatch.setattr(callbacks, "distributed", stand_in)
-    assert _after_a_step(StopOnSignal()) == (True, True)
-
-
 def test_who_listened_before_is_told_at_the_end(handlers) -> None:
     told: list[int] = []
     handlers(signal.SIGUSR2, lambda number, frame: told.append(number))

@@ -175,12 +175,3 @@ def test_adapters(tmp_path: Path) -> None:
     ids = torch.tensor([[1, 2, 3]])
     plain = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(plain(ids).logits, models[0].eval()(ids).logits, rtol=1e-4, atol=1e-5)
-
-
-def test_another_model(tmp_path: Path) -> None:
-    save_model(gpt2(1), tmp_path)
-    for load in (load_model, load_sharded):
-        with pytest.raises(RuntimeError):
-            load(experts(1), tmp_path)
-    with pytest.raises(RuntimeError, match="no adapters"):
-        load_model(add_lora(gpt2(1), LoraConfig(rank=2)), tmp_path)

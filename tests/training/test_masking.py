@@ -14,7 +14,7 @@ from torch import Tensor
 from ntl.config import UserError, compose, run_id
 from ntl.config.identity import recorded
 from ntl.config.loss import MaskConfig
-from ntl.data.collate import COPIES, CausalCollator, training_collator
+from ntl.data.collate import CausalCollator, training_collator
 from ntl.numbers import NumberVocabulary
 from ntl.training.masking import Masking, maskable
 
@@ -140,31 +140,6 @@ def test_copies_by_hand() -> None:
             "attention_mask": [[int(token != PAD) for token in row] for row in ids],
             "labels": labels,
         }
-
-
-@pytest.mark.parametrize("copy", ["separate", "concatenate"])
-@pytest.mark.parametrize("variant", ["paper", "code", "random"])
-def test_a_copy_learns_its_masked_tokens_alone(variant: str, copy: str) -> None:
-    answer = list(range(2, 32))
-    examples = [_example([35, 36], answer), _example([34], answer[:2]), _example([33], answer[::-1])]
-    masking = _masking(seed=7, variant=variant, copy=copy, min_answer=20, fraction=0.3)
-    collate = training_collator(CausalCollator(PAD), masking.config)
-    clean, batch = collate(examples), collate(examples)
-    masked = _masked(masking, batch, step=5)
-    assert COPIES not in batch
-    for row, (_, start, length) in enumerate(clean[COPIES].tolist()):
-        if not length:
-            assert not masked[row].any()
-            continue
-        outside = [place for place in range(masked.shape[1]) if not start <= place < start + length]
-        assert not masked[row, outside].any()
-        learned = batch["labels"][row, start - 1 : start - 1 + length] != IGNORED
-        if variant != "random":  # which may put the token itself
-            assert torch.equal(learned, masked[row, start : start + length])
-        assert (batch["labels"][row] == clean["labels"][row])[batch["labels"][row] != IGNORED].all()
-        if copy == "concatenate":  # what stands before the copy is learned as it was
-            before = start - 2
-            assert torch.equal(batch["labels"][row, :before], clean["labels"][row, :before])
 
 
 def test_fine_tuning_as_the_released_code() -> None:

@@ -1,8 +1,5 @@
 """`objective.mask` in whole runs: the mask token, validation, resumption, accumulation and ranks."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,24 +87,3 @@ def test_mtp_and_ntl_and_masks_are_logged_apart_and_resume(
     assert found["small"][0].metrics["validation/ce"] == pytest.approx(
         found["whole"][0].metrics["validation/ce"], rel=1e-4
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("copy", ["none", "separate"])
-def test_two_ranks_mask_what_one_process_does(copy: str, settings: Callable[..., list[str]], tmp_path: Path) -> None:
-    own = [ON, "objective.mask.numbers=allow", f"objective.mask.copy={copy}", "trainer.max_steps=6"]
-    own += ["trainer.logging_steps=1", "trainer.save_steps=0"]
-    own += [] if copy == "none" else ["objective.mask.min_answer=1", "objective.mask.fraction=0.5"]
-    found = []
-    for name, ranks, size in (("one", 1, 16), ("two", 2, 8)):
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        program = [*(launch if ranks > 1 else [sys.executable]), str(ROOT / "tests" / "training" / "on_ranks.py")]
-        words = settings(*own, f"trainer.batch_size={size}", f"output_dir={tmp_path / name}")
-        command = [*program, "float64", str(ROOT / "train.py"), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        found.append(read_metrics(next((tmp_path / name).iterdir()) / METRICS))
-    for one, two in zip(*found, strict=True):
-        assert one.get("masked") == two.get("masked")
-        assert two == pytest.approx(one, rel=1e-6)
-    assert json.dumps(found[0]).count("masked") == 6

@@ -1,8 +1,5 @@
 """Where a run's tokenizer comes from."""
 
-import os
-import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,19 +36,6 @@ def test_one_is_trained_on_the_text_and_kept(tokenizer, tmp_path: Path) -> None:
     assert folder.name.startswith("multiplication-digit-")
     for other in ([], ["seed=2", "loss=ce"]):
         assert tokenizer(*other, rows=_never).get_vocab() == made.get_vocab()
-
-
-def test_what_a_killed_training_left_is_swept_a_day_later(tokenizer, tmp_path: Path, monkeypatch) -> None:
-    with monkeypatch.context() as killed:
-        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
-        tokenizer()
-    (left,) = tmp_path.glob(".*")
-    for key, days in (("second", 0.9), ("third", 1.1)):
-        for path in (*left.rglob("*"), left):
-            os.utime(path, (time.time() - days * 86_400,) * 2)
-        tokenizer(key=key)
-        assert left.exists() is (key == "second")
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize(

@@ -48,18 +48,6 @@ def _locked_by_another(path: Path) -> bool:
     return False
 
 
-def test_whether_somebody_is_at_a_run(tmp_path: Path) -> None:
-    folder, lock = tmp_path / "run", tmp_path / ".run.lock"
-    assert not is_taken(folder)
-    with only_one(folder):
-        assert is_taken(folder)
-    assert not is_taken(folder)
-    lock.touch()  # left by a process that was killed
-    assert not is_taken(folder)
-    with only_one(folder):  # asking took nothing
-        assert is_taken(folder)
-
-
 def test_one_process_at_a_run_and_no_file_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, lock = tmp_path / "outputs" / "run", tmp_path / "outputs" / ".run.lock"
     with pytest.raises(ZeroDivisionError), only_one(folder):  # after an error the next may have it

@@ -137,16 +137,6 @@ def test_a_log_line_has_the_diagnostics_of_all_batches_of_its_step(loss: str, pa
         assert validation["eval_ntl_was"] == pytest.approx(validation["eval_ntl"], rel=1e-6)
 
 
-def test_a_number_head_alone_has_no_ce(parts) -> None:
-    made = parts("model=gpt2_tiny_regression", "trainer.max_steps=1", "trainer.logging_steps=1")
-    trainer = _trained(made, torch.float32)
-    first, *_ = trainer.state.log_history
-    assert not {"ce", "ntl_was"} & first.keys()
-    assert first["loss"] == pytest.approx(first["ntl"])
-    assert "eval_ce" not in trainer.evaluate()
-    assert trainer.state.log_history[-1]["eval_loss"] == trainer.state.log_history[-1]["eval_ntl"] > 0
-
-
 def test_evaluation_does_not_depend_on_the_batch_size(parts) -> None:
     reference, *others = (_trainer(parts(f"trainer.eval_batch_size={size}")).evaluate() for size in (6, 1, 7, 20))
     for other, name in product(others, ("eval_ce", "eval_ntl")):

@@ -297,24 +297,6 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
 
 
-def test_with_adapters_the_heads_are_trained_in_full(settings: Callable[..., list[str]], tmp_path: Any) -> None:
-    pytest.importorskip("peft")
-    first = run(compose(settings("model.n_layer=3", f"output_dir={tmp_path / 'first'}"))).parent
-    first = first / "checkpoints" / "checkpoint-12"
-    own = ["objective=mtp", "objective.keep_depth=true", "model.lora.rank=2", "model.pretrained=true"]
-    words = [word for word in settings(*own, f"model.path={first}") if not word.startswith("model.n_")]
-    folder = run(compose(words)).parent
-    start, end = (
-        AutoModelForCausalLM.from_pretrained(each).state_dict()
-        for each in (first, folder / "checkpoints" / "checkpoint-12")
-    )
-    assert not torch.equal(start["transformer.h.0.attn.c_attn.weight"], end["transformer.h.0.attn.c_attn.weight"])
-    torch.testing.assert_close(start["transformer.wpe.weight"], end["transformer.wpe.weight"], rtol=0, atol=0)
-    saved = safetensors.torch.load_file(folder / "checkpoints" / "checkpoint-12" / "trained.safetensors")
-    assert "mtp_heads.0.mlp.c_fc.weight" in saved
-    assert not [name for name in saved if "mtp_heads" in name and "lora" in name]
-
-
 @pytest.mark.slow
 def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path: Any) -> None:
     """Two ranks, wrapped by DDP and sharded by FSDP, learn the weights that one process learns."""
