@@ -130,7 +130,5 @@ def test_loaded_weights_are_recorded_as_they_are_and_not_as_the_model_s_name_say
     capsys.readouterr()
     publish([record.id, "--outputs", str(path.parents[1]), "--out", str(tmp_path / "runs")])
     said = capsys.readouterr().out
-    assert (
-        f"from weights with sha256 {record.model['weights']['sha256']}, {model.num_parameters():,} parameters" in said
-    )
+    assert f"{model.num_parameters():,} parameters from weights with sha256 {record.model['weights']['sha256']}" in said
     assert "num_layers 2" in said

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.results.load import RECORD, find_run
-from ntl.results.record import PUBLISHED_ALONE, RunRecord, read_record, write_record
+from ntl.results.record import PUBLISHED_ALONE, read_record, write_record
 from ntl.results.render import csv, latex, markdown
 from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
@@ -79,14 +79,3 @@ def publish_runs(
         records[number] = replace(record, **fields)
     with one_line_errors("publish to", Path(target)):
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
-
-
-def loaded_weights(record: RunRecord) -> str:
-    """The weights that a run was trained from, as its model's name does not say them; "" where none were loaded."""
-    weights = record.model.get("weights")
-    if weights is None:
-        return ""
-    named = [f"{name} {text}" for name, text in weights.items()]
-    shape = [f"{name} {text}" for name, text in record.model.get("shape", {}).items()]
-    parameters = f"{record.model.get('parameters', 0):,} parameters"
-    return f"from weights with {', '.join([*named, parameters, *shape])}"

@@ -13,7 +13,6 @@ from ntl.results.render.text import (
     seeds_text,
     short_legend,
     short_text,
-    unbroken_header,
     value_text,
 )
 from ntl.results.spec import ColumnSpec
@@ -41,7 +40,8 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def _header(column: ColumnSpec) -> str:
-    return _wrapped(unbroken_header(column), HEADER_WIDTH)
+    # The arrow stays with the last word.
+    return _wrapped(header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓"), HEADER_WIDTH)
 
 
 def _row(row: TableRow, block: Block) -> str:
