@@ -118,7 +118,7 @@ def test_every_test_that_the_documentation_names_exists() -> None:
         for path in (ROOT / "docs").glob("*.md")
         for file, name in re.findall(r"(tests/[\w/]+\.py)::(\w+)", path.read_text())
     }
-    assert len(named) > 30
+    assert len(named) > 15
     lost = [f"{file}::{name}" for file, name in named if f"\ndef {name}(" not in (ROOT / file).read_text()]
     assert sorted(lost) == []
 
@@ -173,7 +173,7 @@ FORBIDDEN += ["dill.load", "dill.loads", "shelve.open", "marshal.loads", "pandas
 FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.extractall", "shutil.unpack_archive"]
 # Keyword arguments that switch it on.
 SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
-# submitit hands over a job's result as a pickle, in a folder of mode 0700 (docs/security.md).
+# submitit hands over a job's result as a pickle, in a folder of mode 0700 (docs/fault_tolerance.md).
 PICKLES = {"src/ntl/launch/slurm.py": ["pickle.load"]}
 
 

@@ -19,6 +19,8 @@ RUNS = {
     "model": ["model=mistral_tiny", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
     "decoding": ["decoding=longer", "dataset=noisy_numbers", "dataset.train_rows=64", "dataset.test_rows=8"],
 }
+# A line that a recipe adds to a file, after the line that it shows before it.
+ADDED = re.compile(r"^`(?P<path>[\w./]+)`, in `\w+`:\n\n```diff\n (?P<before>.*)\n\+(?P<line>.*)\n```$", re.M)
 FOLLOW = """
 import sys
 from ntl.config import compose, run_id
@@ -28,6 +30,7 @@ for line in sys.stdin.read().splitlines():
     config = compose(line.split())
     record = read_record(run(config))
     print("RECORD", record.id, record.steps, record.curves["loss"][0][1] > 0, config.decoding.name)
+    assert all(record.has(f"{split}/far") for split in record.correct)
 print("TABLE", len(build_table("weights", [], "tiny").commands))
 """
 # The settings of the recipe's data set are typed, limited, stored and restored like those of any other.
@@ -55,12 +58,20 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     for name in ("src", "config"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     written = []
-    for step in STEP.finditer((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")):
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    for step in STEP.finditer(text):
         path = tree / step["path"]
         assert not path.exists(), f"{step['path']} exists already: the recipe shows nothing new"
         path.write_text(step["code"])
         written.append(path)
     assert len(written) == 10
+    added = list(ADDED.finditer(text))
+    assert len(added) == 2
+    for step in added:
+        path = tree / step["path"]
+        code = path.read_text()
+        assert code.count(f"{step['before']}\n") == 1
+        path.write_text(code.replace(step["before"], f"{step['before']}\n{step['line']}"))
     return tree, written
 
 
@@ -75,6 +86,26 @@ def test_a_data_set_is_known_by_its_two_files(followed: tuple[Path, list[Path]])
     done = _python(followed[0], "-c", KNOWN)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == "DoublingConfig 64 True 5000\ndataset.train_rows=9001: must be at most 9000.\n[]\n"
+
+
+# The recipe's metric, by its name alone: scored, chosen by, and printed in a table with its direction and format.
+SCORED = """
+from ntl.config import compose
+from ntl.evaluation import number_metrics
+from ntl.results.spec import ColumnSpec
+from ntl.training.best import best_of
+print(number_metrics(["1", "5", "none"], ["2", "2", "2"])["far"])
+print(compose(["dataset=noisy_numbers", "trainer.best=far", "trainer.eval_steps=1"]).trainer.best)
+print(best_of([{"step": 1, "eval_loss": 1.0, "eval_far": 0.5}, {"step": 2, "eval_loss": 1.0, "eval_far": 0.2}], "far"))
+column = ColumnSpec("test/far@paper")
+print(column.better.name, column.format)
+"""
+
+
+def test_a_metric_is_known_by_its_two_lines(followed: tuple[Path, list[Path]]) -> None:
+    done = _python(followed[0], "-c", SCORED)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == ["0.6666666666666666", "far", "Best(step=2, value=0.2, since=0)", "lower .1%"]
 
 
 @pytest.mark.slow

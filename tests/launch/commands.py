@@ -24,7 +24,7 @@ blocks:
     overrides: {overrides}
     scales:
       tiny: {{seeds: {seeds}}}
-    columns: [{{metric: test/rmse, header: RMSE, better: lower}}]
+    columns: [{{metric: test/rmse, header: RMSE}}]
     rows:
       - {{label: CE, role: baseline, overrides: [loss=ce]}}{broken}
       - {{label: NTL-WAS, role: ntl, overrides: [loss=ntl_was, loss.weight=0.3]}}

@@ -5,11 +5,11 @@ from typing import Any
 
 from ntl.results import RunRecord
 from ntl.results.match import RowPlan
-from ntl.results.spec import Better, ColumnSpec, Role, RowSpec
+from ntl.results.spec import ColumnSpec, Role, RowSpec
 from ntl.results.table import Row
 
-MAE = ColumnSpec(metric="test/mae", header="MAE", better=Better.lower, format=".2f")
-ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", better=Better.higher, format=".2f")
+MAE = ColumnSpec(metric="test/mae", header="MAE", format=".2f")
+ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", format=".2f")
 Seeds = dict[int, float | None]
 
 

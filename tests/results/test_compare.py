@@ -8,19 +8,22 @@ from rows import Seeds, make_row, record, values
 
 from ntl.results import RunRecord, Table, build_table
 from ntl.results.compare import best_rows, constant_values, corrected, differences
-from ntl.results.spec import Better, ColumnSpec, Role, load_table_spec
+from ntl.results.spec import ColumnSpec, Role, load_table_spec
 from ntl.results.statistics import Paired, summarize
 from ntl.results.table import DifferenceCell, Row, Verdict
 
-COLUMN = {better: ColumnSpec(metric="test/mae", header="MAE", better=better) for better in Better}
-LOWER, HIGHER, NEITHER = (COLUMN[better] for better in (Better.lower, Better.higher, Better.neither))
+LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
+METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
 MODE, MEAN = ({"role": Role.constant, "label": label} for label in ("mode", "mean"))
 
 
 def rows_of(*scores: Seeds | tuple[Seeds, dict[str, Any]]) -> list[Row]:
     """A row for each of these scores, or of scores and what else is known of it."""
     pairs = [each if isinstance(each, tuple) else (each, {}) for each in scores]
-    return [make_row(**{"label": str(n), "scores": {"test/mae": row}, **more}) for n, (row, more) in enumerate(pairs)]
+    return [
+        make_row(**{"label": str(n), "scores": dict.fromkeys(METRICS, row), **more})
+        for n, (row, more) in enumerate(pairs)
+    ]
 
 
 def best(column: ColumnSpec, *scores: Seeds | tuple[Seeds, dict[str, Any]]) -> set[int]:
@@ -139,8 +142,8 @@ blocks:
     dataset: noisy_numbers
     scales: {tiny: {seeds: [1, 2, 3, 4, 5, 6]}}
     columns:
-      - {metric: test/mae, header: MAE, better: lower, format: .2f}
-      - {metric: test/r2, header: R², better: higher, format: .2f}
+      - {metric: test/mae, header: MAE, format: .2f}
+      - {metric: test/r2, header: R², format: .2f}
     rows:
       - {label: CE, role: baseline, overrides: [loss=ce]}
       - {label: control, role: control, overrides: [loss=ce_digits, loss.weight=0.3]}

@@ -19,7 +19,7 @@ blocks:
   - title: A block
     dataset: noisy_numbers
     scales: {tiny: {seeds: [1, 2]}}
-    columns: [{metric: test/mae, header: MAE, better: lower}]
+    columns: [{metric: test/mae}]
     rows:
       - {label: CE, role: baseline, overrides: [loss=ce]}
       - {label: NTL, role: ntl, overrides: [loss=ntl_was]}
@@ -49,12 +49,17 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("title: A table", "title: A table\nseed: 1", r"mine\.yaml: seed: Key 'seed' not in 'TableSpec'"),
         ("label: CE,", "lable: CE,", r"mine\.yaml: blocks\[0\]\.rows\[0\]\.lable: Key 'lable' not in 'RowSpec'"),
         ("    dataset: noisy_numbers\n", "", r"mine\.yaml: blocks\[0\]\.dataset: "),
-        ("better: lower", "better: smaller", r"columns\[0\]\.better: Invalid value 'smaller'"),
-        ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers belong in results/paper"),
-        ("better: lower", "better: lower, format: wide", r"test/mae: format 'wide' is no format"),
         (
-            "better: lower}",
-            "better: lower}" + "".join(f", {{metric: m{n}, header: m, better: lower}}" for n in range(6)),
+            "{metric: test/mae}",
+            "{metric: test/accurcy}",
+            r"columns\[0\]: unknown metric 'accurcy' \(did you mean 'accuracy'\?\); to add it, "
+            r"say in src/ntl/evaluation/metrics\.py which values of it are better",
+        ),
+        ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers belong in results/paper"),
+        ("{metric: test/mae", "{metric: test/mae, format: wide", r"test/mae: format 'wide' is no format"),
+        (
+            "{metric: test/mae}",
+            ", ".join(f"{{metric: {split}/mae}}" for split in "tuvwxyz"),
             r"blocks\[0\]\.columns: more than 6 to show: mark the others details: true",
         ),
         ("row: NTL,", "row: WAS,", r"mine\.yaml: primary\.row: table 'mine' has no row 'WAS' that runs"),
@@ -63,7 +68,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
             "metric: test/r2, named",
             r"primary\.metric: 'test/r2' is no shown column .*test/mae",
         ),
-        ("better: lower}", "better: lower}, {metric: test/mae, header: x, better: lower}", "a metric is listed twice"),
+        ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
         ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: [1], groups: [T5]", "no row has the group 'T5'"),
         ("constant: mean}", "constant: mean, overrides: [loss=ce]}", "a constant row has role constant"),

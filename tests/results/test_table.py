@@ -20,9 +20,9 @@ blocks:
       tiny: {seeds: [1, 2, 3], replace: {model=t5_small: model=gpt2_tiny}}
     overrides: [model=t5_small]
     columns:
-      - {metric: test/accuracy, header: accuracy, better: higher, format: .1%}
-      - {metric: test/mae, header: MAE, better: lower, format: .2f}
-      - {metric: test/count, header: count, better: neither, format: .0f, details: true}
+      - {metric: test/accuracy, header: accuracy, format: .1%}
+      - {metric: test/mae, header: MAE, format: .2f}
+      - {metric: test/count, header: count, format: .0f, details: true}
     rows:
       - {label: CE, role: baseline, overrides: [loss=ce]}
       - {label: control, role: control, overrides: [loss=ce_digits, loss.weight=0.3]}

@@ -8,17 +8,18 @@ import pytest
 
 from ntl.results.render.text import (
     difference_text,
+    header,
     number,
     short_text,
     value_text,
 )
-from ntl.results.spec import Better, ColumnSpec
+from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, summarize
 from ntl.results.table import DifferenceCell
 
 
 def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
-    return ColumnSpec(**{"metric": "test/mae", "header": "MAE", "better": Better.lower, "format": spec, **changes})
+    return ColumnSpec(**{"metric": "test/mae", "header": "MAE", "format": spec, **changes})
 
 
 def text_of(
@@ -33,6 +34,11 @@ def text_of(
     cell: Any = SimpleNamespace(column=column(spec), seeds=seeds, summary=None if values is None else summarize(values))
     have = dict.fromkeys(range(len(seeds) if records is None else records))
     return text(cell, SimpleNamespace(spec=SimpleNamespace(constant=constant), records=have))
+
+
+def test_header_says_which_way_is_better() -> None:
+    expected = {"test/mae": "E ↓", "test/accuracy@paper": "E ↑", "test/unparsable": "E"}
+    assert {metric: header(column(metric=metric, header="E")) for metric in expected} == expected
 
 
 def test_no_minus_before_a_zero() -> None:

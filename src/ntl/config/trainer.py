@@ -7,17 +7,15 @@ from fractions import Fraction
 from typing import Any
 
 from ntl.config.settings import setting
+from ntl.evaluation.metrics import NUMBER, TEXT, Better
 
 # A setting in epochs, or in a share of all steps -> the setting in steps that follows from it (``in_steps``).
 DERIVED = {"epochs": "max_steps", "eval_epochs": "eval_steps", "warmup_ratio": "warmup_steps"}
 LOSS = "loss"
-# The decoded validation metrics that ``best`` may name -> whether higher is better; by the kind of answers.
-OF_NUMBERS = {
-    **dict.fromkeys(("accuracy", "within_1_percent", "r2", "log_r2", "pearson", "spearman"), True),
-    **dict.fromkeys(("mae", "rmse", "median_error", "log_mae", "mape", "mape_median", "mape_clipped"), False),
-}
-OF_TEXT = dict.fromkeys(("exact_match", "bleu", "rouge1", "rouge2", "rougeL"), True)
-HIGHER_IS_BETTER = {LOSS: False, **OF_NUMBERS, **OF_TEXT}
+# The decoded validation metrics that ``best`` may name, by the kind of answers.
+OF_NUMBERS, OF_TEXT = (
+    tuple(metric.name for metric in metrics if metric.better is not Better.neither) for metrics in (NUMBER, TEXT)
+)
 TORCH_OPTIMIZERS = ("adamw", "adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
 _BITSANDBYTES = (
     *("adamw_bnb_8bit", "adamw_8bit", "ademamix", "ademamix_8bit", "lion_8bit", "lion_32bit", "paged_adamw_32bit"),

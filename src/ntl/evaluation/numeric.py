@@ -10,13 +10,11 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from ntl.evaluation.metrics import NUMBER
 from ntl.evaluation.rules import AnswerRule, Pairs, get_rule
 from ntl.numbers import format_number
 
-NUMBER_METRICS = (
-    *("accuracy", "mae", "mse", "rmse", "r2", "median_error", "log_mae", "log_r2", "pearson", "spearman"),
-    *("mape", "mape_median", "mape_clipped", "within_1_percent", "unparsable", "count"),
-)
+NUMBER_METRICS = tuple(metric.name for metric in NUMBER)
 CONSTANTS = ("mode", "median", "mean")
 
 # Sums of millions of 21-digit targets are exact at 50 digits; a mean has 20 digits, more than float64.

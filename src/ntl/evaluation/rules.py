@@ -1,6 +1,6 @@
-"""The rules that turn texts into numbers and compare these with answers, each with a name and a version.
+"""The rules that turn texts into numbers and compare these with answers, each with a name.
 
-Whoever changes a rule must raise its version: records with different versions are not comparable.
+Whoever changes a rule raises its version in ``ntl.evaluation.metrics``.
 """
 
 import math
@@ -82,7 +82,6 @@ class AnswerRule:
     """
 
     name: str
-    version: int
     description: str
     extract: Callable[[str], Decimal | None]
     compare: Callable[[Sequence[Decimal | None], Sequence[Decimal]], Pairs]
@@ -245,7 +244,6 @@ RULES: dict[str, AnswerRule] = {
     for rule in (
         AnswerRule(
             name="default",
-            version=3,  # 2 took the last ####: another score only where a text has several
             description="the whole text if it is a number, else the number after the first ####, else the last number; "
             "exact on decimals; fractions by their value, a fraction without a finite decimal or a power is unparsable",
             extract=_extract_default,
@@ -254,7 +252,6 @@ RULES: dict[str, AnswerRule] = {
         ),
         AnswerRule(
             name="paper",
-            version=1,
             description="the original code: last match of its number pattern as a float, predictions clipped to ±1e10, "
             "equality by np.isclose",
             extract=_extract_paper,

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntl.evaluation.likelihood import likelihood_metrics
+from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
 from ntl.evaluation.numeric import CONSTANTS, summarize
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
-from ntl.evaluation.textual import TEXT_RULES, TextRule, TokenCounts, exact_matches, text_metrics, token_accuracy
+from ntl.evaluation.textual import TEXT_RULES, TokenCounts, exact_matches, text_metrics, token_accuracy
 from ntl.results import pack_bits
 from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
@@ -102,7 +103,9 @@ class _Split:
 
     def add(self, values: Mapping[str, float], suffix: str = "", metrics: Sequence[str] = ()) -> None:
         for metric in metrics or values:
-            self.scores.metrics[f"{self.name}/{metric}{suffix}"] = values[metric]
+            key = f"{self.name}/{metric}{suffix}"
+            metric_of(key)  # an error where the list of metrics lacks it
+            self.scores.metrics[key] = values[metric]
 
     def add_reference(
         self, given: Sequence[Decimal], answers: Sequence[Decimal], metrics: Sequence[str], suffix: str
@@ -117,12 +120,11 @@ def score_predictions(path: str | Path) -> Scores:
     header, rows = read_predictions(path)
     if not rows:
         raise UserError(f"{path}:{FIRST_ROW_LINE}: no predictions after the header; decode the run again")
-    rules: Mapping[str, AnswerRule | TextRule]
-    rules, score = _KINDS[header["metrics"]]
+    versions, score = _KINDS[header["metrics"]]
     scores = Scores(
         metrics={},
         predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        rules={name: rule.version for name, rule in rules.items()},
+        rules=dict(versions),
     )
     splits: dict[str, dict[int, Mapping[str, Any]]] = {}
     for line, row in enumerate(rows, FIRST_ROW_LINE):
@@ -226,7 +228,11 @@ def _score_likelihood(split: _Split) -> None:
     split.add(likelihood_metrics(list(split.rows.values()), size, digits=digits))
 
 
-_KINDS = {"number": (RULES, _score_numbers), "text": (TEXT_RULES, _score_texts), "likelihood": ({}, _score_likelihood)}
+_KINDS: dict[str, tuple[Mapping[str, int], Callable[[_Split], None]]] = {
+    "number": (NUMBER_VERSIONS, _score_numbers),
+    "text": (TEXT_VERSIONS, _score_texts),
+    "likelihood": ({}, _score_likelihood),
+}
 
 
 def _suffix(rule: str) -> str:

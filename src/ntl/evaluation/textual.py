@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from ntl.evaluation.metrics import TEXT
 from ntl.system.errors import needs
 
-TEXT_METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "exact_match", "count")
+TEXT_METRICS = tuple(metric.name for metric in TEXT)
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 PAPER_BATCH = 64  # original code: evaluation batch of one device
 PAPER_PADDING = 10  # original code: labels are padded to ten more columns than the longest, and these are scored
@@ -21,7 +22,6 @@ class TextRule:
     Accuracy of tokens counts ``padding`` columns after the longest label of a batch, too.
     """
 
-    version: int
     batch: int = 0
     padding: int = 0
 
@@ -30,7 +30,7 @@ class TextRule:
         return [slice(start, start + step) for start in range(0, size, step)]
 
 
-TEXT_RULES = {"default": TextRule(1), "paper": TextRule(2, PAPER_BATCH, PAPER_PADDING)}
+TEXT_RULES = {"default": TextRule(), "paper": TextRule(PAPER_BATCH, PAPER_PADDING)}
 
 
 def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: str = "default") -> dict[str, float]:

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from ntl.launch.plan import Run, last_lines, plan_runs
 from ntl.launch.worker import error_line, train
-from ntl.results.compare_runs import show_sweep
+from ntl.results.sweep import show_sweep
 from ntl.system.errors import Busy, UserError, needs
 from ntl.training.folder import is_taken
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR, RESULTS
+from ntl.evaluation.metrics import Better
 from ntl.results.compare import by_seed
 from ntl.results.load import read_rows
 from ntl.results.notes import model_name
 from ntl.results.render.text import interval_text
-from ntl.results.spec import Better, BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
+from ntl.results.spec import BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
 from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
 from ntl.results.table import Block, Table, TableRow, prints_as_zero
 from ntl.system.errors import UserError
@@ -130,7 +131,7 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
     if name not in columns or not (READINGS / f"{reading}.yaml").is_file():
         raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
     old = columns[name]
-    return ColumnSpec(metric, f"{old.header}, {reading}", old.better, old.format, old.paper_format, old.short)
+    return ColumnSpec(metric, f"{old.header}, {reading}", old.format, old.paper_format, old.short)
 
 
 def capitalized(text: str) -> str:

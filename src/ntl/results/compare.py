@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ntl.evaluation.metrics import Better
 from ntl.results.match import NOT_COMPUTED_WITH
 from ntl.results.record import RunRecord
 from ntl.results.render.text import interval_text, number, seeds_text
-from ntl.results.spec import SHORTCUT, Better, BlockSpec, ColumnSpec, PrimarySpec, Role
+from ntl.results.spec import SHORTCUT, BlockSpec, ColumnSpec, PrimarySpec, Role
 from ntl.results.statistics import ALPHA, Summary, example_difference, holm, sign_flip_p, smallest_p, summarize
 from ntl.results.table import Difference, DifferenceCell, Primary, Row, Verdict, prints_as_zero
 

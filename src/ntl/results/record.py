@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 
 from ntl.config.identity import COMPUTED
 from ntl.config.targets import as_now, check_name
+from ntl.evaluation.metrics import metric_of
 from ntl.results.packing import PROBE as PROBE
 from ntl.results.packing import pack_groups, unpack_bits, unpack_errors, unpack_groups
 from ntl.system.errors import UserError
@@ -19,8 +20,6 @@ from ntl.system.secrets import redacted
 
 SCHEMA = 1
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
-# Records have sacreBLEU's 0 to 100; whatever is printed has a fraction, as the paper.
-UNITS = {"bleu": 0.01}
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
 DIGITS = 10
 DEEPEST = 20  # levels of nesting of JSON whose form is free; a config has five
@@ -100,7 +99,7 @@ class RunRecord:
         return metric in self.metrics or bool(STEPS_UNTIL.fullmatch(metric) and self.curves.get("eval_ce"))
 
     def value(self, metric: str) -> float | None:
-        """A metric in the unit in which it is printed. KeyError: the record does not have it.
+        """A metric in the unit in which it is printed. KeyError: the record lacks it. UserError: it is unknown.
 
         "validation/steps_until_ce_1.0" is the step of the first evaluation whose CE is below 1.0, and the last step of
         the run where none is.
@@ -109,8 +108,7 @@ class RunRecord:
             points = [(step, ce) for step, ce in self.curves["eval_ce"] if step is not None and ce is not None]
             return float(next((step for step, ce in points if ce < float(below[1])), self.steps))
         value = self.metrics[metric]
-        name = metric.partition("/")[2].partition("@")[0]
-        return value if value is None else value * UNITS.get(name, 1.0)
+        return value if value is None else value * metric_of(metric).factor
 
 
 # Fields that are read from the predictions as a record is published.

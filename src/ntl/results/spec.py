@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER
 from ntl.config.yaml_files import read_yaml
+from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 
 # Settings that change no cell: the folders, and the checkpoint that a run resumes from.
@@ -46,6 +47,8 @@ def _typed(schema: Any, raw: Any, where: str) -> Any:
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key or "")
         raise UserError(f"{where}{key}: {str(error.msg or error).splitlines()[0]}") from error
+    except UserError as error:
+        raise UserError(f"{where.rstrip('.: ')}: {error}") from error
     for name, part in parts.items():
         setattr(typed, name, part)
     return typed
@@ -57,14 +60,6 @@ def _children(schema: Any, raw: Any, kind: Any, where: str) -> Any:
     if isinstance(raw, list):
         return [_typed(schema, item, f"{where}[{index}].") for index, item in enumerate(raw)]
     return {str(key): _typed(schema, item, f"{where}.{key}.") for key, item in raw.items()}
-
-
-class Better(Enum):
-    """Which values of a column are the better ones; ``neither`` is never bold."""
-
-    higher = 1
-    lower = -1
-    neither = 0
 
 
 class Role(Enum):
@@ -84,16 +79,25 @@ class Role(Enum):
 class ColumnSpec:
     """``format`` and ``paper_format`` are Python format specs: a paper number keeps the digits it was printed with.
 
-    ``short`` is the format of the main page, ``format`` where it is empty. ``details`` columns are not on that page.
+    ``format`` and ``header`` are those of the list of metrics where they are empty; in a block of several splits the
+    header then begins with the split. ``short`` is the format of the main page, ``format`` where it is empty.
+    ``details`` columns are not on that page. UserError: the list lacks the metric.
     """
 
     metric: str = MISSING
-    header: str = MISSING
-    better: Better = MISSING
-    format: str = ".3f"
+    header: str = ""
+    format: str = ""
     paper_format: str = ".2f"
     short: str = ""
     details: bool = False
+
+    def __post_init__(self) -> None:
+        self.format = self.format or metric_of(self.metric).format
+
+    @property
+    def better(self) -> Better:
+        """Which of its values are the better ones."""
+        return metric_of(self.metric).better
 
 
 @dataclass
@@ -239,9 +243,20 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
         raise UserError(f"{path}: added: an override of all rows of a block goes into its overrides")
     spec.name = name
     _check(spec, path)
+    for block in spec.blocks:
+        _name_columns(block)
     if (numbers := paper / path.name).is_file():
         _attach(spec, numbers)
     return spec
+
+
+def _name_columns(block: BlockSpec) -> None:
+    several = len({column.metric.partition("/")[0] for column in block.columns}) > 1
+    for column in block.columns:
+        split, _, name = column.metric.partition("/")
+        reading = name.partition("@")[2]
+        given = f"{split} {metric_of(column.metric).heading}" if several else metric_of(column.metric).heading
+        column.header = column.header or (f"{given}, {reading}" if reading else given)
 
 
 def _attach(spec: TableSpec, path: Path) -> None:

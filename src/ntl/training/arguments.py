@@ -8,6 +8,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from ntl.config import Config
 from ntl.config.trainer import Parallel, Schedule, TrainerConfig
+from ntl.evaluation.metrics import Better, find_metric
 from ntl.system.errors import UserError
 from ntl.system.machine import pick_device, uses_bf16
 from ntl.training.resume import processes
@@ -65,7 +66,7 @@ def training_arguments(config: Config, checkpoints: Path, layers: Sequence[str] 
         lr_scheduler_kwargs=plateau if trainer.schedule is Schedule.plateau else {},
         warmup_steps=trainer.warmup_steps,
         metric_for_best_model=f"eval_{config.objective.watch}",
-        greater_is_better=False,
+        greater_is_better=find_metric(config.objective.watch).better is Better.higher,
         eval_strategy="steps" if trainer.eval_steps else "no",
         eval_steps=trainer.eval_steps or None,
         save_strategy="steps" if trainer.save_steps else "no",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from transformers import TrainerCallback
 
-from ntl.config.trainer import HIGHER_IS_BETTER
+from ntl.evaluation.metrics import find_metric
 
 
 class Best(NamedTuple):
@@ -28,7 +28,7 @@ class Best(NamedTuple):
 def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
     """Return the best evaluation of a trainer's history; the first of equal ones, and never an undefined one."""
     best = Best()
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    sign = find_metric(metric).better.value
     for entry in history:
         if "eval_loss" not in entry:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig
 
-from ntl.config.trainer import HIGHER_IS_BETTER, LOSS
+from ntl.config.trainer import OF_NUMBERS, OF_TEXT
 from ntl.losses.diagnostics import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, pack_errors, thin_curve
@@ -30,7 +30,7 @@ SUMMARY = (
     *("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "unparsable"),
     *("perplexity", "bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean", "number_accuracy", "number_mae"),
 )
-MEANS = ("ce", "ntl", *DIAGNOSTICS, *(name for name in HIGHER_IS_BETTER if name != LOSS))
+MEANS = ("ce", "ntl", *DIAGNOSTICS, *OF_NUMBERS, *OF_TEXT)
 CURVES = ("loss", "ce", "ntl", "eval_loss", *(f"eval_{name}" for name in MEANS), "learning_rate", "grad_norm")
 
 

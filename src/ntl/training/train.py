@@ -64,7 +64,7 @@ def task(raw: "DictConfig") -> None:
 def compare_swept() -> None:
     """Print how the runs of a sweep compare, also where some of them failed."""
     if swept and os.environ.get("RANK", "0") == "0":
-        from ntl.results.compare_runs import show_sweep
+        from ntl.results.sweep import show_sweep
 
         show_sweep(swept)
 

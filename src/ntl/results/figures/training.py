@@ -25,7 +25,7 @@ from ntl.results.figures.style import (
     seeds_text,
 )
 from ntl.results.record import PROBE, RunRecord
-from ntl.results.spec import Better, ColumnSpec
+from ntl.results.spec import ColumnSpec
 
 
 def epochs_until(record: RunRecord, group: str, threshold: float) -> float | None:
@@ -97,7 +97,7 @@ def _finding(panel: PanelSpec, runs: ByLoss, groups: Sequence[str], reached: Map
     counts = ", ".join(f"{name_of(loss)} at {of} of {len(groups)} pairs" for loss, of in reached.items())
     if not any(reached.values()):
         return f"{panel.title}: {counts}, so nothing is shown there."
-    column = ColumnSpec(metric="epochs", header="epochs", better=Better.lower, format=".3f")
+    column = ColumnSpec(metric="validation/epochs_until", header="epochs")
     means = {loss: _means(have, groups, panel.threshold) for loss, have in runs.items()}
     compared = [gaps(means, base, column).sentence() for base in (next(iter(means)), CONTROL)]
     lead = "In the mean over the pairs, one that is not reached counted as the end of training, in epochs:"

@@ -4,7 +4,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from ntl.results.spec import Better, ColumnSpec
+from ntl.evaluation.metrics import Better
+from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Summary
 from ntl.results.table import Block, Cell, DifferenceCell, TableRow
 

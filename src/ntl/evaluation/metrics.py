@@ -1,0 +1,136 @@
+"""The one list of metrics: which end of each is the better one, its unit, how it is printed, and its rules' versions.
+
+Tables, sweeps, figures and the choice of the best checkpoint read it. It imports nothing, so that every room may.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+
+from ntl.system.errors import UserError
+
+
+class Better(Enum):
+    """Which values of a metric are the better ones; one with ``neither`` is never best."""
+
+    higher = 1
+    lower = -1
+    neither = 0
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``format`` is a Python format spec; ``label`` is what headings call the metric.
+
+    ``versions``: answer rule -> its version, for the metrics of answers. ``factor`` takes a stored value to ``unit``.
+    """
+
+    name: str
+    better: Better
+    unit: str
+    format: str
+    label: str
+    versions: Mapping[str, int] = field(default_factory=dict)
+    factor: float = 1.0
+
+    @property
+    def heading(self) -> str:
+        """The label, with the unit where that is not plain from it."""
+        return f"{self.label} (%)" if self.unit == "%" else self.label
+
+
+# Whoever changes a rule raises its version: records with different versions are not comparable.
+NUMBER_VERSIONS = {
+    "default": 3,  # 2 took the last ####: another score only where a text has several
+    "paper": 1,
+}
+TEXT_VERSIONS = {"default": 1, "paper": 2}
+
+HIGHER, LOWER, NEITHER = Better.higher, Better.lower, Better.neither
+COUNT = Metric("count", NEITHER, "examples", ",.0f", "examples")
+# Of numeric answers: what number_metrics returns, in its order.
+NUMBER = (
+    Metric("accuracy", HIGHER, "share", ".3f", "accuracy", NUMBER_VERSIONS),
+    Metric("mae", LOWER, "of the answer", ".3f", "MAE", NUMBER_VERSIONS),
+    Metric("mse", LOWER, "of the answer, squared", ".3f", "MSE", NUMBER_VERSIONS),
+    Metric("rmse", LOWER, "of the answer", ".3f", "RMSE", NUMBER_VERSIONS),
+    Metric("r2", HIGHER, "1", ".3f", "R²", NUMBER_VERSIONS),
+    Metric("median_error", LOWER, "of the answer", ".3f", "median error", NUMBER_VERSIONS),
+    Metric("log_mae", LOWER, "decades", ".3f", "log MAE", NUMBER_VERSIONS),
+    Metric("log_r2", HIGHER, "1", ".3f", "log R²", NUMBER_VERSIONS),
+    Metric("pearson", HIGHER, "1", ".3f", "Pearson", NUMBER_VERSIONS),
+    Metric("spearman", HIGHER, "1", ".3f", "Spearman", NUMBER_VERSIONS),
+    Metric("mape", LOWER, "%", ".2f", "MAPE", NUMBER_VERSIONS),
+    Metric("mape_median", LOWER, "%", ".2f", "median APE", NUMBER_VERSIONS),
+    Metric("mape_clipped", LOWER, "%", ".2f", "MAPE clipped at 100", NUMBER_VERSIONS),
+    Metric("within_1_percent", HIGHER, "share", ".1%", "within 1% of the answer", NUMBER_VERSIONS),
+    Metric("unparsable", NEITHER, "share", ".1%", "unparsable", NUMBER_VERSIONS),
+    COUNT,
+)
+# Of text answers: what text_metrics returns, in its order.
+TEXT = (
+    Metric("bleu", HIGHER, "1", ".3f", "BLEU", TEXT_VERSIONS, factor=0.01),  # a record has sacreBLEU's 0 to 100
+    Metric("rouge1", HIGHER, "1", ".3f", "ROUGE-1", TEXT_VERSIONS),
+    Metric("rouge2", HIGHER, "1", ".3f", "ROUGE-2", TEXT_VERSIONS),
+    Metric("rougeL", HIGHER, "1", ".3f", "ROUGE-L", TEXT_VERSIONS),
+    Metric("exact_match", HIGHER, "share", ".3f", "exact match", TEXT_VERSIONS),
+    COUNT,
+)
+OTHER = (
+    # Of answers, where their data set or decoding has what they need.
+    Metric("rmse_truth", LOWER, "of the answer", ".3f", "RMSE to the noise-free target", NUMBER_VERSIONS),
+    Metric("mae_truth", LOWER, "of the answer", ".3f", "MAE to the noise-free target", NUMBER_VERSIONS),
+    Metric("wrong_as_shortcut", NEITHER, "share", ".1%", "wrong as by the shortcut", NUMBER_VERSIONS),
+    Metric("token_accuracy", HIGHER, "share", ".3f", "token accuracy", TEXT_VERSIONS),
+    Metric("marked", NEITHER, "share", ".1%", "with ####"),
+    Metric("malformed", LOWER, "share", ".1%", "malformed"),
+    Metric("covered", NEITHER, "probability", ".3f", "covered"),
+    Metric("tokens_per_forward", HIGHER, "tokens", ".3f", "tokens a forward pass"),
+    Metric("accepted", HIGHER, "share", ".1%", "kept"),
+    # Of plain text.
+    Metric("perplexity", LOWER, "1", ".2f", "perplexity"),
+    Metric("bits_per_byte", LOWER, "bits", ".3f", "bits per byte"),
+    Metric("digit_mae_mean", LOWER, "of the digit", ".3f", "MAE of the mean digit"),
+    Metric("number_accuracy", HIGHER, "share", ".3f", "number accuracy"),
+    Metric("number_mae", LOWER, "of the number", ".3f", "number MAE"),
+    Metric("number_mae_mean", LOWER, "of the number", ".3f", "MAE of the mean number"),
+    Metric("tokens", NEITHER, "tokens", ",.0f", "tokens"),
+    Metric("digits", NEITHER, "tokens", ",.0f", "digits"),
+    Metric("numbers", NEITHER, "tokens", ",.0f", "numbers"),
+    # Of validation, without decoding.
+    Metric("loss", LOWER, "nats", ".3f", "loss"),
+    Metric("ce", LOWER, "nats", ".3f", "CE"),
+    Metric("ntl", LOWER, "of the loss", ".3f", "NTL"),
+    Metric("ntl_was", LOWER, "of the digit", ".3f", "NTL-WAS"),
+    Metric("digit_accuracy", HIGHER, "share", ".3f", "digit accuracy"),
+    Metric("digit_mae", LOWER, "of the digit", ".3f", "digit MAE"),
+    # Of curves.
+    Metric("steps_until_ce", LOWER, "optimizer steps", ",.0f", "steps until CE"),
+    Metric("epochs_until", LOWER, "epochs", ".3f", "epochs"),
+)
+METRICS = {metric.name: metric for metric in (*NUMBER, *TEXT, *OTHER)}
+# A threshold, a draft head, and another rule, decoding or constant answer are no part of a metric's name.
+_NAME = re.compile(r"(?P<name>\w+?)(_\d+\.\d+)?(/head\d+)?([@:].*)?")
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of that name. UserError: the list has none, and nobody knows which end of it is the better one."""
+    if name in METRICS:
+        return METRICS[name]
+    near = get_close_matches(name, METRICS, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise UserError(
+        f"unknown metric {name!r}{hint}; to add it, say in src/ntl/evaluation/metrics.py which values of it are better."
+    )
+
+
+def metric_of(key: str) -> Metric:
+    """The metric of a record's key: ``test/mae``, ``test/mae@paper``, ``test/mae:median``, ``validation/ce/head2``.
+
+    UserError as of ``find_metric``.
+    """
+    name = key.partition("/")[2]
+    found = _NAME.fullmatch(name)
+    return find_metric(found["name"] if found else name)

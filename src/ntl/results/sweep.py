@@ -1,0 +1,113 @@
+"""What a sweep prints at its end: what differs between its runs, their metrics, and differences paired by seed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ntl.evaluation.metrics import metric_of
+from ntl.results.load import RECORD
+from ntl.results.match import NOT_COMPUTED_WITH, leaves
+from ntl.results.record import RunRecord, read_record
+from ntl.results.render.text import header, interval_text, number
+from ntl.results.spec import ColumnSpec
+from ntl.results.statistics import holm, paired, sign_flip_p, summarize
+from ntl.system.errors import needs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS = ("model", "tokenizer", "loss", "scale", "objective", "trainer", "decoding")
+SHOWN = ("accuracy", "mae", "exact_match", "rouge1", "ce", "bits_per_byte")  # of each test split, where it has them
+LEGEND = (
+    "Mean ± standard deviation over n seeds. Difference from the first row over the seeds of both, on the same test "
+    "data [95% t interval]; p of the exact sign-flip test, corrected by Holm's method for all that are shown."
+)
+
+
+def labels(records: Sequence[RunRecord]) -> list[str]:
+    """What distinguishes each run from the others, seeds aside: ``loss=ntl_was, loss.weight=0.5``."""
+    import pandas as pd
+
+    settings = pd.DataFrame([_settings(record) for record in records])
+    names = settings.reindex(columns=[f"{part}.name" for part in PARTS], fill_value="")
+    names = names.loc[:, names.nunique() > 1]
+    texts = [[f"{key.removesuffix('.name')}={row[key]}" for key in names] for _, row in names.iterrows()]
+    # Other settings count among runs of the same names: the name of a loss implies the rest of it.
+    for _, same in settings.groupby([", ".join(text) for text in texts]):
+        varying = same.loc[:, same.nunique() > 1]
+        if varying.assign(seed=[records[row].seed for row in same.index]).duplicated().any():
+            varying = same.loc[:, same.nunique(dropna=False) > 1]  # one has a setting that another lacks
+        for row, values in varying.iterrows():
+            texts[row] += [f"{key}={value}" for key, value in values.dropna().items()]
+    return [", ".join(text) or "all runs" for text in texts]
+
+
+def _settings(record: RunRecord) -> dict[str, str]:
+    found = {key: value for key, value in leaves(record.config).items() if key.split(".")[0] not in NOT_COMPUTED_WITH}
+    # Data that the run's own seed draws differ by the seed alone.
+    found = {key: value for key, value in found.items() if not (key.endswith(".seed") and value == record.seed)}
+    return {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in found.items()}
+
+
+def compare(records: Sequence[RunRecord]) -> "pd.DataFrame":
+    """A line for each row and metric: mean and sd over seeds, and the difference from the first row.
+
+    Runs of one data set, of which those whose settings agree but for the seed are one row. Only scores on the same test
+    data are subtracted.
+    """
+    import pandas as pd
+
+    names = labels(records)
+    runs = [
+        (row, key, record.seed, record.data.get("files", {}).get(f"{split}.jsonl"), record.value(key))
+        for row, record in zip(names, records, strict=True)
+        for split in [key.removesuffix("/count") for key in record.metrics if key.endswith("/count")]
+        for key in [f"{split}/{name}" for name in SHOWN]
+        if key in record.metrics
+    ]
+    scores: Any = pd.DataFrame(runs, columns=["row", "metric", "seed", "data", "value"]).astype({"value": object})
+    base, lines = scores[scores["row"] == names[0]], list[dict[str, Any]]()
+    for (row, key), mine in scores.groupby(["row", "metric"], sort=False):
+        column = ColumnSpec(key, f"{key.partition('/')[0]} {metric_of(key).heading}")
+        summary = summarize(mine["value"].tolist())
+        mean = " ± ".join(number(each, column.format) for each in (summary.mean, summary.sd) if each is not None)
+        lines.append({"run": row, "metric": header(column), "mean": mean or "undefined", "n": len(mine), "p": None})
+        if row == names[0]:
+            continue
+        both = base[base["metric"] == key].merge(mine, on=["seed", "data"])
+        gap = paired(*(dict(zip(both["seed"], both[side], strict=True)) for side in ("value_x", "value_y")))
+        if gap is None:
+            known = set(base["seed"]) & set(mine["seed"])
+            lines[-1]["difference"] = "none: other test data" if known else "none: no seed in common"
+        else:
+            lines[-1]["difference"] = interval_text(gap.differences, column) or "undefined"
+            lines[-1]["same sign"] = f"{gap.agree}/{len(both)}"
+            if gap.differences.n > 1:
+                lines[-1]["p"] = sign_flip_p(gap.differences.values)
+    tested = [line for line in lines if line["p"] is not None]
+    for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
+        line["p"] = f"{p:.2g}"
+    columns = ["run", "metric", "mean", "n", "difference", "same sign", "p"]
+    return pd.DataFrame(lines, columns=columns, dtype=object).fillna("").set_index(["run", "metric"])
+
+
+def show_sweep(folders: Sequence[Path]) -> None:
+    """Print how the runs of a sweep compare, as far as they have a record, and which have none."""
+    with needs("train"):
+        import pandas as pd
+
+    folders = list(dict.fromkeys(folders))
+    done = [folder for folder in folders if (folder / RECORD).is_file()]
+    datasets: dict[str, list[RunRecord]] = {}
+    for record in (read_record(folder / RECORD) for folder in done):
+        datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
+    for name, records in datasets.items():
+        print(f"\n{name}\n{compare(records).to_string()}")
+        made = [(record.git.get("commit", "")[:10], record.packages.get("torch"), record.device) for record in records]
+        for what, values in pd.DataFrame(made, columns=["commits", "versions of torch", "devices"]).items():
+            if values.nunique() > 1:
+                print(f"Warning: the runs have different {what}: {', '.join(map(str, values.unique()))}.")
+    if done:
+        print(LEGEND)
+    if lacking := [folder.name for folder in folders if folder not in done]:
+        print(f"{len(lacking)} of {len(folders)} runs have no record: {', '.join(lacking)}")

@@ -1,0 +1,47 @@
+"""The one list of metrics: every score has a line in it, and one without a line is an error that names the file."""
+
+import json
+
+import pytest
+
+from ntl.config import UserError
+from ntl.config.folders import RESULTS
+from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, Better, find_metric, metric_of
+from ntl.evaluation.rules import RULES
+from ntl.evaluation.textual import TEXT_RULES
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "better"),
+    [
+        ("test/mae", "mae", Better.lower),
+        ("interpolate/accuracy@paper", "accuracy", Better.higher),
+        ("test/rmse_truth:median", "rmse_truth", Better.lower),
+        ("test/r2@expectation", "r2", Better.higher),
+        ("validation/ce/head2", "ce", Better.lower),
+        ("interpolate/accepted/head3", "accepted", Better.higher),
+        ("validation/steps_until_ce_1.0", "steps_until_ce", Better.lower),
+        ("test/unparsable", "unparsable", Better.neither),
+    ],
+)
+def test_the_metric_of_a_key(key: str, name: str, better: Better) -> None:
+    metric = metric_of(key)
+    assert (metric.name, metric.better) == (name, better)
+
+
+@pytest.mark.parametrize("key", ["test/closeness", "test/closeness@paper", "closeness", "test/accuracy_at_1", "test/"])
+def test_a_metric_without_a_direction_is_an_error_that_names_the_file(key: str) -> None:
+    with pytest.raises(UserError, match=r"unknown metric .*src/ntl/evaluation/metrics\.py which values .* are better"):
+        metric_of(key)
+
+
+def test_every_published_metric_is_in_the_list() -> None:
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in (RESULTS / "runs").glob("*.json")]
+    names = {metric_of(key).name for record in records for key in record["metrics"]}
+    assert {"accuracy", "mae", "bleu", "ce", "ntl"} <= names
+
+
+def test_every_rule_has_a_version() -> None:
+    assert (NUMBER_VERSIONS, TEXT_VERSIONS) == ({"default": 3, "paper": 1}, {"default": 1, "paper": 2})
+    assert (set(RULES), set(TEXT_RULES)) == (set(NUMBER_VERSIONS), set(TEXT_VERSIONS))
+    assert find_metric("bleu").versions == TEXT_VERSIONS
