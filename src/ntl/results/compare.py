@@ -240,7 +240,7 @@ def _sentence(primary: Primary, summary: Summary | None, mean: str, notes: Seque
     if primary.verdict in (Verdict.better, Verdict.worse) and not primary.confirmed:
         lead += " by the interval, but not by the exact test"
     remarks = [primary.group] if primary.group else []
-    remarks.append(seeds_text([primary.n]))
+    remarks.append(f"n = {seeds_text([primary.n])}")
     if primary.p is not None:
         cannot = f", and n = {primary.n} cannot reach {ALPHA}" if smallest_p(primary.n) > ALPHA else ""
         remarks.append(f"exact p = {primary.p:.3g}{cannot}")

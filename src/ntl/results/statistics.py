@@ -51,15 +51,11 @@ class Paired:
         return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def t_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's t interval of the mean of n >= 2 values: mean ± t(n-1) · sd / √n."""
-    n = len(values)
-    if n < 2:
-        raise ValueError(f"an interval needs at least 2 values, not {n}")
+def _t_interval(n: int, mean: float, sd: float) -> tuple[float, float]:
+    """Student's t interval of the mean of n values: mean ± t(n-1) · sd / √n."""
     from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
-    mean = _mean(values)
-    half = float(stdtrit(n - 1, (1 + level) / 2)) * _sd(values, mean) / math.sqrt(n)
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
     return mean - half, mean + half
 
 
@@ -89,7 +85,9 @@ def summarize(values: Sequence[float | None]) -> Summary:
     good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
     mean = _mean(good) if good else None
     sd = _finite(_sd(good, mean)) if mean is not None and len(good) > 1 else None
-    low, high = map(_finite, t_interval(good)) if sd is not None and len(good) > 2 else (None, None)
+    low, high = None, None
+    if mean is not None and sd is not None and len(good) > 2:
+        low, high = map(_finite, _t_interval(len(good), mean, sd))
     whole = None not in (low, high)
     return Summary(good, len(values) - len(good), mean, sd, low if whole else None, high if whole else None)
 

@@ -62,7 +62,7 @@ def _row(row: TableRow, block: Block) -> str:
 
 def _block(block: Block) -> list[str]:
     headers = [_header(column) for column in block.shown]
-    lines = [f"## {escape(block.title)}, {seeds_text(block.seeds_per_row)}", ""]
+    lines = [f"## {escape(block.title)}, n = {seeds_text(block.seeds_per_row)}", ""]
     lines += [line(["", *headers]), line(["---"] + ["---:"] * len(headers))]
     for group, row in block.grouped_rows():
         if group is not None:

@@ -47,9 +47,9 @@ def short_legend(block: Block) -> str:
 
 
 def seeds_text(counts: Sequence[int]) -> str:
-    """``n = 3 seeds``, or ``n = 1 to 3 seeds`` where rows differ."""
+    """``3 seeds``, or ``1 to 3 seeds`` where rows differ."""
     low, high = min(counts, default=0), max(counts, default=0)
-    return f"n = {low if low == high else f'{low} to {high}'} seed{'s' * (high != 1)}"
+    return f"{low if low == high else f'{low} to {high}'} seed{'s' * (high != 1)}"
 
 
 def header(column: ColumnSpec) -> str:
