@@ -13,7 +13,7 @@ from ntl.results import pack_bits, read_record
 from ntl.results.record import DEEPEST, Wrong, check, from_json, to_json
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
-EDITS = 300
+EDITS = 150
 GOOD: dict[str, Any] = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {"test/count": 9}}
 
 
