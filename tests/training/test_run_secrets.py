@@ -13,7 +13,6 @@ import pytest
 from ntl.config import Config, compose, run_id
 from ntl.launch.worker import error_line
 from ntl.launch.workers import worker_environment
-from ntl.results.make_tables import main as make_tables
 from ntl.training.tracking import Tracked, WandbMirror
 
 PLANTED = {
@@ -34,7 +33,7 @@ def train(command) -> Callable[..., "subprocess.CompletedProcess[str]"]:
 
 @pytest.mark.slow
 def test_nothing_that_a_run_writes_or_says_holds_a_secret(
-    settings: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str], trained_once: Path, train
+    settings: Callable[..., list[str]], tmp_path: Path, trained_once: Path, train, command
 ) -> None:
     # Also where somebody typed one: as the name of a group, which W&B alone is told, and in a path that is recorded.
     tokenizer = shutil.copytree(trained_once / "tokenizer", tmp_path / PLANTED["HF_TOKEN"] / "tokenizer")
@@ -42,8 +41,9 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(
     done = train(words, WANDB_MODE="offline", https_proxy=PROXY, http_proxy=PROXY)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "outputs" / run_id(compose(words))
-    make_tables(["--records", str(folder.parent), "--out", str(tmp_path / "tables")])
-    said = done.stdout + done.stderr + capsys.readouterr().out
+    tables = command("scripts/make_tables.py", "--records", str(folder.parent), "--out", str(tmp_path / "tables"))
+    assert tables.returncode == 0, tables.stderr
+    said = done.stdout + done.stderr + tables.stdout
     assert "Record: " in said
     assert "5ec4e7" not in said
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
