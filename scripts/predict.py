@@ -42,8 +42,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     model = predictor.find(chosen.run, chosen.outputs)
     if questions:
-        load = predictor.stored if isinstance(model, str) else predictor.of_run
-        for answer in predictor.ask(load(model, overrides, to_stderr), questions, to_stderr):
+        if isinstance(model, str):
+            loaded = predictor.stored(model, overrides)
+        else:
+            loaded = predictor.of_run(model, overrides, to_stderr)
+        for answer in predictor.ask(loaded, questions, to_stderr):
             print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
     elif isinstance(model, str):
         raise UserError(f"{model}: a model without a run has no test splits; ask it a question.")

@@ -72,7 +72,7 @@ def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> L
     return Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most)
 
 
-def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print) -> Loaded:
+def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
     """A language model in a folder or at a hub id, with the tokenizer and the special tokens that are stored with it.
 
     It is decoded greedily unless ``decoding=`` says otherwise. UserError: it cannot be read, or writes no text.
