@@ -22,7 +22,7 @@ def _group(group: str, config: Any) -> Iterator[str]:
         yield f"{group}= {' '.join(choices(group))}"
     if is_dataclass(part):
         about = (getdoc(type(part)) or "").partition("\n\n")[0].replace("\n", " ").replace("``", "`")
-        yield f"{group}{f'={part.name}' if hasattr(part, 'name') else ''}: {about}"
+        yield f"{group}{f'={name}' if (name := getattr(part, 'name', '')) else ''}: {about}"
         yield from lines(list(describe(type(part), "" if group == RUN else f"{group}.", part)))
 
 
