@@ -64,22 +64,6 @@ def scores(score) -> Scores:
     return score(ROWS)
 
 
-@pytest.mark.parametrize(
-    ("key", "values", "mean", "metrics"),
-    [
-        ("malformed", (0, 2, 0, 1), 0.5, "number"),
-        ("malformed", (0, 2, 0, 1), 0.5, "text"),
-        ("covered", (1.0, 0.5, 0.0), 0.5, "number"),
-    ],
-)
-def test_what_every_row_of_a_split_has_is_averaged(score, key, values, mean, metrics):
-    rows = [row("test", number, "10", "10", **{key: value}) for number, value in enumerate(values)]
-    rows += [row("validation", 0, "10", "10"), row("validation", 1, "10", "10", **{key: 1})]
-    found = score(rows, metrics=metrics).metrics
-    assert found[f"test/{key}"] == mean
-    assert f"validation/{key}" not in found
-
-
 def test_metrics_of_both_rules(scores):
     metrics = scores.metrics
     for split in ("interpolate", "extrapolate"):
@@ -150,18 +134,6 @@ def test_text(score):
         assert {name: scores.metrics[f"validation/{name}{suffix}"] for name in TEXT_METRICS} == expected
     assert unpack_bits(scores.correct["validation"], 2).tolist() == [True, False]
     assert scores.errors == scores.digits == scores.groups == {}
-
-
-def test_texts_by_group(score):
-    answers = [("3 0", "3 0", "1"), ("2", "3", "2"), ("4", " 4", "1"), ("5", "", "1"), ("no group", "no group", None)]
-    rows = [
-        row("test", key, answer, prediction, **({"group": group} if group else {}))
-        for key, (answer, prediction, group) in enumerate(answers)
-    ]
-    groups = score(rows, **TEXT).groups
-    assert groups == {
-        "test": {"1": {"exact_match": pytest.approx(2 / 3), "count": 3}, "2": {"exact_match": 0, "count": 1}}
-    }
 
 
 def test_answers_behind_a_mark(scores, score):
@@ -244,13 +216,6 @@ def test_the_errors_of_a_thousand_examples_are_kept_by_their_ids_alone(score):
     first, second = score(rows), score(rows[::-1])
     assert first.errors["test"] == second.errors["test"] == [float(text) for text in order[:1000]]
     assert first.ids_sha256 != second.ids_sha256  # pairs of examples need the order
-
-
-@pytest.mark.parametrize(
-    ("prediction", "error"), [("?", None), ("1234567", 1234570.0), ("9" * 400, math.inf), ("0.12345678", 0.123457)]
-)
-def test_errors_have_six_digits_and_undefined_ones_are_none(score, prediction, error):
-    assert score([row("test", 0, "0", prediction)]).errors["test"] == [error]
 
 
 def test_digits_by_hand(score):
