@@ -84,13 +84,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_published_records_count(calls: list[Any]) -> None:
+def test_published_records_count_unless_seeds_are_named(calls: list[Any]) -> None:
     assert reproduce.main(["table=2,a6", "scale=small", "workers=3"]) == 1
     outputs = Path("outputs")
     own = {"outputs": outputs, "seeds": (), "workers": 3, "launcher": "", "hydra": (), "overrides": ()}
     published = Path("results/runs")
     given = {"records": [published, outputs], "measured": [published], **own}
     assert calls == [((("table2", "table_a6"), "small"), given)]
+    assert reproduce.main(["table=2", "seeds=1"]) == 1
+    assert [calls[1][1][key] for key in ("records", "measured")] == [[outputs], [published]]
 
 
 def test_in_the_quickstart_only_runs_made_here_count(calls: list[Any]) -> None:
