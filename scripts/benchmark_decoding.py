@@ -10,7 +10,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print, or with ``--json`` dump, one row for each combination of model and number of beams."""
     import torch
 
-    from ntl.benchmarks.decoding import compare
+    from ntl.benchmarks.decoding import compare_loops
     from ntl.benchmarks.timing import Row, show
 
     parser = Parser(description=__doc__)
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(argv)
     results = [
-        compare(
+        compare_loops(
             [f"model={model}", f"decoding.num_beams={beams}", *chosen.overrides], rows=chosen.rows, rounds=chosen.rounds
         )
         for model in chosen.models
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "same answers": lambda row: f"{row['same_answers']} of {row['examples']}",
     }
     title = f"Decoding, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    show(results, chosen.json, title, columns)
+    show(results, chosen, title, columns)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    from ntl.benchmarks.mask import benchmark
-    from ntl.benchmarks.timing import remark, show, write_csv
+    from ntl.benchmarks.objectives import compare_masks
+    from ntl.benchmarks.timing import show
 
     parser = Parser(description="What masking the input adds to the time of a training step.")
     parser.add_argument("--vocab", type=int, default=256, help="tokens (default: 256)")
@@ -28,9 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     for length in arguments.lengths:
         arguments.length = length
-        rows += benchmark(arguments)
-    if arguments.out:
-        write_csv(arguments.out, rows, remark("torch", "transformers"))
+        rows += compare_masks(arguments)
     columns = {
         "variant": lambda row: row["variant"],
         "batch": lambda row: f"{row['batch']} x {row['length']}",
@@ -38,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "step, ms": lambda row: f"{1000 * row['step_seconds']:.1f}",
         "share of a step": lambda row: f"{row['ratio']:.2%} ({row['ratio_low']:.2%}-{row['ratio_high']:.2%})",
     }
-    show(rows, arguments.json, "Masking, relative to a training step", columns)
+    show(rows, arguments, "Masking, relative to a training step", columns)
     return 0
 
 

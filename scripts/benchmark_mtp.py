@@ -10,8 +10,8 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    from ntl.benchmarks.mtp import benchmark
-    from ntl.benchmarks.timing import remark, show, write_csv
+    from ntl.benchmarks.objectives import compare_heads
+    from ntl.benchmarks.timing import show
 
     parser = Parser(description="Time and memory of multi-token prediction by number of heads.")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
@@ -30,9 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     for name in arguments.implementations:
         arguments.implementation = name
-        rows += benchmark(arguments)
-    if arguments.out:
-        write_csv(arguments.out, rows, remark("torch", "transformers"))
+        rows += compare_heads(arguments)
     columns: Any = {
         "implementation": lambda row: row["implementation"],
         "form": lambda row: row["form"],
@@ -41,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "peak MiB": lambda row: f"{row['peak_mib']:.0f}",
         "peak": lambda row: f"{row['peak_ratio']:.2f}",
     }
-    show(rows, arguments.json, "A step relative to next-token prediction", columns)
+    show(rows, arguments, "A step relative to next-token prediction", columns)
     return 0
 
 

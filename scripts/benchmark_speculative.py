@@ -10,8 +10,8 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    from ntl.benchmarks.speculative import benchmark
-    from ntl.benchmarks.timing import remark, show, write_csv
+    from ntl.benchmarks.decoding import compare_drafts
+    from ntl.benchmarks.timing import show
 
     parser = Parser(
         description="Decoding with drafts by heads against plain greedy decoding of the same model.",
@@ -31,9 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
-    rows = list(benchmark(arguments, say=lambda line: None if arguments.json else print(line, flush=True)))
-    if arguments.out:
-        write_csv(arguments.out, rows, remark("torch", "transformers"))
+    rows = list(compare_drafts(arguments, say=lambda line: None if arguments.json else print(line, flush=True)))
     columns: Any = {
         "batch": lambda row: str(row["batch"]),
         "heads": lambda row: str(row["heads"]),
@@ -42,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "same answers": lambda row: f"{row['same_answers']} of {row['batch']}",
         "overhead": lambda row: f"{row['overhead']:.2f}",
     }
-    show(rows, arguments.json, "Drafts by heads against plain greedy decoding", columns)
+    show(rows, arguments, "Drafts by heads against plain greedy decoding", columns)
     return 0
 
 

@@ -14,9 +14,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     import torch
 
     from ntl.benchmarks.timing import Row, show
-    from ntl.benchmarks.training import TRACKING, compare_tracking
+    from ntl.benchmarks.training import compare_tracking
 
-    parser = Parser(description=TRACKING)
+    parser = Parser(description=__doc__)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example model=t5_tiny")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
@@ -38,12 +38,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "at most": lambda row: f"{row['waits_at_most']:.2%}",
     }
     title = f"Training with W&B, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    show(rows, chosen.json, title, columns)
+    show(rows, chosen, title, columns)
 
 
 def _show_diagnostics(chosen: argparse.Namespace) -> None:
-    from ntl.benchmarks.timing import Row
-    from ntl.benchmarks.training import compare_diagnostics, write_and_show
+    from ntl.benchmarks.timing import Row, show
+    from ntl.benchmarks.training import compare_diagnostics
 
     if chosen.steps < 4 or chosen.steps % 2 or chosen.rounds < 2:
         raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: an even number from 4 on, and 2 rounds")
@@ -62,7 +62,7 @@ def _show_diagnostics(chosen: argparse.Namespace) -> None:
         "quartiles": lambda row: f"{row['ratio_low']:.4f} to {row['ratio_high']:.4f}",
         "of a training": lambda row: f"{row['share']:.3%}, logged every {row['logging_steps']} steps",
     }
-    write_and_show(chosen, rows, "A step with diagnostics", columns)
+    show(rows, chosen, "A step with diagnostics", columns)
 
 
 if __name__ == "__main__":

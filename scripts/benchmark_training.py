@@ -14,9 +14,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     import torch
 
     from ntl.benchmarks.timing import Row, show
-    from ntl.benchmarks.training import TRAINING, compare
+    from ntl.benchmarks.training import compare
 
-    parser = Parser(description=TRAINING)
+    parser = Parser(description=__doc__)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", help="gpt2_tiny t5_tiny; of --attention llama_tiny granite_tiny")
     parser.add_argument("--losses", nargs="+", default=["ce", "ntl_was"])
@@ -48,12 +48,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "first step, s": lambda row: f"{row['first_step_s']['ours']:.2f} (bare {row['first_step_s']['bare']:.2f})",
     }
     title = f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    show(results, chosen.json, title, columns)
+    show(results, chosen, title, columns)
 
 
 def _show_attention(chosen: argparse.Namespace) -> None:
-    from ntl.benchmarks.timing import Row
-    from ntl.benchmarks.training import compare_attention, write_and_show
+    from ntl.benchmarks.timing import Row, show
+    from ntl.benchmarks.training import compare_attention
 
     rows = [
         row
@@ -68,7 +68,7 @@ def _show_attention(chosen: argparse.Namespace) -> None:
         "ratio": lambda row: f"{row['ratio']:.3f}",
         "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
     }
-    write_and_show(chosen, rows, "Attention in training", columns)
+    show(rows, chosen, "Attention in training", columns)
 
 
 if __name__ == "__main__":

@@ -145,21 +145,3 @@ def test_every_program_without_its_extra_is_one_line(tmp_path: Path) -> None:
         extra = "report" if name.startswith("make_") else "train"
         line = rf"error: \w+ is not installed; run pip install -e '\.\[{extra}\]' in the clone\.\n"
         assert (code, out, bool(re.fullmatch(line, err))) == (2, "", True), (name, err)
-
-
-def test_a_name_of_the_package_without_its_extra_says_which(tmp_path: Path) -> None:
-    program = """
-for name in ("tokenizers.load_tokenizer", "data.load_dataset", "models.hidden_states", "results.build_table"):
-    package, _, attribute = name.partition(".")
-    try:
-        getattr(__import__(f"ntl.{package}", fromlist=["x"]), attribute)
-    except ImportError as error:
-        print(error)
-"""
-    done = python(BLOCK + program, json.dumps(modules_beyond_torch()), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    extras = [
-        re.fullmatch(r"\w+ is not installed; run pip install -e '\.\[(\w+)\]' in the clone\.", line) for line in lines
-    ]
-    assert [match and match[1] for match in extras] == ["train", "train", "train", "report"], lines

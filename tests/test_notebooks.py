@@ -124,7 +124,3 @@ def test_the_model_of_ones_own_trainer_answers_what_it_was_not_trained_on() -> N
     answers = re.findall(r"What is (\d)00 plus (\d)0 plus (\d)\? (\d+)", shown)
     assert len(answers) == 7
     assert [answer for *digits, answer in answers if "".join(digits) != answer] == []
-
-
-def test_the_model_whose_attention_is_shown_answers_what_it_was_not_trained_on() -> None:
-    assert committed("4_attention.ipynb").startswith("73 of 73 answers are right. ")

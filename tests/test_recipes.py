@@ -1,6 +1,6 @@
-"""The recipes of docs/extending.md, followed to the letter in a copy of the tree: what each adds trains."""
+"""The recipes of docs/extending.md, followed to the letter in a copy of the tree: it passes make check, and trains."""
 
-import json
+import os
 import re
 import shutil
 import subprocess
@@ -54,9 +54,15 @@ print(sorted({"torch", "transformers", "datasets"} & set(sys.modules)))
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """A copy of the repository without its results, and the files that the recipes wrote or changed there."""
     tree = tmp_path_factory.mktemp("copy")
-    for name in ("src", "config"):
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", ":!results"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, tree / name)
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
     written = []
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     for step in STEP.finditer(text):
@@ -72,11 +78,12 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
         code = path.read_text()
         assert code.count(f"{step['before']}\n") == 1
         path.write_text(code.replace(step["before"], f"{step['before']}\n{step['line']}"))
+        written.append(path)
     return tree, written
 
 
 def _python(tree: Path, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-    environment = {"PYTHONPATH": str(tree / "src"), "PATH": "", "HOME": str(tree), "HF_HUB_OFFLINE": "1"}
+    environment = {"PYTHONPATH": str(tree / "src"), "PATH": os.defpath, "HOME": str(tree), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
         [sys.executable, *words], input=text, capture_output=True, text=True, cwd=tree, env=environment
     )
@@ -122,64 +129,21 @@ def test_every_recipe_trains(followed: tuple[Path, list[Path]]) -> None:
     assert "TABLE 4" in done.stdout.splitlines()
 
 
-# The recipe's data set, with numbers from a file in place of drawn ones.
-DRAWN = "numbers = random.Random(self.config.seed).sample(range(10_000), 10_000)"
-FROM_A_FILE = 'numbers = [int(word) for word in (data_dir / "numbers.txt").read_text().split()]'
-
-
 @pytest.mark.slow
-def test_a_data_set_that_reads_a_file_never_gives_what_the_file_was_before(
-    followed: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    """Nothing is declared: the class opens the file, and the commands are typed as before."""
-    tree = tmp_path / "tree"
-    for name in ("src", "config"):
-        shutil.copytree(followed[0] / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    source = tree / "src" / "ntl" / "data" / "sets" / "doubling.py"
-    assert DRAWN in source.read_text()
-    source.write_text(source.read_text().replace(DRAWN, FROM_A_FILE).replace('": 500', '": 20'))
-    shutil.copy(ROOT / "train.py", tree)
-    file = tree / "data" / "numbers.txt"
-    file.parent.mkdir()
-
-    def train() -> "subprocess.CompletedProcess[str]":
-        return _python(tree, "train.py", *RUNS["data set"], *SMALL)
-
-    def data() -> dict[str, str]:
-        (path,) = tree.glob("outputs/*/record.json")
-        return json.loads(path.read_text())["data"]["files"]
-
-    contents = ["\n".join(str(number) for number in range(start, start + 104)) for start in (0, 1)]
-    file.write_text(contents[0])
-    assert train().returncode == 0
-    first = data()
-    assert "finished already" in train().stdout
-    file.write_text(contents[1])
-    refused = train()
-    assert refused.returncode == 2
-    line = rf"error: outputs/\S+/record\.json: this run is finished, but the data has changed: {file} has other .*\.\n"
-    assert re.fullmatch(line, refused.stderr)
-    assert data() == first
-    shutil.move(tree / "outputs", tree / "before")
-    again = train()
-    assert again.returncode == 0
-    assert "numbers.txt has changed since it was prepared: preparing it anew" in again.stdout
-    assert not set(data().values()) & set(first.values())
-    prepared = sorted(tree.glob("data/doubling-*/train.jsonl"))
-    assert [json.loads(path.read_text().splitlines()[0])["answer"] for path in prepared] == ["0", "2"]
-    file.write_text(contents[0])
-    shutil.rmtree(tree / "outputs")
-    shutil.move(tree / "before", tree / "outputs")
-    assert "finished already" in train().stdout
-    # And the class is part of what decides the rows.
-    source.write_text(source.read_text().replace("str(2 * n)", "str(2 * n + 1)"))
-    shutil.rmtree(tree / "outputs")
-    assert train().returncode == 0
-    assert not set(data().values()) & set(first.values())
-
-
-def test_what_the_recipes_wrote_passes_the_linter(followed: tuple[Path, list[Path]]) -> None:
-    python = sorted({path for path in followed[1] if path.suffix == ".py"})
-    command = [sys.executable, "-m", "ruff", "check", "--config", ROOT / "pyproject.toml", *python]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+@pytest.mark.parametrize(
+    "part",
+    [
+        ["-m", "ruff", "check", "."],
+        ["-m", "ruff", "format", "--check", "."],
+        ["-m", "pyright", "--pythonpath", sys.executable],
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_project.py"],
+    ],
+    ids=["ruff check", "ruff format", "pyright", "lint-imports", "test_project"],
+)
+def test_make_check_passes_with_every_recipe(part: list[str], followed: tuple[Path, list[Path]]) -> None:
+    """Its parts, in the copy; pyright looks at the files that the recipes write or change alone."""
+    tree, written = followed
+    files = [str(path) for path in written if path.suffix == ".py"] if "pyright" in part else []
+    done = _python(tree, *part, *files)
+    assert done.returncode == 0, done.stdout + done.stderr

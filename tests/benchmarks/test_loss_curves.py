@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ntl.benchmarks.loss_curves import FOLDER, by_digit, by_mass
-
-main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "loss_curves.py"))["main"]
+CURVES = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "loss_curves.py"))
 WAS = [3.90381, 2.96794, 2.03206, 1.09619, 0.16032, 1.09619, 2.03206, 2.96794, 3.90381, 4.83968]
 
 
 def test_by_digit_is_the_authors_curve() -> None:
-    rows = by_digit()
+    rows = CURVES["by_digit"]()
     assert [row["ntl_was"] for row in rows] == pytest.approx(WAS, abs=5e-6)
     rest = 9 * math.exp(0.01)
     for row in rows:
@@ -25,7 +23,7 @@ def test_by_digit_is_the_authors_curve() -> None:
 
 
 def test_by_mass_by_hand() -> None:
-    rows = {(row["p3"], row["p5"]): row for row in by_mass(4)}
+    rows = {(row["p3"], row["p5"]): row for row in CURVES["by_mass"](4)}
     assert len(rows) == 15
     for (p3, p5), row in rows.items():
         p4 = 1 - p3 - p5
@@ -37,9 +35,11 @@ def test_by_mass_by_hand() -> None:
 
 
 def test_the_committed_files_are_what_the_losses_give(tmp_path: Path) -> None:
-    main(["--out", str(tmp_path)])
+    CURVES["main"](["--out", str(tmp_path)])
     for name in ("losses_by_digit.csv", "losses_by_mass.csv"):
-        ours, committed = (list(csv.reader((folder / name).open(encoding="utf-8"))) for folder in (tmp_path, FOLDER))
+        ours, committed = (
+            list(csv.reader((folder / name).open(encoding="utf-8"))) for folder in (tmp_path, CURVES["FOLDER"])
+        )
         assert ours[0] == committed[0]
         values = [[float(value) for row in rows[1:] for value in row] for rows in (ours, committed)]
         assert values[0] == pytest.approx(values[1], rel=1e-5)

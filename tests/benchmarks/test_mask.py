@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ntl.system.errors import UserError
-
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "benchmark_mask.py"))["main"]
 
 
@@ -29,8 +27,3 @@ def test_published_shares_are_below_one_percent() -> None:
     rows = list(csv.DictReader(path.read_text().splitlines()[1:]))
     assert len(rows) == 6
     assert max(float(row["ratio_high"]) for row in rows) < 0.01
-
-
-def test_a_wrong_setting() -> None:
-    with pytest.raises(UserError, match="--rounds 1"):
-        main(["--rounds", "1"])

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.benchmarks.speculative import Text
-from ntl.system.errors import UserError
+from ntl.benchmarks.decoding import Text
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "benchmark_speculative.py"))["main"]
 SMALL = ["--width", "32", "--layers", "2", "--vocab", "64", "--tokens", "24", "--rounds", "2", "--batch", "1", "3"]
@@ -39,8 +38,3 @@ def test_a_token_of_the_text_belongs_to_one_word() -> None:
             words.add(then)
     assert rows.shape == (20, 40)
     assert 0 < len(words) <= 64 / 3
-
-
-def test_no_heads() -> None:
-    with pytest.raises(UserError, match="--heads 0: must be at least 1"):
-        main([*SMALL, "--heads", "0"])

@@ -46,13 +46,6 @@ def test_json_is_strict_and_flat(outputs, capsys):
     assert printed["test/rmse:mode"] == 0.5**0.5
 
 
-def test_a_predictions_file_may_be_named_itself(outputs, capsys):
-    other = outputs / "abc123" / "predictions-beam-4.jsonl"
-    write_predictions(other, HEADER, ROWS[:1])
-    main([str(other), "--json"])
-    assert json.loads(capsys.readouterr().out)["test/accuracy"] == 1.0
-
-
 def test_tables_fit_eighty_columns(outputs, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     main(["abc123", "--outputs", str(outputs)])
@@ -93,12 +86,3 @@ def test_script_imports_nothing_heavy(outputs):
     assert done.returncode == 0
     assert json.loads(done.stdout)["test/count"] == 2
     assert done.stderr == "HEAVY []\n"
-
-
-def test_script_reports_bad_input_in_one_line(outputs):
-    done = run_script("abc12", "--outputs", str(outputs))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    error, heavy = done.stderr.splitlines()
-    assert error.startswith("error: no run 'abc12'")
-    assert heavy == "HEAVY []"

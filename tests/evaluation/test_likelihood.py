@@ -42,14 +42,6 @@ def test_by_hand() -> None:
     assert likelihood_metrics(ROWS[:2], 12, digits=False)["number_mae"] == 1.0
 
 
-def test_where_nothing_is_to_be_averaged() -> None:
-    found = likelihood_metrics([{**ROWS[2], "ce": 1000.0}], 0, digits=True)
-    assert found["perplexity"] == math.inf
-    assert {name for name, value in found.items() if math.isnan(value)} == {
-        *("bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean")
-    }
-
-
 def test_a_file_is_scored_by_split(tmp_path: Path) -> None:
     path = tmp_path / "predictions.jsonl"
     write_predictions(path, HEADER, ROWS)
@@ -76,10 +68,3 @@ def test_a_wrong_row_is_named(row: dict, fault: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         read_predictions(path)
     assert str(caught.value) == f"{path}:3: {fault}"
-
-
-def test_bytes_are_in_the_header(tmp_path: Path) -> None:
-    path = tmp_path / "predictions.jsonl"
-    write_predictions(path, {**HEADER, "bytes": {"test": -1}}, ROWS)
-    with pytest.raises(UserError, match="'bytes' in the header must be"):
-        read_predictions(path)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.evaluation import RULES, extract_answer
-from ntl.evaluation.metrics import NUMBER_VERSIONS
 from ntl.evaluation.rules import read_numbers
 from ntl.numbers import find_numbers
 
@@ -24,16 +23,10 @@ from ntl.numbers import find_numbers
         ("He has 3 left.\n#### 1,234 dollars, not 9", "1234", "9"),
         ("first #### 3 then #### $4 or 5", "3", "5"),
         ("3 * 4 = 12\n#### $1,200\n\nQuestion: Tom has 5 hats.\nAnswer: 5 - 1 = 4\n#### 4", "1200", "4"),
-        ("so 12\n#### #### 7", "7", "7"),
         ("so 3 * 4 = 12\n####", "12", "12"),
-        ("####7", "7", "7"),
-        ("the sum of 2 and 3 is 5.", "5", "5"),
         ("no number", None, None),
-        ("", None, None),
         ("inf", None, None),
         ("123456789012345678901", "123456789012345678901", "123456789012345680000"),
-        ("99999999999999", "99999999999999", "99999999999999"),  # clipping belongs to the metric
-        ("0.1", "0.1", "0.1"),
         ("6 x 2 = 12\n#### 1/2", "0.5", "2"),
         ("6 x 2 = 12\n#### 1/3", None, "3"),
         ("6 x 2 = 12\n#### 10²", None, "10"),
@@ -43,7 +36,6 @@ from ntl.numbers import find_numbers
         ("so 120/60 = 2", "2", "2"),
         # A marked number may have spaces between its groups.
         ("#### 80 000", "80000", "0"),
-        ("#### 1 000", "1000", "0"),
         ("#### $80 000 in all, 1 000 more", "80000", "0"),
         ("#### = -12 345 678", "-12345678", "678"),
         ("#### 5 then 1 000", "5", "0"),
@@ -54,12 +46,6 @@ def test_extract_answer(text, default, paper):
     for rule, expected in (("default", default), ("paper", paper)):
         value = extract_answer(text, rule)
         assert value == (None if expected is None else Decimal(expected)), rule
-
-
-def test_rules_are_named_and_versioned():
-    assert {name: rule.name for name, rule in RULES.items()} == {name: name for name in NUMBER_VERSIONS}
-    with pytest.raises(ValueError, match=r"'last'.*default, paper"):
-        extract_answer("1", "last")
 
 
 @given(st.text(max_size=60) | st.text(alphabet="0123456789./⁄½⅓²-−+ ,$€\u00a0\u2009x#", max_size=60))
@@ -78,8 +64,6 @@ def test_a_whole_number_is_its_own_answer(value):
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("", []),
-        ("no number", []),
         ("50% of $1,234.50 or €5, −7", ["50", "1234.50", "5", "-7"]),
         ("-$5 and −€2.50 and 10-$5", ["-5", "-2.50", "10", "5"]),
         ("1/2", ["0.5"]),
@@ -89,7 +73,6 @@ def test_a_whole_number_is_its_own_answer(value):
         ("-2 1/2", ["-2.5"]),
         ("3 12/4", ["3", "3"]),
         ("1,000/4 = 250", ["250", "250"]),
-        ("0.5/2", ["0.25"]),
         ("1/3", [None]),
         ("5/0", [None]),
         ("12/05/2024", [None]),
@@ -98,10 +81,8 @@ def test_a_whole_number_is_its_own_answer(value):
         ("10² is 100", [None, "100"]),
         ("2⁴ = 16, 5 m², x³", [None, "16", "5"]),
         ("1\u00a0234 and 1\u202f234\u202f567 and 12\u00a034", ["1234", "1234567", "12", "34"]),
-        ("60 km/h", ["60"]),
         ("1/2-3", ["0.5", "3"]),
         ("1/2 - -3", ["0.5", "-3"]),
-        ("1 000", ["1", "0"]),
         ("9" * 30 + "/2", ["9" * 30, "2"]),  # longer than any fraction a person writes
     ],
 )

@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ntl.config import Diverged, run_id
+from ntl.config import run_id
 from ntl.config.identity import plain
 from ntl.results import RunRecord, write_record
 from ntl.system.errors import Busy
 from ntl.training.checkpoints import checkpoint_at, is_whole, write_manifest
 
-FAILS, DIVERGES, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 902, 903, 904, 905, 906, 907
+FAILS, KILLED, NO_RECORD, LASTS, EXITS, TAKEN = 901, 903, 904, 905, 906, 907
 
 
 def run(config: Any, overrides: list[str]) -> None:
@@ -38,10 +38,6 @@ def run(config: Any, overrides: list[str]) -> None:
 
 def _fail(folder: Path) -> None:
     raise RuntimeError("no such\n thing")
-
-
-def _diverge(folder: Path) -> None:
-    raise Diverged("loss is nan at step 3")
 
 
 def _die(folder: Path) -> None:
@@ -70,4 +66,4 @@ def _taken(folder: Path) -> None:
         raise Busy("another process is at this run")
 
 
-BEHAVIOUR = {FAILS: _fail, DIVERGES: _diverge, KILLED: _die, LASTS: _last, EXITS: _exit, TAKEN: _taken}
+BEHAVIOUR = {FAILS: _fail, KILLED: _die, LASTS: _last, EXITS: _exit, TAKEN: _taken}

@@ -13,9 +13,8 @@ from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
 from ntl.launch import complete_tables
-from ntl.launch.plan import Run, demands, load_table, missing_overrides, output_root, plan_runs, runs_to_make
+from ntl.launch.plan import Run, demands, missing_overrides, plan_runs, runs_to_make
 from ntl.launch.status import statuses
-from ntl.launch.workers import sweep_missing
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at, write_manifest
 
@@ -50,29 +49,11 @@ def test_the_order_given_and_a_base_right_before_the_first_run_that_begins_from_
     assert [run.id for run in todo] == ids
 
 
-def test_the_model_is_named_where_there_are_several(tmp_path: Path) -> None:
-    todo, _ = plan_runs([[*NOISY, "model=gpt2_tiny"], [*NOISY, "model=t5_tiny"]], tmp_path)
-    assert sorted(run.label for run in todo) == ["noisy_numbers gpt2_tiny ce seed 1", "noisy_numbers t5_tiny ce seed 1"]
-
-
-@pytest.mark.parametrize("name", ["a b", "a,b=c", "it's [x]{y}", "dots..and%"])
+@pytest.mark.parametrize("name", ["a,b=c", "it's [x]{y}"])
 def test_any_folder_name_reaches_the_config(tmp_path: Path, name: str) -> None:
     (run,), _ = plan_runs([NOISY], tmp_path / name)
     assert run.folder.parent == tmp_path / name
     assert compose(run.overrides).output_dir == str(tmp_path / name)
-
-
-def test_the_default_folder_is_not_among_the_overrides() -> None:
-    (run,), _ = plan_runs([[*NOISY, "seed=4294967295"]])
-    assert run.overrides == (*NOISY, "seed=4294967295")
-    assert run.folder.parent == Path("outputs")
-    assert output_root(Path("outputs")) is None
-    assert output_root(Path("elsewhere")) == Path("elsewhere")
-
-
-def test_an_illegal_run_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError):
-        plan_runs([[*NOISY, "trainer.lr=-1"]], tmp_path)
 
 
 def test_a_place_with_a_dollar_is_that_place(tmp_path: Path) -> None:
@@ -84,11 +65,8 @@ def test_a_place_with_a_dollar_is_that_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        ("", 0),
-        ('{"step": 25, "loss": 1.0}\n{"step": 50, "loss": 0.9}\n', 50),
         ('{"step": 25}\n{"step": 5', 25),
         ('{"step": 25}\n{"note": "no step"}\n[1]\n', 25),
-        ("x" * 9000 + '\n{"step": 75}\n', 75),
         ("not json\n", 0),
     ],
 )
@@ -96,16 +74,8 @@ def test_step_is_the_last_whole_line_with_one(make_run: Callable[..., Run], text
     run = make_run()
     (run.folder / "metrics.jsonl").write_text(text)
     assert run.step(since=0.0) == step
-
-
-def test_step_of_an_earlier_attempt_does_not_count(make_run: Callable[..., Run]) -> None:
-    run = make_run()
-    assert run.step(since=0.0) == 0  # no file
-    path = run.folder / "metrics.jsonl"
-    path.write_text('{"step": 25}\n')
-    os.utime(path, (1000.0, 1000.0))
-    assert run.step(since=1001.0) == 0
-    assert run.step(since=999.0) == 25
+    os.utime(run.folder / "metrics.jsonl", (1000.0, 1000.0))
+    assert run.step(since=1001.0) == 0  # of an earlier attempt
 
 
 def test_runs_by_id_and_what_lacks_a_record(small_table: Path, tmp_path: Path) -> None:
@@ -162,22 +132,13 @@ def test_some_seeds_of_a_table(small_table: Path) -> None:
     ("override", "message"),
     [
         ("loss.weight=0.5", "small sets loss.weight itself, in the row 'NTL-WAS'; leave it out, .*table=FILE.yaml"),
-        ("loss=gce", "small sets loss itself, in every row; .*"),
         ("model=t5_tiny", "small sets model itself, in every row; .*"),
-        ("model.name=t5_tiny", "small sets model.name itself, in every row; .*"),
         ("dataset=gsm8k", "small sets dataset itself, in every row; .*"),
     ],
 )
 def test_what_rows_pin_is_not_overridden(override: str, message: str, small_table: Path) -> None:
     with pytest.raises(UserError, match=f"^{override}: {message}"):
         demands([str(small_table)], "tiny", [], overrides=[override])
-
-
-def test_of_many_rows_that_pin_a_setting_some_are_named() -> None:
-    with pytest.raises(UserError, match=r"in the rows 'CE \+ digit CE \(control\)', 'NTL-MSE, .* 8 more;"):
-        demands(["table2"], "tiny", [], overrides=["loss.weight=0.5"])
-    with pytest.raises(UserError, match=r"table2 sets model\.pretrained itself, in every row"):
-        demands(["table2"], "small", [], overrides=["model.pretrained=true"])
 
 
 def test_what_the_scale_sets_is_overridden_and_is_in_the_ids(small_table: Path) -> None:
@@ -189,9 +150,6 @@ def test_what_the_scale_sets_is_overridden_and_is_in_the_ids(small_table: Path) 
     for config in other.runs.values():
         assert (config.trainer.lr, config.data_dir) == (1e-4, "elsewhere")
         assert (config.dataset.train_rows, config.dataset.seed) == (50, config.seed)
-    # Said again what the config says anyway, it is the table's own run.
-    (same,) = demands([str(small_table)], "tiny", [], overrides=["trainer.bf16=false"])
-    assert same.runs.keys() == plain.runs.keys()
 
 
 def test_neither_table_takes_the_records_of_the_other(small_table: Path, tmp_path: Path) -> None:
@@ -203,42 +161,26 @@ def test_neither_table_takes_the_records_of_the_other(small_table: Path, tmp_pat
     for overrides in other.missing:
         finish(overrides, tmp_path)
     assert (count(), count("trainer.lr=1e-4"), count("trainer.lr=0.0001")) == (4, 0, 0)
-    assert count("trainer.lr=1e-4", "trainer.bf16=true") == 4
     (plain,) = demands([str(small_table)], "tiny", [])
     finish(next(iter(plain.missing)), tmp_path)
-    assert (count(), count("trainer.lr=1e-4"), count("trainer.bf16=true")) == (3, 0, 4)
+    assert (count(), count("trainer.lr=1e-4")) == (3, 0)
 
 
 def test_one_models_files_are_for_rows_of_one_model(make_table: Callable[..., Path], tmp_path: Path) -> None:
     ours, folder = make_table("ours", 1), tmp_path / "weights"
     two = make_table("two", 1, overrides=["model=llama_tiny", "tokenizer=digit"])
     folder.mkdir()
-    path = f"model.path={folder}"
-    for override in (path, f"tokenizer.path={folder}"):
-        with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
-            demands([str(ours), str(two)], "tiny", [], overrides=[override])
-    pretrained = [path, "model.pretrained=true"]
-    with pytest.raises(UserError, match=r"no config\.json in this folder"):
-        demands([str(ours)], "tiny", [], overrides=pretrained)
-    (folder / "config.json").write_text("{}")
-    with pytest.raises(UserError, match=r"neither model\.safetensors nor model\.safetensors\.index\.json"):
-        demands([str(ours)], "tiny", [], overrides=pretrained)
-    save_file({"wte": torch.zeros(2, 3)}, folder / "model.safetensors")
-    for name in ("vocab.json", "merges.txt"):
+    for name in ("config.json", "vocab.json", "merges.txt"):
         (folder / name).write_text("{}")
-    (demand,) = demands([str(ours)], "tiny", [], overrides=pretrained)
+    save_file({"wte": torch.zeros(2, 3)}, folder / "model.safetensors")
+    path = f"model.path={folder}"
+    with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
+        demands([str(ours), str(two)], "tiny", [], overrides=[path])
+    (demand,) = demands([str(ours)], "tiny", [], overrides=[path, "model.pretrained=true"])
     assert all(config.model.path == str(folder) and config.model.pretrained for config in demand.runs.values())
     # A stand-in is made from scratch: its weights would not be read.
     with pytest.raises(UserError, match=r"the weights in it are not read with model\.pretrained=false"):
         demands([str(ours)], "tiny", [], overrides=[path])
-
-
-def test_a_hub_s_weights_that_are_not_read_are_told(make_table: Callable[..., Path]) -> None:
-    lines: list[str] = []
-    demands([str(make_table("ours", 1))], "tiny", [], lines.append, ["model.hub_id=owner/name"])
-    assert lines == [
-        "model.hub_id=owner/name: only its tokenizer is used, not its weights: these runs have model.pretrained=false."
-    ]
 
 
 # ---- runs that start from the weights of others
@@ -301,24 +243,8 @@ def test_a_base_is_made_where_a_run_from_it_is_missing(
     assert [run.id for run in runs_to_make([demand], tmp_path / "other")] == [arm.id]
 
 
-@pytest.mark.usefixtures("fake_training")
-def test_a_launcher_of_hydra_gets_bases_before_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    shared = ["dataset=noisy_numbers", "seed=1"]
-    runs = [
-        [*shared, "loss=ntl_was", "trainer.max_steps=50", BASE],
-        [*shared, "loss=ce", "trainer.max_steps=40", "keep_steps=[30]"],
-    ]
-    with capfd.disabled():
-        report = sweep_missing(runs, "basic", root=tmp_path)
-    assert [run.label for run in report.done] == ["noisy_numbers ce seed 1", "noisy_numbers ntl_was seed 1"]
-
-
 def test_a_run_that_two_others_begin_from_keeps_both_checkpoints(tmp_path: Path) -> None:
     words = ["dataset=noisy_numbers", "loss=ce", "trainer.max_steps=40"]
     todo, _ = plan_runs([words, [*words, "keep_steps=[30]"], [*words, "keep_steps=[10]"]], tmp_path)
     assert [run.keep_steps for run in todo] == [(10, 30)]
     assert compose(todo[0].overrides).keep_steps == [10, 30]
-
-
-def test_a_table_by_its_name_or_its_file(small_table: Path) -> None:
-    assert (load_table(str(small_table)).title, load_table("table2").name) == ("Small", "table2")

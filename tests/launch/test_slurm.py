@@ -82,23 +82,6 @@ def test_two_sweeps_at_once_a_job_that_raises_and_a_launcher_that_is_stopped(tmp
     assert "4 done, 0 running, 0 queued, 2 failed, 0 missing of 6 runs" in said
     assert "failed  noisy_numbers ce_digits seed 1: ntl.system.errors.UserError: device=cuda: torch sees no" in said
 
-    # What has a record is not submitted again.
-    again = start(tmp_path, "scripts/reproduce.py", *words)
-    said, _ = again.communicate(timeout=600)
-    assert again.returncode == 1, said
-    assert "2 jobs submitted, 0 in the queue already" in said
-
-
-@pytest.mark.usefixtures("slurm")
-def test_jobs_that_slurm_refuses_are_the_users_mistake(tmp_path: Path) -> None:
-    words = ["-m", "hydra/launcher=slurm", "hydra.launcher.partition=nowhere", *JOBS, "seed=1,2"]
-    sweep = start(tmp_path, "train.py", *words)
-    said, _ = sweep.communicate(timeout=120)
-    assert sweep.returncode == 2, said
-    assert "error: Slurm takes no job: sbatch: error: " in said
-    assert "invalid partition specified" in said
-    assert "Traceback" not in said
-
 
 def folder_of(folder: Path, seed: int) -> Path:
     (found,) = folder.glob(f"outputs/noisy_numbers-gpt2_tiny-ce-s{seed}-*")

@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 from commands import until
-from fake_runs import DIVERGES, EXITS, FAILS, LASTS
+from fake_runs import EXITS, FAILS, LASTS
 
-from ntl.config import Diverged, UserError, compose, run_id
-from ntl.launch import worker
-from ntl.launch.worker import error_line, output_to, rotate
+from ntl.config import compose, run_id
 from ntl.launch.workers import worker_environment
-from ntl.system.locks import lock
 
 
 @pytest.fixture
@@ -53,9 +50,7 @@ def test_one_process_serves_many_jobs_and_failures_do_not_end_it(
     for seed, event, error in (
         (1, "done", ""),
         (FAILS, "failed", "RuntimeError: no such thing"),
-        (DIVERGES, "failed", "loss is nan at step 3"),
         (EXITS, "failed", "SystemExit: 3"),
-        (2, "done", ""),
         (2, "done", ""),
     ):
         send(process, job(tmp_path, seed))
@@ -70,36 +65,9 @@ def test_one_process_serves_many_jobs_and_failures_do_not_end_it(
     assert pids == {str(process.pid)}
 
     assert (tmp_path / "1.log").read_text() == "printed by the run\nwritten to descriptor 2\n"
-    assert (tmp_path / "2.log").read_text().count("printed by the run") == 2  # a second attempt adds to the log
     log = (tmp_path / f"{FAILS}.log").read_text()
     assert "Traceback" in log
     assert log.endswith("RuntimeError: no such\n thing\n")
-
-
-@pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(worker, "LOG_BYTES", 20)
-    (tmp_path / "run").mkdir()
-    return tmp_path / "run" / "run.log"
-
-
-def test_the_log_of_a_run_that_is_resumed_for_ever_is_bounded(log: Path) -> None:
-    for attempt in range(9):
-        with output_to(log):
-            os.write(1, f"attempt {attempt}\n".encode())
-    # Ten bytes an attempt: two fill a log, and the next one begins another.
-    assert log.read_text() == "attempt 8\n"
-    assert log.with_name("run.log.1").read_text() == "attempt 6\nattempt 7\n"
-    assert len(list(log.parent.iterdir())) == 2
-
-
-def test_the_log_of_a_run_that_somebody_is_at_stays(log: Path) -> None:
-    log.write_text("x" * 99)
-    with lock(log.parent.parent / ".run.lock"):
-        rotate(log)
-    assert len(log.read_text()) == 99
-    rotate(log)
-    assert not log.exists()
 
 
 def test_when_its_owner_is_gone_the_job_is_interrupted(process: "subprocess.Popen[str]", tmp_path: Path) -> None:
@@ -113,17 +81,3 @@ def test_when_its_owner_is_gone_the_job_is_interrupted(process: "subprocess.Pope
     assert time.monotonic() < started + 30
     assert process.wait(30) == 130
     assert (folder / "checkpoint").exists()
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (UserError("no file x:\n  make it"), "no file x: make it"),
-        (Diverged("nan"), "nan"),
-        (ValueError("a\nb"), "ValueError: a b"),
-        (KeyError(), "KeyError: "),
-        (ValueError("x" * 400), "ValueError: " + "x" * 288),
-    ],
-)
-def test_error_line(error: BaseException, line: str) -> None:
-    assert error_line(error) == line

@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 from commands import until
 from fake_runs import FAILS, KILLED, LASTS, NO_RECORD, TAKEN
-from hydra.errors import ConfigCompositionException
 from rich.console import Console
 
-import ntl
-from ntl.config import UserError
 from ntl.launch import run_missing, workers
 from ntl.launch.plan import Ended, Run, plan_runs
 from ntl.launch.workers import Pool, sweep_missing, worker_environment
@@ -33,14 +30,6 @@ def planned(folder: Path, *seeds: int) -> list[Run]:
 
 def wait(pool: Pool) -> Ended:
     return until(lambda: pool.wait(0.1))[0]
-
-
-def test_environment_of_a_worker() -> None:
-    environment = worker_environment({"A": "b", "PYTHONPATH": "mine", "OMP_NUM_THREADS": "64"}, threads=3)
-    assert environment["A"] == "b"
-    assert environment["OMP_NUM_THREADS"] == "3"
-    assert environment["PYTHONPATH"] == f"{Path(ntl.__file__).parents[1]}{os.pathsep}mine"
-    assert worker_environment({}, threads=1)["PYTHONPATH"] == str(Path(ntl.__file__).parents[1])
 
 
 def test_idle_workers_are_used_again_and_get_their_share_of_the_cores(target: str, tmp_path: Path) -> None:
@@ -69,16 +58,6 @@ def test_a_killed_worker_is_noticed_and_replaced(target: str, tmp_path: Path) ->
         ended = wait(pool)
         assert (ended.run, ended.error) == (fine, "")
         assert fine.record.is_file()
-
-
-def test_a_worker_that_cannot_start_says_why(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "sitecustomize.py").write_text("import os, sys\nsys.stderr.write('broken\\n')\nos._exit(7)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "bad"))
-    (run,) = planned(tmp_path, 1)
-    with Pool(1, target) as pool:
-        pool.submit(run)
-        assert wait(pool).error == "its worker process ended with status 7: broken"
 
 
 def test_leaving_the_pool_leaves_no_process(target: str, tmp_path: Path) -> None:
@@ -139,11 +118,6 @@ def test_a_run_that_another_process_is_at_is_waited_for(
     assert lines.count(f"noisy_numbers ce seed {TAKEN}: another process is working on it; waiting for that one.") == 1
     assert [line[:5] for line in lines if line.startswith("[")] == ["[1/2]", "[2/2]"]
     assert report.done[1].log.read_text().count("Traceback") == 0
-
-
-def test_at_least_one_worker() -> None:
-    with pytest.raises(UserError, match="at least 1"):
-        run_missing(overrides(1), workers=0)
 
 
 SCRIPT = """
@@ -208,9 +182,3 @@ def test_hydras_own_launcher_makes_what_is_missing_and_goes_on_past_failures(
 
     again = sweep_missing(overrides(1, 2), "basic", root=tmp_path)
     assert (again.done, again.failed, len(again.skipped)) == ((), (), 2)
-
-
-@pytest.mark.parametrize("settings", [("nowhere", ()), ("slurm", ("hydra.launcher.partitoin=gpu",))])
-def test_a_launcher_that_is_not_there_or_set_wrongly(settings: tuple[str, tuple[str, ...]], tmp_path: Path) -> None:
-    with pytest.raises(ConfigCompositionException):
-        sweep_missing(overrides(1), *settings, root=tmp_path)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 from ntl.system.errors import MissingPackage, UserError, needs, one_line_errors, one_line_when_full
 
@@ -32,11 +30,8 @@ def test_errors_of_the_system_name_the_file_that_is_meant() -> None:
     [
         ("transformers", "train", "train"),
         ("google.protobuf", "train", "train"),  # of protobuf
-        ("yaml", "train", "train"),
         ("yaml", "report", "report"),  # both contain it: the one that is asked for
         ("matplotlib", "train", "report"),  # only this one contains it
-        ("peft", "train", "lora"),
-        ("submitit", "train", "slurm"),
         ("hydra_plugins.hydra_submitit_launcher", "train", "slurm"),
     ],
 )
@@ -51,13 +46,6 @@ def test_a_package_that_is_missing_names_its_extra(
     assert isinstance(caught.value, UserError)
     assert isinstance(caught.value, ImportError)
     assert caught.value.name == module
-
-
-@pytest.mark.parametrize("module", ["ntl.no_such_module", "no_such_package", "hydra_no_such_package"])
-def test_what_no_extra_brings_is_a_fault_of_the_program(module: str) -> None:
-    with pytest.raises(ModuleNotFoundError, match="No module named") as caught, needs("train"):
-        __import__(module)
-    assert not isinstance(caught.value, UserError)
 
 
 # ---- full disks
@@ -78,12 +66,10 @@ def test_what_python_and_torch_raise_on_a_full_device() -> None:
     "error",
     [
         OSError(errno.EDQUOT, "Disk quota exceeded"),
-        OSError(errno.EROFS, "Read-only file system"),
         RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
         RuntimeError("PytorchStreamWriter failed writing file data/3: file write failed\nmore of it"),
         RuntimeError("basic_ios::clear: iostream error"),
         OSError("60000 requested and 10208 written"),
-        OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device"),
     ],
 )
 def test_other_words_for_it(error: Exception) -> None:
@@ -119,7 +105,6 @@ def test_what_numpy_arrow_and_safetensors_raise_on_a_full_disk(
 
 WRONG_PLACES: dict[str, Callable[[Path], object]] = {
     "Is a directory": lambda path: path.mkdir(),
-    "No such file or directory": lambda path: path.symlink_to(path.parent / "gone" / "x"),
     "Too many levels of symbolic links": lambda path: path.symlink_to(path),
 }
 
@@ -130,21 +115,6 @@ def test_something_else_in_the_place_of_a_file_of_the_run(why: str, tmp_path: Pa
     line = rf"a file cannot be written or read \(.*{why}.*config\.yaml.*\); move away"
     with pytest.raises(UserError, match=line), one_line_when_full(tmp_path):
         (tmp_path / "config.yaml").write_text("a")
-    with pytest.raises(OSError, match=why), one_line_when_full(tmp_path / "another run"):
+    with pytest.raises(OSError, match=why) as raised, one_line_when_full(tmp_path / "another run"):
         (tmp_path / "config.yaml").write_text("a")
-
-
-def test_the_same_told_by_a_library_in_rust(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").symlink_to(tmp_path / "tokenizer.json")
-    line = r"Too many levels of symbolic links \(os error 40\)"
-    with pytest.raises(UserError, match=line), one_line_when_full(tmp_path):
-        Tokenizer(WordLevel()).save(str(tmp_path / "tokenizer.json"))
-
-
-@pytest.mark.parametrize(
-    "error", [FileNotFoundError(errno.ENOENT, "gone"), ValueError("no"), UserError("No space left")]
-)
-def test_everything_else_passes(error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, one_line_when_full(Path("outputs/x")):
-        raise error
-    assert raised.value is error
+    assert not isinstance(raised.value, UserError)

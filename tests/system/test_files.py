@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ntl.system.errors import UserError
-from ntl.system.files import atomic_writer, remove_parts, sha256_of, sweep, write_text
+from ntl.system.files import atomic_writer, remove_parts, sweep, write_text
 
 HOUR = 3600
 
@@ -60,19 +60,6 @@ def test_atomic_writer_leaves_a_whole_file_or_the_old_one(tmp_path: Path) -> Non
     assert path.read_bytes() == b"old"
     assert [child.name for child in path.parent.iterdir()] == ["a.txt"]
     assert path.stat().st_mode & 0o777 == 0o644
-
-
-def test_system_errors_become_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"^cannot write .*file/a: File exists \(.*/file\)\.$"):
-        write_text(tmp_path / "file" / "a", "")
-
-
-def test_sha256(tmp_path: Path) -> None:
-    # The digest of "abc" in FIPS 180-2, appendix B.1.
-    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    (tmp_path / "abc").write_bytes(b"abc")
-    assert sha256_of(tmp_path / "abc") == expected
 
 
 def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path: Path) -> None:

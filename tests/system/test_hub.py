@@ -55,16 +55,10 @@ def test_shards_count_and_what_lies_beside_them_does_not(tmp_path: Path) -> None
     assert names(weight_files(folder)) == ["config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {}}'])
+@pytest.mark.parametrize("index", ["{", "{}", '{"weight_map": {"a": "../elsewhere"}}'])
 def test_a_broken_index_is_one_line(index: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^model\.path=.*fetch the folder again\.$"):
         weight_files(sharded(tmp_path, index))
-
-
-def test_an_index_names_no_file_elsewhere(tmp_path: Path) -> None:
-    fill(tmp_path, elsewhere="secret")
-    with pytest.raises(UserError, match="names files that are not there"):
-        weight_files(sharded(tmp_path, '{"weight_map": {"a": "../elsewhere"}}'))
 
 
 def test_an_adapter_alone_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -130,11 +124,10 @@ def test_without_a_hub_the_three_remedies_are_named(tmp_path: Path, monkeypatch:
 # ---- the probe of the hub
 
 
-@pytest.mark.parametrize("status", [200, 404, 405])
-def test_a_host_that_answers_anything_is_reachable(status: int) -> None:
+def test_a_host_that_answers_anything_is_reachable() -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
-            self.send_response(status)
+            self.send_response(404)
             self.end_headers()
 
         def log_message(self, *args: object) -> None:
@@ -151,10 +144,3 @@ def test_a_host_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         started = time.monotonic()
         assert unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}") != ""
         assert time.monotonic() - started < 3
-
-
-def test_no_host_and_no_url() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    assert "refused" in unreachable(f"http://127.0.0.1:{port}")
-    assert unreachable("not a url") != ""

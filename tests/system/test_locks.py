@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ntl.system.errors import UserError
 from ntl.system.locks import Taken, is_locked, lock, tell_without_locks, wait_for_lock, without_locks
 
 Refuse = Callable[[int], None]
@@ -62,7 +61,7 @@ def test_waiting_is_told_once_and_a_dead_owner_is_no_obstacle(tmp_path: Path) ->
     assert said == ["waiting"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL])
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
 def test_no_locks_are_not_a_lock_of_another(number: int, refuse: Refuse, tmp_path: Path) -> None:
     refuse(number)
     (tmp_path / "lock").touch()
@@ -73,20 +72,10 @@ def test_no_locks_are_not_a_lock_of_another(number: int, refuse: Refuse, tmp_pat
         assert not held
 
 
-@pytest.mark.parametrize("number", [errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.EWOULDBLOCK, errno.EACCES])
 def test_held_by_another(number: int, refuse: Refuse, tmp_path: Path) -> None:
     refuse(number)
     with pytest.raises(Taken), lock(tmp_path / "lock"):
-        pass
-    assert is_locked(tmp_path / "lock")
-
-
-def test_anything_else_is_raised(refuse: Refuse, tmp_path: Path) -> None:
-    refuse(errno.EIO)
-    with pytest.raises(OSError, match="as the system says"), lock(tmp_path / "lock"):
-        pass
-    refused = pytest.raises(UserError, match=r"cannot write .*lock: as the system says")
-    with refused, wait_for_lock(tmp_path / "lock", print):
         pass
     assert is_locked(tmp_path / "lock")
 

@@ -4,7 +4,6 @@ Each stage runs in a process of its own. Memory is the peak of its anonymous mem
 are the system's to drop, and do not count. The text is made up, in the layout and the lengths of the official release.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ntl.benchmarks.timing import MIB, Peak, Row, measured, timed
 from ntl.config.data import MathematicsConfig
 from ntl.data.prepared import Prepared
@@ -23,7 +20,7 @@ from ntl.data.sets.deepmind import OFFICIAL_TREE
 from ntl.data.sets.mathematics import TESTS, TRAIN, Mathematics
 from ntl.system.errors import UserError
 
-COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mib", "padding")
+COLUMNS = ("pairs", "stage", "seconds", "pairs_per_s", "mb_per_s", "peak_anon_mib")
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 # Pairs that datasets.map is shown: its speed does not depend on them.
 MAP_PAIRS = 100_000
@@ -105,9 +102,8 @@ def tokenize(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
     return row
 
 
-def map_datasets(folder: Path, rows_per_file: int, tokenizer: str, processes: int) -> Row:
-    """``datasets.map(batched=True)`` on the same rows with the same tokenizer, in processes or Rust threads."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false" if processes > 1 else "true"
+def map_datasets(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
+    """``datasets.map(batched=True)`` on the same rows with the same tokenizer, in its Rust threads."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -122,57 +118,8 @@ def map_datasets(folder: Path, rows_per_file: int, tokenizer: str, processes: in
         }
 
     row: Row = {"pairs": len(data)}
-    environment = os.environ
-    try:
-        with timed(row):
-            data.map(
-                encode,
-                batched=True,
-                remove_columns=data.column_names,
-                num_proc=processes if processes > 1 else None,
-                load_from_cache_file=False,
-            )
-    finally:
-        # map() leaves a copy in its place, on which nothing that was set before can be undone.
-        os.environ = environment  # noqa: B003 - the very object is put back
-    return row
-
-
-def first_batch(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
-    """From imported modules and a prepared cache to the first collated batch; then the padding of some hundred."""
-    from ntl.data.collate import Seq2SeqCollator
-    from ntl.training.sampling import epoch_order
-
-    loaded = _load(tokenizer)
-    collate = Seq2SeqCollator(pad_token_id=0, start_token_id=0)
-    row: Row = {}
     with timed(row):
-        dataset = _encode(folder, rows_per_file, loaded)
-        indices = next(epoch_order(len(dataset), seed=1, epoch=0))
-        collate(dataset.__getitems__(indices[:BATCH]))
-    padding = []
-    for lengths in (None, dataset.lengths):
-        order = epoch_order(len(dataset), 1, 0, batch_size=BATCH, lengths=lengths)
-        chosen = np.concatenate([next(order, np.empty(0, np.int64)) for _ in range(4)])[: 192 * BATCH]
-        masks = [
-            collate(dataset.__getitems__(chosen[i : i + BATCH]))["attention_mask"] for i in range(0, len(chosen), BATCH)
-        ]
-        padding.append(1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks))
-    return row | {"padding": f"{padding[0]:.3f} -> {padding[1]:.3f}"}
-
-
-def epoch(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
-    """All batches of indices of one epoch: what resuming at its end has to skip."""
-    from torch.utils.data import BatchSampler
-
-    from ntl.training.sampling import epoch_order
-
-    dataset = _encode(folder, rows_per_file, _load(tokenizer))
-    row: Row = {}
-    with timed(row):
-        indices = (index for block in epoch_order(len(dataset), 1, 0) for index in block.tolist())
-        for _ in BatchSampler(indices, BATCH, drop_last=False):
-            pass
+        data.map(encode, batched=True, remove_columns=data.column_names, load_from_cache_file=False)
     return row
 
 
@@ -206,7 +153,6 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
     """All stages at one size; each row is handed to ``say`` as it is known."""
     rows_per_file = -(-pairs // len(TRAIN))
     total = len(TRAIN) * rows_per_file
-    cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         folder = Path(name)
         write_tree(folder, rows_per_file)
@@ -225,8 +171,5 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
         tell("prepare", prepared)
         common = (folder, rows_per_file, tokenizer)
         tell("tokenize", measured(tokenize, *common))
-        tell("datasets.map, threads", measured(map_datasets, *common, 1))
-        tell(f"datasets.map, {cores} processes", measured(map_datasets, *common, cores))
-        tell("first batch", measured(first_batch, *common), rate=False)
-        tell("batches of an epoch", measured(epoch, *common))
+        tell("datasets.map, threads", measured(map_datasets, *common))
         tell("first step", first_step(*common), rate=False)

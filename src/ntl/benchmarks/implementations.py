@@ -2,8 +2,7 @@
 
 The calls take turns (see ``ntl.benchmarks.losses``) on the same labels. They compute forward and backward from logits
 or from hidden states, or an optimizer step of T5-Small. The baseline is torch's cross-entropy, or in the step
-transformers' own loss. If they are installed, the package ``ntloss`` is compared, and on a GPU the fused
-cross-entropies of Liger and Apple, which have no number loss.
+transformers' own loss. The package ``ntloss`` is compared if it is installed.
 
 Shapes: B batch, T length, V vocabulary, D hidden size.
 """
@@ -123,20 +122,12 @@ def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]
         yield from (Case(setting, heap="warm") for setting in warm)
 
 
-def optional(name: str) -> Any:
-    """Return a module, or None if its package is not installed; it is not a dependency of this project."""
-    try:
-        return import_module(name)
-    except ImportError:
-        return None
-
-
 def ntloss_calls(vocab: NumberVocabulary, labels: Tensor) -> dict[str, Loss]:
     """Return CE + the loss of the package ``ntloss``, as in the paper and reweighed; empty if it is not installed."""
-    package = optional("ntloss")
-    if package is None:
+    try:
+        package = import_module("ntloss")
+    except ImportError:
         return {}
-
     size = vocab.values.numel()
     digits = {int(token): str(digit) for digit, token in enumerate(vocab.token_ids.tolist())}
     words = {digits.get(token, f"w{token}"): token for token in range(size)}
@@ -164,9 +155,6 @@ def losses_of_logits(case: Case, vocab: NumberVocabulary, labels: Tensor) -> dic
     found["was fused"] = partial(ours, implementation="fused")
     found |= {f"{kind} fused": partial(ours, kind=kind, implementation="fused") for kind in case.kinds}
     found |= ntloss_calls(vocab, labels)
-    if case.setting.device == "cuda" and (liger := optional("liger_kernel.transformers")):
-        liger_loss = liger.LigerCrossEntropyLoss()
-        found["liger CE"] = lambda logits: liger_loss(logits.flatten(0, 1), labels.flatten())
     found["was in place"] = partial(ours, implementation="fused", inplace=True)
     return found
 
@@ -202,11 +190,6 @@ def linear_calls(case: Case) -> dict[str, Call]:
     torch_loss: Any = getattr(F, "linear_cross_entropy", None)  # only newer versions of torch have it
     if torch_loss is not None:
         found["torch CE"] = lambda: torch_loss(hidden.flatten(0, 1), weight, flat)
-    if device == "cuda" and (apple := optional("cut_cross_entropy")):
-        found["apple CE"] = lambda: apple.linear_cross_entropy(hidden, weight, labels)
-    if device == "cuda" and (liger := optional("liger_kernel.transformers")):
-        liger_loss = liger.LigerFusedLinearCrossEntropyLoss()
-        found["liger CE"] = lambda: liger_loss(weight, hidden.flatten(0, 1), flat)
 
     def call(loss: Callable[[], Tensor]) -> None:
         loss().backward()

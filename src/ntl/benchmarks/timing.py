@@ -1,5 +1,6 @@
 """Time and memory of calls that alternate with a baseline, and of functions that run in a separate process."""
 
+import argparse
 import csv
 import json
 import multiprocessing
@@ -104,9 +105,20 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = 
         }
 
 
-def show(rows: Sequence[Row], as_json: bool, title: str, columns: Mapping[str, Callable[[Row], str]]) -> None:
-    """Print the rows as JSON, or as a table with a function of the row for each column."""
-    if as_json:
+def show(
+    rows: Sequence[Row], chosen: argparse.Namespace, title: str, columns: Mapping[str, Callable[[Row], str]]
+) -> None:
+    """Print the rows as JSON with ``--json``, or as a table with a function of the row for each column.
+
+    With ``--out``, if the command has it, they are written to that CSV file, too.
+    """
+    if getattr(chosen, "out", None):
+        write_csv(
+            chosen.out,
+            [{name: short(value) for name, value in row.items()} for row in rows],
+            remark("torch", "transformers"),
+        )
+    if chosen.json:
         print(json.dumps(rows, indent=1))
         return
     from rich.console import Console

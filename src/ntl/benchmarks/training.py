@@ -1,11 +1,10 @@
-"""Training speed: our trainer against a plain Seq2SeqTrainer, and with W&B against training without it."""
+"""Training speed: our trainer against a plain Seq2SeqTrainer, kernels of attention, diagnostics, and W&B."""
 
-import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,22 +14,16 @@ from typing import Any
 import torch
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, TrainerCallback, set_seed
 
-from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, short, show, write_csv
+from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles
 from ntl.config import Config, build, compose
 from ntl.models.lora import parameters
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, MetricsFile, Tracked, mirror
 
-TRAINING = "Compare our trainer with a plain Seq2SeqTrainer on the same model, batches and optimizer, in one process."
-TRACKING = """
-Each training runs in a process of its own, because the client keeps its first settings. The runs take turns, and ratios
-to ``tracking=none`` are taken within a turn, so that a slow phase of the machine affects both sides. The share of the
-time in which the training thread waits, wall time less its processor time, does not depend on other load.
-"""
-NONE, OFFLINE = "tracking=none", "offline"
-Environment = Mapping[str, str]
-WAYS: dict[str, Environment] = {NONE: {}, OFFLINE: {"WANDB_MODE": "offline"}}
+NONE = "tracking=none"
+WAYS: dict[str, Mapping[str, str]] = {NONE: {}, "offline": {"WANDB_MODE": "offline"}}
+Make = Callable[["Clock"], Any]
 
 
 class Clock(TrainerCallback):
@@ -55,7 +48,7 @@ def _quiet(arguments: Any) -> Any:
     return arguments
 
 
-def ours(config: Config, scratch: Path) -> Callable[[Clock], Any]:
+def ours(config: Config, scratch: Path) -> Make:
     """Return a function that builds our trainer, with prepared data, cached token ids and objective."""
 
     def make(clock: Clock) -> Any:
@@ -66,7 +59,7 @@ def ours(config: Config, scratch: Path) -> Callable[[Clock], Any]:
     return make
 
 
-def bare(config: Config, scratch: Path) -> Callable[[Clock], Any]:
+def bare(config: Config, scratch: Path) -> Make:
     """Return a function that builds a plain trainer, with tokenized rows, a standard collator and the model's loss."""
 
     def make(clock: Clock) -> Any:
@@ -95,26 +88,37 @@ def bare(config: Config, scratch: Path) -> Callable[[Clock], Any]:
     return make
 
 
-def measure(make: Callable[[Clock], Any], warm_up: int) -> dict[str, float]:
+def measure(make: Make, warm_up: int) -> dict[str, float]:
     """Return the seconds until the end of the first step, and the median of a step after ``warm_up`` steps."""
     clock = Clock()
     started = time.perf_counter()
-    trainer = make(clock)
-    trainer.train()
+    make(clock).train()
     steps = [after - before for before, after in zip(clock.ends[warm_up:], clock.ends[warm_up + 1 :], strict=False)]
     return {"first_step_s": clock.ends[0] - started, "step_s": median(steps)}
 
 
-def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> dict[str, Any]:
-    """Measure the two trainers in turns."""
+def measure_in_turns(sides: Mapping[str, Make], steps: int, rounds: int) -> tuple[dict[str, list[float]], ...]:
+    """Return the seconds of a step and those until the end of the first step, by side and round."""
+    measure(next(iter(sides.values())), 1)  # fills the caches and triggers lazy imports
+    turns = in_turns({name: partial(measure, side, warm_up=steps // 5) for name, side in sides.items()}, rounds)
+    return tuple({name: [turn[key] for turn in turns[name]] for name in sides} for key in ("step_s", "first_step_s"))
+
+
+@contextmanager
+def composed(overrides: Sequence[str], steps: int) -> Iterator[tuple[Path, Callable[..., Config]]]:
+    """Give a folder that is removed afterwards, and a function that composes configs of runs in it."""
     with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        places = [f"data_dir={scratch / 'data'}", f"output_dir={scratch}", "tracking=none"]
-        config = compose([*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"])
+        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", NONE]
+        settings = [*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"]
+        yield Path(folder), lambda *more: compose([*settings, *more])
+
+
+def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
+    """Measure our trainer and a plain one in turns."""
+    with composed(overrides, steps) as (scratch, config_of):
+        config = config_of()
         sides = {"ours": ours(config, scratch), "bare": bare(config, scratch)}
-        measure(sides["ours"], 1)  # fills the caches and triggers lazy imports
-        turns = in_turns({name: partial(measure, side, warm_up=steps // 5) for name, side in sides.items()}, rounds)
-    step, first = ({name: [turn[key] for turn in turns[name]] for name in sides} for key in ("step_s", "first_step_s"))
+        step, first = measure_in_turns(sides, steps, rounds)
     batch = config.trainer.batch_size * config.trainer.accumulation_steps
     return {
         "overrides": list(overrides),
@@ -135,64 +139,27 @@ def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> l
     ``ratio`` is that of the median step to one of torch's fused kernel in bfloat16, within the same turn: what training
     uses by default where the processor computes in bfloat16. The models are those that have ``model.settings``.
     """
-    kernels = {"fused": "sdpa", "eager": "eager"}
-    precisions = {"bfloat16": True, "float32": False}
-    with tempfile.TemporaryDirectory() as folder:
-        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", "tracking=none"]
-        shared = [*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"]
-        configs = {
-            f"{kernel} {precision}": compose(
-                [*shared, f"+model.settings.attn_implementation={named}", f"trainer.bf16={str(is_bf16).lower()}"]
-            )
-            for kernel, named in kernels.items()
-            for precision, is_bf16 in precisions.items()
-        }
-        sides = {way: ours(config, Path(folder)) for way, config in configs.items()}
-        measure(sides["fused bfloat16"], 1)  # fills the caches and triggers lazy imports
-        turns = in_turns({way: partial(measure, side, warm_up=steps // 5) for way, side in sides.items()}, rounds)
-    seconds = {way: [turn["step_s"] for turn in of_way] for way, of_way in turns.items()}
+    ways = [
+        (kernel, precision, f"+model.settings.attn_implementation={named}", f"trainer.bf16={is_bf16}")
+        for kernel, named in (("fused", "sdpa"), ("eager", "eager"))
+        for precision, is_bf16 in (("bfloat16", "true"), ("float32", "false"))
+    ]
+    with composed(overrides, steps) as (scratch, config_of):
+        configs = {(kernel, precision): config_of(*settings) for kernel, precision, *settings in ways}
+        sides = {" ".join(way): ours(config, scratch) for way, config in configs.items()}
+        seconds, _ = measure_in_turns(sides, steps, rounds)
     return [
         {
-            "model": configs[way].model.name,
-            "attention": way.split()[0],
-            "precision": way.split()[1],
+            "model": config.model.name,
+            "attention": kernel,
+            "precision": precision,
             "steps": steps,
             "rounds": rounds,
             "step_s": median(own),
             **ratio_quartiles(own, seconds["fused bfloat16"]),
         }
-        for way, own in seconds.items()
+        for ((kernel, precision), config), own in zip(configs.items(), seconds.values(), strict=True)
     ]
-
-
-def write_and_show(
-    chosen: argparse.Namespace, rows: Sequence[Row], title: str, columns: Mapping[str, Callable[[Row], str]]
-) -> None:
-    if chosen.out:
-        write_csv(chosen.out, [{name: short(value) for name, value in row.items()} for row in rows], remark("torch"))
-    show(rows, chosen.json, f"{title}, {torch.get_num_threads()} threads", columns)
-
-
-def seconds_per_step(overrides: Sequence[str], environment: Environment, warm_up: int) -> tuple[float, float]:
-    """Return the mean wall time and processor time of a step of our trainer, after the first ``warm_up`` steps."""
-    os.environ |= environment
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        config = compose([*overrides, f"output_dir={folder}", "tracking=wandb" if environment else NONE])
-        clock = Clock()
-        parts = RunParts(config, say=lambda line: None)
-        trainer = parts.trainer(Path(folder) / "run", callbacks=[clock])
-        trainer.args.set_save("no")
-        # The client's warnings are discarded.
-        with closing(mirror(config.tracking, lambda line: None)) as tracker:
-            tracker.start(Tracked.of(config, "benchmark", Path(folder), parameters(parts.model)))
-            trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
-            trainer.train()
-        return mean_step(clock.ends, warm_up), mean_step(clock.worked, warm_up)
-
-
-def mean_step(ends: Sequence[float], warm_up: int) -> float:
-    """Return the mean time of a step after ``warm_up`` steps, given the times at which steps ended."""
-    return (ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up)
 
 
 def compare_diagnostics(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
@@ -201,11 +168,9 @@ def compare_diagnostics(overrides: Sequence[str], *, steps: int, rounds: int) ->
     The ratio is that of the median processor times of both sorts of steps, within each round of ``steps`` steps. In a
     training, only every ``logging_steps``-th step computes them; ``share`` is what they add to the whole.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", NONE]
-        config = compose([*overrides, *places, f"trainer.max_steps={steps * (rounds + 1)}", "trainer.save_steps=0"])
-        clock = Clock()
-        trainer = ours(config, Path(folder))(clock)
+    with composed(overrides, steps * (rounds + 1)) as (scratch, config_of):
+        config, clock = config_of(), Clock()
+        trainer = ours(config, scratch)(clock)
         trainer.is_logged = lambda: trainer.state.global_step % 2 == 1
         trainer.train()
     worked = [after - before for before, after in zip(clock.worked, clock.worked[1:], strict=False)]
@@ -228,35 +193,45 @@ def compare_diagnostics(overrides: Sequence[str], *, steps: int, rounds: int) ->
     }
 
 
+def seconds_per_step(overrides: Sequence[str], environment: Mapping[str, str], warm_up: int) -> tuple[float, float]:
+    """Return the mean wall time and processor time of a step of our trainer, after the first ``warm_up`` steps."""
+    os.environ |= environment
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        config = compose([*overrides, f"output_dir={folder}", "tracking=wandb" if environment else NONE])
+        clock = Clock()
+        parts = RunParts(config, say=lambda line: None)
+        trainer = parts.trainer(Path(folder) / "run", callbacks=[clock])
+        trainer.args.set_save("no")
+        # The client's warnings are discarded.
+        with closing(mirror(config.tracking, lambda line: None)) as tracker:
+            tracker.start(Tracked.of(config, "benchmark", Path(folder), parameters(parts.model)))
+            trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
+            trainer.train()
+        wall, worked = ((ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up) for ends in (clock.ends, clock.worked))
+        return wall, worked
+
+
 def _in_a_process(*arguments: Any) -> tuple[float, float]:
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(seconds_per_step, arguments)
 
 
-def compare_tracking(overrides: Sequence[str], *, steps: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure how long training waits for W&B: each of `WAYS` in turns, with the real client in offline mode.
+def compare_tracking(overrides: Sequence[str], *, steps: int, rounds: int) -> list[Row]:
+    """Measure how long training waits for W&B, with the real client in offline mode.
 
-    Returns a row for each: the median time of a step, its ratio to `NONE` of the same turn with quartiles, and the
-    median and maximum of the share of it in which the training thread waits.
+    Each training runs in a process of its own, because the client keeps its first settings. ``waits`` is the share of
+    the time in which the training thread waits, wall time less its processor time, which other load does not change.
     """
-    settings = [*overrides, f"trainer.max_steps={steps}"]
     with tempfile.TemporaryDirectory() as data:
-        _in_a_process([*settings, f"data_dir={data}"], {}, 1)  # prepares the data and fills the file cache
-        run = partial(_in_a_process, [*settings, f"data_dir={data}"])
+        settings = [*overrides, f"trainer.max_steps={steps}", f"data_dir={data}"]
+        _in_a_process(settings, {}, 1)  # prepares the data and fills the file cache
+        run = partial(_in_a_process, settings)
         times = in_turns({name: partial(run, how, max(1, steps // 5)) for name, how in WAYS.items()}, rounds)
     rows = []
-    for name in WAYS:
-        own, baseline = ([seconds for seconds, _ in times[key]] for key in (name, NONE))
-        waits = [1 - worked / seconds for seconds, worked in times[name]]
-        rows.append(
-            {
-                "tracking": name,
-                "steps": steps,
-                "rounds": rounds,
-                "step_s": median(own),
-                **ratio_quartiles(own, baseline),
-                "waits": median(waits),
-                "waits_at_most": max(waits),
-            }
-        )
+    for name, own in times.items():
+        waits = [1 - worked / seconds for seconds, worked in own]
+        ratios = ratio_quartiles([seconds for seconds, _ in own], [seconds for seconds, _ in times[NONE]])
+        step = {"step_s": median(seconds for seconds, _ in own), **ratios}
+        waited = {"waits": median(waits), "waits_at_most": max(waits)}
+        rows.append({"tracking": name, "steps": steps, "rounds": rounds, **step, **waited})
     return rows

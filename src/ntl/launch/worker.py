@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from queue import SimpleQueue
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 INTERRUPTED = 130
-# A run prints at most one line in five seconds: some 4 MB in a week.
-LOG_BYTES = 4_000_000
 
 
 def main(target: str) -> int:
@@ -108,27 +106,11 @@ def error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:300]
 
 
-def rotate(log: Path) -> None:
-    """Rename a log of ``LOG_BYTES`` or more to ``<name>.1``, which replaces the previous one.
-
-    Two files are kept, however often a run is resumed. The output of one attempt is never split.
-    """
-    with suppress(FileNotFoundError):
-        if log.stat().st_size < LOG_BYTES:
-            return
-        from ntl.training.folder import is_taken
-
-        # A process that is working on the run keeps writing to the file, even if it is renamed.
-        if not is_taken(log.parent):
-            log.replace(log.with_name(f"{log.name}.1"))
-
-
 @contextmanager
 def output_to(log: Path) -> Iterator[None]:
     """Append everything that is printed inside to a file."""
     # File descriptors, not sys.stdout: C libraries and child processes print, too.
     log.parent.mkdir(parents=True, exist_ok=True)
-    rotate(log)
     saved = os.dup(1), os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)

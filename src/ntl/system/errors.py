@@ -75,16 +75,10 @@ def _extras_with(module: str) -> set[str]:
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-# Something else is in the place of one of the run's files, or the file cannot be accessed.
-INACCESSIBLE = (
-    *(errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT),
-    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EIO, errno.ESTALE, errno.EFBIG),
-)
 # How libraries report a full disk: safetensors with the system's message but no error number, torch with a message of
 # its archive writer or of C++ streams, numpy with the number of items written.
 MESSAGES = re.compile("|".join([*map(os.strerror, FULL), "PytorchStreamWriter", "unexpected pos", "iostream error"]))
 NUMPY = re.compile(r"\d+ requested and \d+ written")
-RUST = re.compile(r"\(os error (\d+)\)$")
 
 
 def _is_full(error: Exception) -> bool:
@@ -94,11 +88,9 @@ def _is_full(error: Exception) -> bool:
 
 
 def _is_in(error: Exception, folder: Path) -> bool:
-    if not isinstance(error, OSError):
-        match = RUST.search(str(error))
-        return match is not None and int(match[1]) in INACCESSIBLE
-    names = [Path(os.fsdecode(name)).absolute() for name in (error.filename, error.filename2) if name is not None]
-    return error.errno in INACCESSIBLE and any(name.is_relative_to(folder.absolute()) for name in names)
+    names = (error.filename, error.filename2) if isinstance(error, OSError) else ()
+    paths = [Path(os.fsdecode(name)).absolute() for name in names if name is not None]
+    return any(path.is_relative_to(folder.absolute()) for path in paths)
 
 
 @contextmanager

@@ -220,10 +220,8 @@ def unreachable(url: str) -> str:
             answer[0] = ""
         except urllib.error.HTTPError:
             answer[0] = ""
-        except urllib.error.URLError as error:
-            answer[0] = str(error.reason)
         except (OSError, ValueError) as error:
-            answer[0] = str(error)
+            answer[0] = str(getattr(error, "reason", error))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
