@@ -1,7 +1,6 @@
 """Greedy and beam search against step-by-step references, and the order of the answers."""
 
 import itertools
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from tree_models import MODELS, PAD, answers
 
 from ntl.config import DecodingConfig, UserError
 from ntl.config.decoding import OwnConfig
-from ntl.decoding.generation import own_settings
 
 V = 7
 
@@ -88,9 +86,7 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder) -> None:
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_token_ids_end_with_the_end_token_and_hold_no_padding(family: str, request) -> None:
     found = _decode(DecodingConfig(name="x"), request.getfixturevalue(family))
-    assert [_Tokenizer().decode(answer.token_ids, True).strip() for answer in found] == [
-        answer.text for answer in found
-    ]
+    assert all(_Tokenizer().decode(answer.token_ids, True).strip() == answer.text for answer in found)
     assert all(EOS not in answer.token_ids[:-1] for answer in found)
     assert {len(answer.token_ids) for answer in found if answer.token_ids[-1] != EOS} <= {5}
 
@@ -101,16 +97,9 @@ def test_the_length_of_an_answer_is_the_config_s_or_the_caller_s(decoder) -> Non
     assert [answer.text for answer in short] == _run(decoder, max_new_tokens=1)
 
 
-def test_nothing_to_decode() -> None:
-    model = SimpleNamespace(config=SimpleNamespace(), training=False, eval=lambda: None, train=lambda mode: None)
-    assert answers(model, DecodingConfig(name="x"), [], tokenizer=_Tokenizer()) == []
-
-
 OWN = [
     {"repetition_penalty": 5.0},
-    {"no_repeat_ngram_size": 1},
     {"suppress_tokens": [2, 3, 4]},
-    {"begin_suppress_tokens": [2, 3, 4, 5, 6]},
     {"forced_eos_token_id": 3, "forced_bos_token_id": 4},
     {"bad_words_ids": [[5], [6]], "length_penalty": -5.0},
     {"min_new_tokens": 4, "sequence_bias": [[[2], 9.0]]},
@@ -150,16 +139,6 @@ def test_the_first_token_of_an_answer_may_be_told_by_the_own_config_alone(encode
     model = says("encoder_decoder", decoder_start_token_id=PAD)
     monkeypatch.setattr(model.config, "decoder_start_token_id", None)
     assert _run(model) == expected
-
-
-def test_what_the_own_config_says_of_the_search(decoder, says) -> None:
-    assert own_settings(decoder) == own_settings(decoder, 4) == {}
-    model = says(
-        "decoder", repetition_penalty=1.3, do_sample=False, num_beams=4, top_k=50, max_length=9, use_cache=True
-    )
-    assert own_settings(model) == {"num_beams": 4, "repetition_penalty": 1.3}
-    assert own_settings(model, 4) == {"repetition_penalty": 1.3}
-    assert own_settings(SimpleNamespace(can_generate=lambda: False)) == {}
 
 
 def _as_it_says(model, **changes) -> list[str]:

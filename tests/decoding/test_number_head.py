@@ -89,12 +89,6 @@ def test_a_masked_number_comes_off_its_scale_and_is_rounded() -> None:
     assert _texts(model, examples, 2) == expected
 
 
-def test_half_precision_is_left_before_the_exponential() -> None:
-    """exp(12) is beyond float16."""
-    (text,) = _texts(_Model([12.0], "masked_number", torch.float16), _examples([[(NUM, 1.0)]]), 0)
-    assert text == str(round(math.expm1(12)))
-
-
 def test_other_numbers_of_the_answer_are_written_as_they_are() -> None:
     answers = [
         [(NUM, -0.1), (SLASH, 1.0), (NUM, 7.0), (END, 1.0)],

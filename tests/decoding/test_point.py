@@ -36,11 +36,6 @@ def test_texts_of_one_value_are_added_up_and_written_as_the_likeliest() -> None:
     assert found.texts == ["07", "8"]
 
 
-def test_the_lower_one_of_two_medians() -> None:
-    found = point(logs(_1=0.3, _2=0.3))
-    assert found.texts[found.quantile(0.5)] == "1"
-
-
 def test_tails_are_cut_by_probability_not_by_number() -> None:
     """Of 1, 2, 3 and a billion with 0.1, 0.4, 0.4 and 0.1 a fifth at either end leaves 2 and 3 with 0.3 each."""
     found = point(logs(_1=0.1, _2=0.4, _3=0.4, _1000000000=0.1))
@@ -53,6 +48,12 @@ def test_tails_are_cut_by_probability_not_by_number() -> None:
     assert point({"0": -1.0}).moments() == (0, 0)
 
 
+def test_what_is_covered_is_between_0_and_1() -> None:
+    for numbers in ({}, {"1": -1e9}):
+        assert point(numbers).covered == 0
+    assert point({"1": math.log(0.6), "2": math.log(0.4) + 1e-7}).covered == 1.0
+
+
 def test_values_near_the_end_of_float64() -> None:
     huge = f"1{'0' * 299}"
     found = point({huge: math.log(0.5), f"-{huge}": math.log(0.5)})
@@ -61,15 +62,6 @@ def test_values_near_the_end_of_float64() -> None:
     assert deviation == pytest.approx(1e299)
     beyond = point({f"1{'0' * 400}": math.log(0.9), "3": math.log(0.1)})
     assert (beyond.values.tolist(), beyond.covered) == ([3], pytest.approx(0.1))
-
-
-def test_nothing_is_covered() -> None:
-    for numbers in ({}, {"1": -1e9}):
-        assert point(numbers).covered == 0
-
-
-def test_rounding_never_covers_more_than_everything() -> None:
-    assert point({"1": math.log(0.6), "2": math.log(0.4) + 1e-7}).covered == 1.0
 
 
 QUESTIONS = [[2, 3, 4], [5], [6, 2, 7, 8, 9], [3], [7, 7]]

@@ -198,11 +198,3 @@ def test_one_line_for_a_model_that_cannot_be_drafted_for(model: Any, heads: int,
     with pytest.raises(UserError, match=line) as caught:
         _decoded(model(), [[2, 3]], limit=6, batch=1, heads=heads)
     assert "\n" not in str(caught.value)
-
-
-def test_a_window_that_is_long_enough_changes_nothing() -> None:
-    plain, asked = _model("llama", "independent", 2), [[2, 3], [4]]
-    found = _decoded(_changed(sliding_window=8), asked, limit=6, batch=2)
-    assert [answer.token_ids for answer in found] == [
-        answer.token_ids for answer in _decoded(plain, asked, limit=6, batch=2)
-    ]

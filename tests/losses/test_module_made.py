@@ -49,8 +49,6 @@ def test_squash_bounds_the_number_loss() -> None:
     [
         ({"squash": 1.0}, "squash factor must be above 1"),
         ({"squash": 3.0, "kind": "mse"}, r"squash needs kinds that take a cost \(was and was_vocab\), not kind 'mse'"),
-        ({"squash": 3.0, "kind": "was+crps"}, r"squash needs kinds that take a cost \(was and was_vocab\)"),
-        ({"squash": 3.0, "kind": "ce"}, "squash needs kinds that take a cost"),
         ({"squash": 3.0, "cost": torch.zeros(12, 12)}, "a squash or a cost, not both"),
     ],
 )
@@ -81,17 +79,13 @@ def test_wide_values_are_told_once_with_the_largest_where_they_matter() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "negative weight": ({"weight": -1}, ValueError, "weight must be finite and not negative, not -1"),
     "nan weight": ({"weight": math.nan}, ValueError, "weight must be finite and not negative, not nan"),
-    "infinite weight": ({"weight": math.inf}, ValueError, "weight must be finite and not negative, not inf"),
     "weight in words": ({"weight": "0.3"}, TypeError, "weight must be a number, not a str"),
     "implementation": ({"implementation": "fast"}, ValueError, "implementation must be 'auto', 'reference', 'fused'"),
     "in place": ({"implementation": "reference", "inplace": True}, ValueError, "inplace=True needs implementation"),
     "sigma 0": ({"kind": "gce", "sigma": 0}, ValueError, "sigma must be positive, not 0"),
-    "sigma -1": ({"kind": "was_cdf", "sigma": -1.0}, ValueError, "sigma must be positive, not -1.0"),
     "sigma nan": ({"kind": "gce+was_cdf", "sigma": math.nan}, ValueError, "sigma must be positive, not nan"),
     "cost": ({"cost": torch.zeros(9, 9)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(9, 9\)"),
-    "cost row": ({"cost": torch.zeros(10)}, ValueError, r"cost must be \(K, K\) with K=10 number tokens, not \(10,\)"),
     "smoothing": ({"label_smoothing": 1.0}, ValueError, "label_smoothing must be at least 0 and below 1, not 1.0"),
-    "smoothing nan": ({"label_smoothing": math.nan}, ValueError, "label_smoothing must be at least 0"),
     "kind": ({"kind": "wass"}, ValueError, "kind 'wass' is none of"),
     "option": ({"sigma": 1.0}, ValueError, "kind 'was' takes no option 'sigma'"),
     "target": ({"kind": "was_cdf", "target": torch.zeros(1)}, ValueError, "target belongs to a single batch"),

@@ -18,8 +18,7 @@ from transformers import (
 from transformers import GPT2Config as HFGPT2Config
 
 from ntl.config import UserError
-from ntl.config.model import GPT2Config
-from ntl.models import checked_lm_head, embedding_rows, fit_vocabulary, load_pretrained
+from ntl.models import checked_lm_head, embedding_rows
 
 # Name -> (its language model, its class, the weights that it adds).
 HEADS = {
@@ -41,8 +40,6 @@ STORED = {
         ("t5_base", 222_903_552),
         ("rt", 222_903_552 + (32_420 - 32_128) * 768),
         ("gpt2_small", 124_439_808),
-        ("gpt2_medium", 354_823_168),
-        ("gpt2_large", 774_030_080),
         ("gpt2_xl", 1_557_611_200),
         ("granite_3_2_2b", 2_533_531_648),
         ("granite_3_1_moe_1b", 1_334_628_352),
@@ -58,13 +55,13 @@ def test_published_shapes_without_memory(name: str, parameters: int, made) -> No
 
 
 @pytest.mark.parametrize("name", ["gpt2_tiny", *DECODERS, "t5_tiny", "rt_tiny"])
-@pytest.mark.parametrize(("configured", "rows"), [(0, 16), (400, 400)])
-def test_rows_and_special_tokens_of_a_new_model(name: str, configured: int, rows: int, made) -> None:
-    model = made(name, f"model.vocab_size={configured}")
-    own = 320 if name == "rt_tiny" and not configured else 0  # the tokens _d_e_, behind those of the tokenizer
-    assert embedding_rows(model) == rows + own
+def test_rows_and_special_tokens_of_a_new_model(name: str, made) -> None:
+    model = made(name, "model.vocab_size=0")
+    # rt has the tokens _d_e_ behind those of the tokenizer.
+    assert embedding_rows(model) == (16 + 320 if name == "rt_tiny" else 16)
     assert (model.config.pad_token_id, model.config.eos_token_id) == (0, 1)
     checked_lm_head(model)
+    assert embedding_rows(made(name, "model.vocab_size=400")) == 400
 
 
 @torch.no_grad()
@@ -80,10 +77,7 @@ def test_saved_and_loaded_it_is_the_same_model(name: str, made, logits, tmp_path
             assert getattr(again.config, setting, None) == getattr(model.config, setting, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [("gpt2_tiny", "t5_tiny"), ("t5_tiny", "gpt2_tiny"), ("rt_tiny", "gpt2_tiny"), ("t5_tiny_regression", "gpt2_tiny")],
-)
+@pytest.mark.parametrize(("name", "other"), [("gpt2_tiny", "t5_tiny"), ("t5_tiny", "gpt2_tiny")])
 def test_another_architecture_in_the_folder_is_refused(name: str, other: str, made, tmp_path: Path) -> None:
     made(other).save_pretrained(tmp_path)
     with pytest.raises(UserError) as caught:
@@ -122,9 +116,7 @@ def stock_gpt2(rows: int = 16, activation: str = "gelu_pytorch_tanh") -> Any:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("stored", "used"), [("gelu_new", "gelu_pytorch_tanh"), ("relu", "relu"), ("gelu_pytorch_tanh",) * 2]
-)
+@pytest.mark.parametrize(("stored", "used"), [("gelu_new", "gelu_pytorch_tanh"), ("relu", "relu")])
 def test_a_gpt2_gets_the_faster_activation_for_the_same_function(stored: str, used: str, made, tmp_path: Path) -> None:
     assert HFGPT2Config().activation_function == "gelu_new"
     assert made("gpt2_tiny").config.activation_function == "gelu_pytorch_tanh"
@@ -132,7 +124,6 @@ def test_a_gpt2_gets_the_faster_activation_for_the_same_function(stored: str, us
     stock.save_pretrained(tmp_path)
     model = made("gpt2_tiny", folder=tmp_path)
     assert model.config.activation_function == used
-    assert {type(block.mlp.act).__name__ for block in model.transformer.h} == {"ReLU" if used == "relu" else "GELUTanh"}
     ids = torch.arange(10)[None]
     torch.testing.assert_close(model.double()(ids).logits, stock.double()(ids).logits, rtol=0, atol=1e-12)
 
@@ -141,10 +132,6 @@ def test_a_gpt2_gets_the_faster_activation_for_the_same_function(stored: str, us
 def checkpoint(tmp_path: Path) -> Path:
     stock_gpt2(rows=11).save_pretrained(tmp_path / "small")
     return tmp_path / "small"
-
-
-def load(path: Path) -> Any:
-    return load_pretrained(GPT2Config(name="gpt2_small", path=str(path)), AutoModelForCausalLM)
 
 
 @torch.no_grad()
@@ -157,10 +144,6 @@ def test_growing_keeps_every_row(checkpoint: Path, made, tokenizer: PreTrainedTo
     assert (grown.config.pad_token_id, grown.config.eos_token_id) == (0, 1)
     ids = torch.arange(10)[None]
     torch.testing.assert_close(grown.transformer(ids)[0], stock.transformer(ids)[0], rtol=0, atol=0)
-
-
-def test_a_wider_embedding_is_not_cut(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert embedding_rows(fit_vocabulary(stock_gpt2(rows=40), tokenizer)) == 40
 
 
 def _break(weights: Path) -> None:
@@ -187,9 +170,9 @@ def _take_one_away(weights: Path) -> None:
         (_take_one_away, r"lacks 1 weights.*mlp\.c_fc\.weight"),
     ],
 )
-def test_broken_pickled_or_missing_weights_are_one_line(checkpoint: Path, harm: Any, message: str) -> None:
+def test_broken_pickled_or_missing_weights_are_one_line(checkpoint: Path, harm: Any, message: str, made) -> None:
     harm(checkpoint / "model.safetensors")
     with pytest.raises(UserError, match=message) as caught:
-        load(checkpoint)
+        made("gpt2_tiny", folder=checkpoint)
     assert "\n" not in str(caught.value)
     assert str(checkpoint) in str(caught.value)

@@ -1,6 +1,5 @@
 """Adapters: frozen weights do not change, the merged model is equivalent, and trained weights can be restored."""
 
-import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -43,10 +42,6 @@ def test_adapters_alone_are_trained(name: str, adapted, logits) -> None:
     assert changed
     assert changed <= set(trained_state(model))
     assert all("lora_" in key or key.startswith("classification_head.") for key in trained_state(model))
-    trained, every = (
-        sum(weight.numel() for weight in weights) for weights in (trained_state(model).values(), model.parameters())
-    )
-    assert trained / every < 0.25
     # What is trained in full needs no adapter beside it.
     assert not [key for key in trained_state(model) if "lora_" in key and key.startswith("classification_head.")]
 
@@ -74,19 +69,6 @@ def test_what_was_trained_can_be_put_back(adapted, logits) -> None:
     torch.testing.assert_close(logits(fresh.eval()), logits(model), rtol=0, atol=0)
     with pytest.raises(RuntimeError, match="differs"):
         load_trained(adapted("granite_tiny"), trained_state(model))
-
-
-def test_without_peft_one_line(adapted, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-
-    def without_peft(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "peft":
-            raise ModuleNotFoundError(name=name)
-        return imported(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_peft)
-    with pytest.raises(UserError, match=r"^peft is not installed; run pip install -e '\.\[lora\]' in the clone"):
-        adapted("gpt2_tiny")
 
 
 def test_an_adapter_needs_learned_weights() -> None:

@@ -15,16 +15,10 @@ from ntl.models.lora import add_lora
 
 # The source of the weights and the meaning of a name, which have tests of their own.
 SOURCES = {"_target_", "hub_id", "tokenizer_hub_id", "path", "pretrained"}
-FAST = {"gpt2_tiny_regression", "llama_tiny"}
-MODELS = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in choices("model")]
 # Values of strings -> other values that a model can be built with.
 WORDS = {"granite": "llama", "granitemoe": "mixtral", "llama": "mistral", "qwen2": "llama"}
-WORDS |= {
-    "t5": "decoder",
-    "decoder": "t5",
-    "t5_regression": "decoder_regression",
-    "decoder_regression": "t5_regression",
-}
+WORDS |= {"t5": "decoder", "decoder": "t5", "t5_regression": "decoder_regression"}
+WORDS |= {"decoder_regression": "t5_regression"}
 LORA = {"rank": "3", "alpha": "7", "dropout": "0.25", "full": "[ln_]"}
 
 
@@ -79,13 +73,13 @@ def _without_effect(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", choices("model"))
 def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
     assert _without_effect([f"model={name}", "model.pretrained=false"], tokenizer) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", choices("model"))
 def test_beside_weights(name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     # The weights of the smallest model of the family take the place of published weights.
     family = compose([f"model={name}"]).model._target_

@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 from ntl.config import UserError
 from ntl.config.model import RTConfig
 from ntl.models.rt import RTForConditionalGeneration, build, encode_numbers
-from ntl.numbers.text import find_place_tokens, parse_place_token, place_tokens
+from ntl.numbers.text import parse_place_token, place_tokens
 
 TINY = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 1, "num_heads": 2}
 IDS = torch.tensor([[3, 4, 1]])
@@ -58,9 +58,9 @@ def _encoding(model: Any, token_id: int) -> torch.Tensor:
     ("place", "width", "settings", "expected"),
     [
         ((8, -1), 6, {"log_scale": False, "max_value": 1.0}, [8, -8, 2.6667, -2.6667, 1.6, -1.6]),
-        ((5, 2), 4, {"log_scale": False}, [1.66667e-6, -1.66667e-6, 5.55556e-7, -5.55556e-7]),
         ((5, 2), 6, {}, [2.848795, -2.848795, 2.347176, -2.347176, 2.114905, -2.114905]),
         ((9, 19), 4, {}, [21.0552, -21.0552, 20.5517, -20.5517]),
+        ((3, -12), 2, {}, [3e-12 * 10 / 21.82187, -3e-12 * 10 / 21.82187]),  # for small x, log10(1 + x) is x / ln 10
         ((0, 7), 3, {}, [0, 0, 0]),
     ],
 )
@@ -79,12 +79,6 @@ def test_no_value_underflows(log_scale: bool, dtype: torch.dtype) -> None:
     assert (encodings != 0).all(dim=1).equal(nonzero)
     assert encodings.isfinite().all()
     assert (encodings[nonzero, ::2] > 0).all()
-
-
-def test_small_values_are_as_exact_as_large_ones() -> None:
-    """For small x, log10(1 + x) is x / ln 10."""
-    found = encode_numbers([(3, -12)], 2)[0, 0].item()
-    assert found == pytest.approx(3e-12 * 10 / 21.82187, rel=1e-6)
 
 
 def test_an_embedding_is_learned_part_plus_encoding(model: Any, rt: PreTrainedTokenizerFast) -> None:
@@ -124,19 +118,6 @@ def test_the_learned_part_is_trained_and_the_encoding_is_not(model: Any) -> None
     assert model.lm_head.weight is model.get_input_embeddings().weight
 
 
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing")
-def test_gradient_checkpointing_changes_no_gradient(model: Any) -> None:
-    model.double()
-    ids, grads = torch.tensor([[100, 200, 1]]), []
-    for enable in (model.gradient_checkpointing_disable, model.gradient_checkpointing_enable):
-        enable()
-        model.train().zero_grad()
-        model(input_ids=ids, labels=ids).loss.backward()
-        grads.append([parameter.grad.clone() for parameter in model.parameters()])
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
-
-
 def test_saved_and_loaded_by_every_way(model: Any, rt: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
@@ -152,28 +133,19 @@ def test_saved_and_loaded_by_every_way(model: Any, rt: PreTrainedTokenizerFast, 
         assert again.lm_head.weight is again.get_input_embeddings().weight
         assert again.config.decoder_start_token_id == rt.pad_token_id
     half: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert half.get_input_embeddings().encodings.dtype == torch.bfloat16
-    torch.testing.assert_close(_logits(half.eval(), ids).float(), _logits(model, ids), rtol=0.1, atol=0.3)
-
-
-def test_moved_and_cast(model: Any) -> None:
-    embedding = model.bfloat16().get_input_embeddings()
+    embedding = half.get_input_embeddings()
     assert embedding(IDS).dtype == embedding.encodings.dtype == torch.bfloat16
-    assert _logits(model).isfinite().all()
-    model.to("meta")
+    torch.testing.assert_close(_logits(half.eval(), ids).float(), _logits(model, ids), rtol=0.1, atol=0.3)
+    half.to("meta")
     assert embedding.encodings.device.type == embedding.index.device.type == "meta"
 
 
-def test_growing_the_vocabulary(model: Any, rt: PreTrainedTokenizerFast) -> None:
-    before, token_id = _logits(model, torch.tensor([[250, 5, 1]])), rt.get_vocab()["_7_19_"]
+def test_growing_the_vocabulary(model: Any) -> None:
+    before = _logits(model, torch.tensor([[250, 5, 1]]))
     rows = model.get_input_embeddings().num_embeddings
-    weight = model.get_input_embeddings().weight.detach().clone()
     model.resize_token_embeddings(rows + 3, mean_resizing=False)
-    embedding = model.get_input_embeddings()
-    assert embedding.weight[:rows].equal(weight)
     torch.testing.assert_close(_logits(model, torch.tensor([[250, 5, 1]]))[..., :rows], before, rtol=0, atol=1e-6)
     assert not _encoding(model, rows + 2).any()
-    torch.testing.assert_close(_encoding(model, token_id), encode_numbers([(7, 19)], 16)[0], rtol=0, atol=1e-5)
 
 
 def test_more_places_than_the_checkpoint_has(model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
@@ -210,8 +182,3 @@ def test_every_row_of_a_t5_stays(rt: PreTrainedTokenizerFast, tmp_path: Path) ->
 def test_a_log_scale_of_one_is_refused(rt: PreTrainedTokenizerFast) -> None:
     with pytest.raises(UserError, match=r"model\.max_value=1\.0 model\.log_scale=true: must be above 1"):
         build(_tiny(max_value=1.0), tokenizer=rt)
-
-
-def test_the_tokens_are_read_off_the_tokenizer(rt: PreTrainedTokenizerFast, model: Any) -> None:
-    found = {token_id: parse_place_token(token) for token, token_id in model.config.number_tokens.items()}
-    assert found == find_place_tokens(rt.get_vocab())

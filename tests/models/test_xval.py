@@ -116,13 +116,11 @@ def test_padding_changes_nothing_unless_the_paper_s_fault_is_asked_for() -> None
     torch.testing.assert_close(paper(**batch).numbers, _model().double().eval()(**everything).numbers)
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-def test_bfloat16(autocast: bool) -> None:
+def test_bfloat16() -> None:
     batch = _batch(dtype=torch.float32)
     exact = _model().eval()(**batch).numbers
-    model = _model().eval() if autocast else _model().bfloat16().eval()
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        output = model(**batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = _model().eval()(**batch)
     assert output.numbers.dtype == torch.bfloat16
     torch.testing.assert_close(output.numbers.float(), exact, rtol=0.05, atol=0.05)
 
@@ -190,8 +188,3 @@ def test_the_vocabulary_is_at_least_the_tokenizer_s(tokenizer, tmp_path: Path) -
     _model(vocab_size=4).save_pretrained(tmp_path)
     grown = build(XValConfig(name="xval", pretrained=True, path=str(tmp_path)), tokenizer=tokenizer)
     assert grown.get_input_embeddings().weight.shape[0] == grown.token_head[-1].weight.shape[0] == len(tokenizer)
-
-
-def test_heads_that_do_not_divide_the_width(tokenizer) -> None:
-    with pytest.raises(UserError, match=r"model.d_model=64: must be a multiple of model.num_heads=3"):
-        build(XValConfig(name="xval_tiny", d_model=64, num_heads=3), tokenizer=tokenizer)

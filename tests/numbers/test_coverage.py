@@ -92,12 +92,6 @@ def test_a_sample_without_a_number() -> None:
     assert str(found) == "there is no number in these texts"
 
 
-def test_a_long_list_is_cut() -> None:
-    tokenizer = wrapped(words(*map(str, range(20, 40))))
-    lines = str(coverage([" ".join(map(str, range(20, 40)))], tokenizer, {1})).splitlines()
-    assert (len(lines), lines[-1]) == (12, "  and 10 more")
-
-
 def test_the_loss_asks_the_tokenizer_that_it_was_made_from() -> None:
     tokenizer = wrapped(words("x", split=r"\S"))
     loss = NumberTokenLoss.from_tokenizer(tokenizer, shift=True)
@@ -107,19 +101,6 @@ def test_the_loss_asks_the_tokenizer_that_it_was_made_from() -> None:
         Missed("12", ("12",), "'12' is not a number token of this loss"),
     )
     assert loss.state_dict() == {}
-
-
-@pytest.mark.parametrize(
-    ("texts", "tokenizer", "error", "message"),
-    [
-        ("one 1", None, TypeError, "give a list of texts"),
-        (["1"], NumberVocabulary.from_values([1.0, 2.0]), TypeError, "a NumberVocabulary without encode"),
-    ],
-)
-def test_what_cannot_be_answered(texts: Any, tokenizer: Any, error: Any, message: str) -> None:
-    loss = NumberTokenLoss.from_tokenizer(wrapped(words(split=r"\S")), shift=True)
-    with pytest.raises(error, match=message):
-        loss.coverage(texts, tokenizer)
 
 
 def test_a_loss_of_a_vocabulary_needs_the_tokenizer() -> None:

@@ -61,15 +61,12 @@ def test_values_are_exact():
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("no number", []),
         ("3 apples\n#### 7", ["3", "7"]),
         ("5-3", ["5", "3"]),
-        ("5 - 3", ["5", "3"]),
         ("5 -3", ["5", "-3"]),
         ("5--3", ["5", "-3"]),
         ("x-3", ["3"]),
         ("(1)-2]-3}-4", ["1", "2", "3", "4"]),
-        ("10%-20%", ["10", "20"]),
         ("2.-3", ["2", "3"]),
         ("= -3, (-4), $-5, +6", ["-3", "-4", "-5", "6"]),
         ("12−12 = −1", ["12", "12", "-1"]),
@@ -78,28 +75,15 @@ def test_values_are_exact():
         ("1,234,5678", ["1", "234", "5678"]),
         ("0,123", ["0", "123"]),
         ("costs $1,234.50.", ["1234.50"]),
-        ("it is 5.", ["5"]),
         ("fig.5 .5 3.4.5 3..5", ["5", "0.5", "3.4", "5", "3", "5"]),
         ("2e3 2e 1e-05 5em", ["2000", "2", "0.00001", "5"]),
         ("1e999999999 7", ["7"]),
-        ("a 1e999999999", []),
-        ("2/3", ["2", "3"]),
         ("٣ １ x² 8", ["8"]),
         ("\N{NO-BREAK SPACE}-4\N{NO-BREAK SPACE}000", ["-4", "0"]),
     ],
 )
 def test_numbers_in_a_text(text: str, values: list[str]):
     assert find_numbers(text) == [Decimal(value) for value in values]
-
-
-def test_where_the_numbers_stand():
-    for text, spans in (
-        ("x = -1,234.50!", {"-1,234.50": "-1234.5"}),
-        ("1,2.5e1, \N{MINUS SIGN}3", {"1": "1", "2.5e1": "25", "\N{MINUS SIGN}3": "-3"}),
-        ("5-3 .5 1e999999999", {"5": "5", "3": "3", ".5": "0.5"}),
-    ):
-        found = {text[start:end]: value for start, end, value in number_spans(text)}
-        assert found == {part: Decimal(value) for part, value in spans.items()}
 
 
 @given(ANY_TEXT)
@@ -110,6 +94,11 @@ def test_spans_are_in_order_and_hold_nothing_but_the_number(text: str):
     assert all(parse_number(text[start:end]) == value for start, end, value in spans)
 
 
+def test_where_the_numbers_stand():
+    text = "x = -1,234.50! 1,2.5e1, 5-3"
+    assert [text[start:end] for start, end, _ in number_spans(text)] == ["-1,234.50", "1", "2.5e1", "5", "3"]
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -117,21 +106,14 @@ def test_spans_are_in_order_and_hold_nothing_but_the_number(text: str):
         ("5 - 3", -3),
         ("1e5", 5),
         (".5", 5),
-        ("5.", 5),
         ("1 000", 0),
         ("$-5", -5),
-        ("2/3", 3),
         ("12-12 = -1", -1),
-        ("x-3", -3),
         ("3 apples\n#### 7", 7),
-        ("99999999999999", 99999999999999),
         ("1e-05", -5),
         ("1e+16", 16),
-        ("2.75 left", 2.75),
         ("no number", None),
-        ("", None),
         ("-\n5", None),
-        ("3 -\t5", None),
         ("3\n5", 5),
         ("9" * 400, float("inf")),
     ],
@@ -154,6 +136,7 @@ def test_what_has_no_numeral():
 
 @given(st.decimals(allow_nan=False, allow_infinity=False))
 @example(Decimal("123456789012345678901234567890.12345"))
+@example(Decimal("7" * 40_000))
 def test_formatting_and_parsing_are_inverse_whatever_the_context(value: Decimal):
     if abs(value.adjusted()) > MAX_EXPONENT:
         return
@@ -190,15 +173,7 @@ def test_magnitudes_beyond_the_bound_are_no_numbers():
         assert find_numbers(text) == []
 
 
-def test_forty_thousand_digits():
-    digits = "7" * 40_000
-    value = parse_number(digits)
-    assert value is not None
-    assert format_number(value) == digits
-    assert find_numbers(f"x = -{digits}") == [value.copy_negate()]
-
-
-@pytest.mark.parametrize("pattern", ["1", "1,", "1,234,", ",234", "1.", " ", "- ", "-", "e", "1e", "1e5", "\n", "+\t"])
+@pytest.mark.parametrize("pattern", ["1", "1,234,", "1.", " ", "- ", "1e", "1e5"])
 def test_long_texts_take_linear_time(pattern: str):
     text = pattern * (200_000 // len(pattern))
     start = time.process_time()
@@ -246,15 +221,10 @@ def test_values_of_the_signed_logarithm():
 
 
 def test_arrays_elementwise():
-    x = np.array([[-99.0, 0.0], [9.0, np.nan]])
-    np.testing.assert_allclose(signed_log(x), [[-2, 0], [1, np.nan]], rtol=1e-15)
+    x = np.array([[-99.0, -np.inf], [9.0, np.nan]])
+    np.testing.assert_allclose(signed_log(x), [[-2, -np.inf], [1, np.nan]], rtol=1e-15)
     np.testing.assert_allclose(signed_exp(signed_log(x)), x, rtol=1e-13)
     np.testing.assert_array_equal(signed_log(np.array([9, -99])), [1, -2])
-
-
-def test_infinities_stay():
-    assert signed_log(-math.inf) == -math.inf
-    assert signed_exp(math.inf) == math.inf
 
 
 @given(st.floats(-1e15, 1e15))

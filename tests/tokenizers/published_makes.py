@@ -32,17 +32,13 @@ def _bytes(model_type: str, pre_tokenizer: Any, **options: Any) -> Made:
     return Made(backend, "<|endoftext|>", model_type)
 
 
-def _llama3_pattern(digits: str) -> Split:
+def _llama3() -> Made:
     pattern = (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-        + digits
-        + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
     )
-    return Split(Regex(pattern), "isolated")
-
-
-def _raw_bytes() -> ByteLevel:
-    return ByteLevel(add_prefix_space=False, use_regex=False)
+    steps = [Split(Regex(pattern), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    return _bytes("llama", Sequence(steps), ignore_merges=True)
 
 
 def _pieces(model_type: str, normalizer: Any, pre_tokenizer: Any, *, strips: bool) -> Made:
@@ -59,11 +55,12 @@ def _pieces(model_type: str, normalizer: Any, pre_tokenizer: Any, *, strips: boo
     return Made(backend, "</s>", model_type)
 
 
-def _unigram(pre_tokenizer: Any) -> Made:
+def _t5() -> Made:
     numbers = [("▁12", -3.0), ("12", -3.0), ("▁the", -3.0), ("34", -3.0), ("▁1", -2.5), ("-1", -2.5), ("▁2", -2.5)]
     scores = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((c, -5.0) for c in "0123456789" + TEXT)]
     backend = Tokenizer(models.Unigram([*scores, *numbers], unk_id=2))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizer, decoders.Metaspace("▁", "always")
+    backend.pre_tokenizer = Sequence([WhitespaceSplit(), Metaspace("▁", prepend_scheme="always")])
+    backend.decoder = decoders.Metaspace("▁", "always")
     backend.add_special_tokens(["<pad>", "</s>", "<unk>"])
     return Made(backend, "</s>", "t5")
 
@@ -75,16 +72,14 @@ def _gemma_normalizer() -> normalizers.Normalizer:
 MAKES: dict[str, Callable[[], Made]] = {
     "gpt2": lambda: _bytes("gpt2", ByteLevel(add_prefix_space=False)),
     "roberta": lambda: _bytes("roberta", ByteLevel(add_prefix_space=True)),
-    "llama3": lambda: _bytes("llama", Sequence([_llama3_pattern(r"\p{N}{1,3}"), _raw_bytes()]), ignore_merges=True),
-    "qwen2": lambda: _bytes("qwen2", Sequence([_llama3_pattern(r"\p{N}"), _raw_bytes()])),
+    "llama3": _llama3,
     "granite": lambda: _bytes("granite", Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])),
     "llama2": lambda: _pieces(
         "llama", normalizers.Sequence([normalizers.Prepend("▁"), _gemma_normalizer()]), None, strips=True
     ),
     "mistral": lambda: _pieces("mistral", None, Metaspace("▁", prepend_scheme="first", split=False), strips=True),
     "gemma": lambda: _pieces("gemma", _gemma_normalizer(), Split(" ", "merged_with_previous"), strips=False),
-    "t5": lambda: _unigram(Sequence([WhitespaceSplit(), Metaspace("▁", prepend_scheme="always")])),
-    "unigram": lambda: _unigram(Metaspace("▁", prepend_scheme="always")),
+    "t5": _t5,
 }
 
 
@@ -96,31 +91,10 @@ def _word_pieces() -> Made:
     return Made(backend, "[SEP]", "bert")
 
 
-def _words() -> Made:
-    names = ["[UNK]", "the", *"0123456789"]
-    backend = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.add_special_tokens(["[UNK]"])
-    return Made(backend, "[UNK]", "bert")
-
-
-def _word_ends() -> Made:
-    tokens = [*"0123456789", *(f"{digit}</w>" for digit in range(10))]
-    backend = Tokenizer(_bpe(tokens, (), end_of_word_suffix="</w>"))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Whitespace(), decoders.BPEDecoder("</w>")
-    backend.add_special_tokens(["<end>"])
-    return Made(backend, "<end>", "clip")
-
-
 def _added_number() -> Made:
     made = MAKES["gpt2"]()
     made.backend.add_tokens(["2024"])
     return made
 
 
-REFUSED: dict[str, Callable[[], Made]] = {
-    "WordPiece": _word_pieces,
-    "WordLevel": _words,
-    "word ends": _word_ends,
-    "an added token": _added_number,
-}
+REFUSED: dict[str, Callable[[], Made]] = {"WordPiece": _word_pieces, "an added token": _added_number}

