@@ -15,7 +15,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test coverage slow check format data reproduce costs tables figures notebooks publish audit ci clean distclean
+.PHONY: help install quickstart test coverage slow check format data reproduce tables figures notebooks publish audit ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,11 +64,8 @@ format: install ## let ruff rewrite what it can
 data: install ## prepare the data sets that can be had, and say where the others are: make data DATASET=gsm8k
 	@$(RUN_PY) scripts/prepare_data.py $(DATASET)
 
-reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; SEEDS=1 makes one seed; DRY_RUN=1 prints hours and disk
+reproduce: install ## run what tables still lack: make reproduce TABLE=2,a6 SCALE=tiny; TABLE=all; SEEDS=1 makes one seed; DRY_RUN=1 prints what they take
 	@$(RUN_PY) scripts/reproduce.py table=$(TABLE) scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS)) $(if $(DRY_RUN),--dry-run)
-
-costs: install ## write what every table costs into results/costs.md, from the published records
-	@$(RUN_PY) scripts/reproduce.py --ledger
 
 tables: install ## rebuild results/tables, results/README.md and the results in README.md from the published records
 	@$(RUN_PY) scripts/make_tables.py --records results/runs --pages

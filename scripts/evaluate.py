@@ -1,8 +1,38 @@
 """Recompute the metrics of a run from its predictions.jsonl: python scripts/evaluate.py RUN [--json]."""
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from ntl.config.cli import report
+from ntl.config.cli import Parser, report
+from ntl.system.errors import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input.
+
+    With --worst N it prints the N worst answers of each split instead, with --json as a list for each split.
+    """
+    parser = Parser(
+        description="Recompute the metrics of a run from its predictions.jsonl alone, without a model.",
+        epilog="Undefined metrics are null in --json, values beyond float64 are the strings inf and -inf.",
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
+    worst = "print the N worst answers of each split with their questions instead; needs the data of the run"
+    parser.add_argument("--worst", type=int, default=0, metavar="N", help=worst)
+    chosen = parser.parse_args(argv)
+    if chosen.worst < 0:
+        raise UserError(f"--worst {chosen.worst}: must be 0 or more.")
+    from ntl.evaluation.evaluate import find_predictions, print_metrics, print_worst
+
+    path = find_predictions(chosen.run, chosen.outputs)
+    if chosen.worst:
+        print_worst(path, chosen.worst, as_json=chosen.json)
+    else:
+        print_metrics(path, as_json=chosen.json)
+
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.evaluation.evaluate:main"))
+    sys.exit(report(main))

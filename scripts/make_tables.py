@@ -1,8 +1,59 @@
-"""Rebuild the tables from run records alone: `make tables`, or python scripts/make_tables.py [NAME ...] [--help]."""
+"""Rebuild the tables from run records alone: `make tables`."""
 
+import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from ntl.config.cli import report
+from ntl.config.cli import Parser, report
+from ntl.config.folders import RESULTS, ROOT
+
+OUTPUTS, RUNS, TABLES = ROOT / "outputs", RESULTS / "runs", RESULTS / "tables"
+PAGE, README = RESULTS / "README.md", ROOT / "README.md"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Rebuild tables from run records alone. UserError: an unknown table or scale, a folder that does not exist."""
+    from rich.console import Console
+
+    from ntl.results.build import build_tables
+    from ntl.results.load import check_folders, load_records
+    from ntl.results.pages import pages
+    from ntl.results.publish import write_tables
+    from ntl.results.render import terminal
+    from ntl.results.render.csv import cells
+    from ntl.results.spec import table_names
+    from ntl.system.errors import UserError
+    from ntl.system.files import write_text
+
+    parser = Parser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(table_names())}")
+    add = parser.add_argument
+    add("--records", type=Path, nargs="+", metavar="DIR", help="folders of records (default: results/runs outputs)")
+    add("--scale", help="tiny, hour, small or paper (default: every scale of a table)")
+    add("--out", type=Path, default=TABLES, metavar="DIR", help="default: results/tables")
+    add("--pages", action="store_true", help="write results/README.md and the results in README.md, too")
+    add("--json", action="store_true", help="print the cells as JSON instead of tables")
+    chosen = parser.parse_args(argv)
+    if chosen.pages and (chosen.names or chosen.scale):
+        raise UserError("--pages: they say what all tables show; leave out the names and --scale.")
+    folders = check_folders(chosen.records) if chosen.records else [RUNS, OUTPUTS]
+    tables = build_tables(chosen.names or table_names(), chosen.scale, load_records(folders))
+    texts = pages(tables, PAGE, README) if chosen.pages else {}  # before anything is written
+    write_tables(tables, chosen.out)
+    for path, text in texts.items():
+        write_text(path, text)
+    if chosen.json:
+        print(json.dumps([cell for table in tables for cell in cells(table)], indent=1))
+        return
+    console = Console()
+    for table in tables:
+        if table.num_records:
+            console.out(terminal.render(table, console), highlight=False, end="")
+        else:
+            console.print(f"{table.name}, scale={table.scale}: no record yet", markup=False)
+    console.print(f"Written to {chosen.out}", markup=False)
+
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.results.make_tables:main", extra="report"))
+    sys.exit(report(main, extra="report"))

@@ -1,8 +1,87 @@
 """Decode test splits again, or answer questions: python scripts/predict.py RUN [QUESTION] [KEY=VALUE ...]."""
 
+import json
+import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from ntl.config.cli import report
+from ntl.config.cli import Parser, report
+from ntl.config.composition import CHANGEABLE
+from ntl.evaluation.evaluate import PREDICTIONS, print_metrics
+from ntl.system.errors import UserError
+from ntl.system.secrets import redact
+
+SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print answers, or metrics as scripts/evaluate.py does; progress goes to standard error. UserError: bad input."""
+    parser = Parser(
+        description="Answer questions with the last or best checkpoint of a run, or with a model that transformers "
+        "loads. Without a question, decode the test splits of a run again and score the answers.",
+        epilog=f"The file of answers is {PREDICTIONS} if the decoding is the run's own, else "
+        "predictions-NAME-BEAMS.jsonl in the same folder. The name of another data set, or of a checkpoint before the "
+        "last step, is appended.",
+    )
+    given = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
+    parser.add_argument("run", metavar="RUN", help=given)
+    settings = f"a question, or a setting such as decoding=beam or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
+    parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
+    parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
+    parser.add_argument("--json", action="store_true", help=lines)
+    chosen = parser.parse_intermixed_args(argv)
+    overrides = [word for word in chosen.words if is_setting(word)]
+    questions = [word for word in chosen.words if word not in overrides]
+    if chosen.file:
+        questions += read_questions(chosen.file)
+    from ntl.training import predictor
+
+    model = predictor.find(chosen.run, chosen.outputs)
+    if questions:
+        load = predictor.stored if isinstance(model, str) else predictor.of_run
+        for answer in predictor.ask(load(model, overrides, to_stderr), questions, to_stderr):
+            print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
+    elif isinstance(model, str):
+        raise UserError(f"{model}: a model without a run has no test splits; ask it a question.")
+    else:
+        print_metrics(predictor.predict(model, overrides, to_stderr), as_json=chosen.json)
+
+
+def is_setting(word: str) -> bool:
+    """Whether a word sets something: "decoding.splits=[test, x]" does, "x=3 and y=4: what is x+y?" does not."""
+    found = SETTING.match(word)
+    return bool(found and (found[1].split(".")[0] in CHANGEABLE or not re.search(r"\s", word)))
+
+
+def read_questions(file: str) -> list[str]:
+    """The lines of a text file that are not empty; ``-`` is standard input. UserError: there is no file, or no line."""
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        found = [line.strip() for line in content.decode("utf-8-sig").split("\n") if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UserError(f"--file {file}: {reason}; give a text file with one question on each line.") from error
+    if not found:
+        raise UserError(f"--file {file}: no question in it; write one on each line.")
+    return found
+
+
+def as_text(answer: dict[str, Any]) -> str:
+    """The question, and below it the answer and its interval, if there is one."""
+    text = answer["answer"] or "(no answer)"
+    if "interval" in answer:
+        text += " [{:.12g}, {:.12g}]".format(*answer["interval"])
+    return "\n  ".join([answer["question"], *text.splitlines()])
+
+
+def to_stderr(line: str) -> None:
+    """Print a line of progress."""
+    print(redact(line), file=sys.stderr, flush=True)
+
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.training.predictor:main"))
+    sys.exit(report(main))

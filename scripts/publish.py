@@ -20,13 +20,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     chosen = parser.parse_args(argv)
     from ntl.launch.publish import publish, publish_weights
-    from ntl.results.publish import loaded_weights
     from ntl.results.record import read_record
 
     for path in publish(chosen.runs, chosen.outputs, chosen.out, dirty=chosen.dirty):
         print(path)
-        if loaded := loaded_weights(read_record(path)):
-            print(f"  {loaded}")
+        model = read_record(path).model
+        if weights := model.get("weights"):
+            parts = [f"{name} {text}" for name, text in [*weights.items(), *model.get("shape", {}).items()]]
+            print(f"  {model.get('parameters', 0):,} parameters from weights with {', '.join(parts)}")
     if chosen.weights:
         for path in publish_weights(chosen.runs, chosen.outputs, chosen.out.parent / "bases"):
             print(path)

@@ -20,4 +20,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(report(main, "interrupted; the same command goes on where it stopped."))
+    sys.exit(report(main, "interrupted; rerun the same command to resume."))

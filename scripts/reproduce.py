@@ -1,8 +1,8 @@
-"""Train the runs that a table still lacks, and print it: python scripts/reproduce.py table=2 scale=tiny."""
+"""Train a table's missing runs, then print it: python scripts/reproduce.py table=2 scale=tiny."""
 
 import sys
 
 from ntl.config.cli import report
 
 if __name__ == "__main__":
-    sys.exit(report("ntl.launch.reproduce:main", "interrupted; the same command goes on where it stopped."))
+    sys.exit(report("ntl.launch.reproduce:main", "interrupted; rerun the same command to resume."))

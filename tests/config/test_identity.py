@@ -11,8 +11,8 @@ import pytest
 
 from ntl.config import UserError, run_id
 from ntl.config.folders import choices
-from ntl.config.identity import deciding, differing, plain, recorded
-from ntl.config.trainer import Schedule, TrainerConfig
+from ntl.config.identity import deciding, recorded
+from ntl.config.trainer import TrainerConfig
 
 # Overrides -> the id of their run, of every choice of every group and of the first and last run of every table at every
 # scale: a change here orphans published records.
@@ -133,14 +133,6 @@ def test_every_file_that_is_read_counts_and_no_other(id_with, tmp_path: Path) ->
         assert id_with(folder) != before, name
 
 
-def test_a_folder_of_a_tokenizer_counts_by_its_content(id_with, tmp_path: Path) -> None:
-    model, mine = _weights(tmp_path / "m"), _weights(tmp_path / "mine")
-    assert id_with(model, tokenizer=mine) == id_with(model)  # the files of both are the same
-    assert id_with("me/model", tokenizer=mine) == id_with("me/model", tokenizer=model) != id_with("me/model")
-    (mine / "tokenizer.json").write_text('{"changed": 1}')
-    assert id_with(model, tokenizer=mine) != id_with(model)
-
-
 def test_a_hub_id_counts_in_full_and_a_folder_without_weights_has_no_id(id_with, tmp_path: Path) -> None:
     assert id_with("me/model") != id_with("you/model")
     with pytest.raises(UserError, match=r"model\.path=.*: no config\.json in this folder"):
@@ -156,9 +148,3 @@ def test_a_record_names_folders_by_content_and_leaves_out_shapes_that_were_not_u
     assert not {"d_model", "num_layers", "vocab_size"} & model.keys()
     config.model.path, config.model.pretrained = "", False
     assert recorded(config)["model"]["num_layers"] == 12
-
-
-def test_plain_and_differing_by_hand() -> None:
-    trainer = TrainerConfig(lr=0.5, schedule=Schedule.linear)
-    assert differing(trainer) == {"lr": 0.5, "schedule": "linear"}
-    assert plain({"a": (Schedule.cosine, [1])}) == {"a": ["cosine", [1]]}

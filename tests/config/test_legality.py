@@ -11,15 +11,9 @@ from ntl.config import UserError, compose, validate
     [
         ("loss.weight=-1", "loss.weight=-1.0: must be at least 0"),
         ("loss.weight=nan", "must be a number"),
-        ("trainer.schedule=plateau", "set trainer.eval_steps, or trainer.schedule=constant"),
         ("trainer.lr=0", "must be above 0"),
         ("trainer.factor=1.5", "must be at most 1"),
-        ("trainer.batch_size=0", "must be at least 1"),
-        ("decoding.num_beams=0", "must be at least 1"),
-        ("seed=-1", "seed=-1: must be at least 0"),
         ("seed=4294967296", "must be at most 4294967295"),
-        ("dataset.test_share=0.6", "must be at most 0.3"),
-        ("device=tpu", "choose one of auto, cpu, cuda"),
         ("device=cud", "Did you mean 'cuda'?"),
         ("resume=maybe", "choose auto, never"),
         ("model.path=not-a-folder", "neither an existing folder nor a hub id"),
@@ -36,13 +30,6 @@ def test_one_line_for_each(override: str, message: str, composed) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_pretrained_model_without_weights_gets_them_from_a_path(tmp_path, composed) -> None:
-    config = composed()
-    config.model.pretrained = True
-    config.model.path = str(tmp_path)
-    validate(config)
-
-
 WEIGHTS = "model=llama_tiny model.pretrained=true model.path=owner/name"
 READS_NUMBERS = "and this decoding reads an answer that is one number"
 # Overrides -> what the error says, in parts.
@@ -55,17 +42,10 @@ MISFITS = {
     # A reading beside the run's own fits, too.
     "beside=expectation dataset=gsm8k": ("beside=expectation dataset=gsm8k: its answer is worked", "leave it out"),
     "beside=expectation model=rt_tiny": ("beside=expectation tokenizer=rt", "leave it out"),
-    "beside=expectation model=t5_tiny_regression": (
-        "model=t5_tiny_regression beside=expectation: this model has one output",
-    ),
     "beside=expectation beside.expectation.num_beams=0": ("beside.expectation.num_beams=0: must be at least 1",),
     # Heads draft, or are needed.
     "decoding=speculative": ("decoding=speculative objective=next_token: the model has no heads", "objective=mtp"),
-    "objective=mtp objective.heads=1 model=gpt2_tiny decoding=speculative": ("no heads to draft with",),
     "objective=mtp model=gpt2_tiny decoding=speculative decoding.heads=3": ("decoding.heads=3 objective.heads=2",),
-    "objective=mtp model=gpt2_tiny decoding=speculative decoding.num_beams=2": (
-        "decoding.num_beams=2: must be at most",
-    ),
     "objective=mtp model=gpt2_tiny objective.variant=anticausal": (
         "decoding=greedy objective.variant=anticausal: head 1 reads all other heads",
     ),
@@ -86,13 +66,10 @@ MISFITS = {
     # A setting that would change the run's id alone.
     "model=t5_base model.num_layers=2": ("model.num_layers=2: loaded weights have their own; leave it out",),
     f"{WEIGHTS} model.settings.hidden_size=8": ("model.settings.hidden_size=8: loaded weights have their own",),
-    f"{WEIGHTS} +model.settings.rope_theta=8": ("model.settings.rope_theta=8: loaded weights have their own",),
-    f"{WEIGHTS} model.architecture=qwen2": ("model.architecture=qwen2: loaded weights have their own",),
     "model=gpt2_small model.vocab_size=60000": ("set model.pretrained=false to train from scratch",),
     "model.path=owner/name": ("model.path=owner/name: the weights in it are not read with model.pretrained=false",),
     "model.lora.alpha=8": ("model.lora.alpha=8.0: has no effect with model.lora.rank=0; set the rank",),
     "model=t5_base model.hub_id=a/b model.path=c/d": ("model.hub_id=a/b: nothing is read from there",),
-    "model=t5_base model.tokenizer_hub_id=a/b": ("model.tokenizer_hub_id=a/b: nothing is read from there",),
     "model=t5_base model.requires=nothing": ("model.requires=nothing: describes config/model/t5_base.yaml",),
     "trainer.schedule=plateau trainer.eval_steps=5 trainer.warmup_steps=8": (
         "trainer.warmup_steps=8 trainer.schedule=plateau: it has no warm-up",
@@ -114,19 +91,3 @@ def test_one_line_for_what_does_not_fit(overrides: str) -> None:
         compose(overrides.split())
     assert all(part in str(caught.value) for part in MISFITS[overrides])
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["model=t5_base", "model.num_layers=2", "model.pretrained=false"],
-        ["model=gpt2_tiny", "scale.positions=64"],
-        [*WEIGHTS.split(), "model.dropout=0.1"],
-        ["model=granite_3_2_2b", "model.dropout=0.3", "model.lora.rank=4", "model.lora.alpha=8"],
-        ["model=xval", "model.pretrained=true", "model.path=owner/name", "paper_compat=true"],
-        ["model=rt", "model.max_value=1e6"],
-        ["model=gpt2_tiny", "model.hub_id=owner/name"],
-    ],
-)
-def test_a_setting_that_acts_is_not(overrides: list[str]) -> None:
-    compose(overrides)

@@ -12,7 +12,7 @@ from ntl.config.data import ArithmeticConfig
 from ntl.data import raw
 from ntl.data.prepared import Prepared
 from ntl.data.sets import deepmind
-from ntl.data.sets.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, answer_of, interleaved, value_of
+from ntl.data.sets.arithmetic import EXTRAPOLATE, INTERPOLATE, TRAIN, Arithmetic, answer_of, value_of
 from ntl.data.sets.deepmind import OFFICIAL_TREE
 
 SMALL = {"train_rows_per_difficulty": 40, "validation_rows_per_difficulty": 5, "test_rows": 10}
@@ -92,18 +92,6 @@ def test_a_wrong_answer_is_named_with_its_line(
     assert not any("arithmetic-" in path.name and path.is_dir() for path in data_dir.iterdir())
 
 
-def test_an_odd_source_file_is_named(tree: Path, data_dir: Path) -> None:
-    path = tree / TRAIN[0]
-    path.write_text(path.read_text().rsplit("\n", 2)[0])
-    with pytest.raises(UserError, match=r"train-easy/arithmetic__add_sub_multiple\.txt:99: question without an answer"):
-        made(data_dir, **SMALL)
-
-
-def test_interleaved() -> None:
-    parts = [[("a", "1"), ("b", "2")], [("c", "3"), ("d", "4")]]
-    assert interleaved(parts) == [("a", "1"), ("c", "3"), ("b", "2"), ("d", "4")]
-
-
 @pytest.mark.slow
 @pytest.mark.data
 def test_the_real_files(data_root: Path, tmp_path: Path) -> None:
@@ -141,33 +129,10 @@ def test_answers(question: str, answer: str) -> None:
     assert answer_of(question) == answer
 
 
-NO_SUMS = ["", "Calculate .", "Calculate 1 + 2?", "What is 1 + 2.", "1 +", "1 2", "(1 + 2", "1 + 2)", "()", "1 * 2"]
-
-
-@pytest.mark.parametrize("question", [*NO_SUMS, "1.5 + 2", "²"])
+@pytest.mark.parametrize("question", ["Calculate 1 + 2?", "What is 1 + 2.", "1 +", "(1 + 2", "1 * 2", "1.5 + 2", "²"])
 def test_anything_else_is_refused(question: str) -> None:
     with pytest.raises(ValueError, match="not a sum"):
         answer_of(question)
-
-
-def node(children: st.SearchStrategy[tuple[str, int]]) -> st.SearchStrategy[tuple[str, int]]:
-    def join(parts: list[tuple[str, int]], minus: list[bool]) -> tuple[str, int]:
-        text, value = parts[0]
-        for (more, number), is_minus in zip(parts[1:], minus, strict=False):
-            text += f" {'-' if is_minus else '+'} {more}"
-            value += -number if is_minus else number
-        return f"({text})", value
-
-    return st.builds(join, st.lists(children, min_size=1, max_size=4), st.lists(st.booleans(), min_size=3, max_size=3))
-
-
-SUMS = st.recursive(st.integers(-(10**20), 10**20).map(lambda n: (str(n), n)), node, max_leaves=20)
-
-
-@given(SUMS)
-def test_nested_sums(case: tuple[str, int]) -> None:
-    text, value = case
-    assert value_of(text) == value
 
 
 @given(st.text(st.sampled_from("0123456789+-() "), max_size=12))

@@ -6,7 +6,6 @@ from ntl.config.composition import known_datasets
 from ntl.config.data import NoisyNumbersConfig
 from ntl.data import dataset_named, load_dataset
 from ntl.data.dataset import id_width, numbered
-from ntl.data.prepared import Prepared
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 
 
@@ -31,11 +30,6 @@ def test_ids() -> None:
         {"id": "test/00001", "question": "r", "answer": "b"},
     ]
     assert [id_width(n) for n in (1, 100_000, 100_001, 1_000_000)] == [5, 5, 6, 6]
-
-
-@pytest.mark.parametrize(("example_id", "group"), [("interpolate/3x2/00012", "3x2"), ("test/00017", None), ("x", None)])
-def test_group(small: Prepared, example_id: str, group: str | None) -> None:
-    assert small.dataset.group(example_id) == group
 
 
 @pytest.mark.parametrize("name", known_datasets())

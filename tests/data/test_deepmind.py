@@ -1,11 +1,8 @@
-import errno
-import fcntl
 import gzip
 import io
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ntl.config import UserError
@@ -64,17 +61,10 @@ def read(texts: Texts) -> dict[str, list[tuple[str, str]]]:
 
 PLACES = {
     "official tree": lambda root: tree(root / OFFICIAL_TREE),
-    "official tree, packed files": lambda root: tree(root / OFFICIAL_TREE, suffix=".gz"),
-    "official tree in a folder": lambda root: tree(root / "mathematics_dataset" / OFFICIAL_TREE),
+    "official tree, packed files": lambda root: tree(root / "mathematics_dataset" / OFFICIAL_TREE, suffix=".gz"),
     "official archive": lambda root: archive(root / OFFICIAL_ARCHIVE, OFFICIAL_TREE),
-    "official archive in a folder": lambda root: archive(
-        root / "mathematics_dataset" / OFFICIAL_ARCHIVE, OFFICIAL_TREE
-    ),
     "regenerated archive": lambda root: archive(
         root / "mathematics_dataset" / "arithmetic-regen.tar.gz", "arithmetic-regen"
-    ),
-    "regenerated archive of all modules": lambda root: archive(
-        root / "mathematics_dataset" / "mathematics_dataset-regen-1k.tar.gz", "mathematics_dataset-regen-1k"
     ),
 }
 
@@ -107,19 +97,6 @@ def test_the_official_archive_is_unpacked_once(data_dir: Path) -> None:
     assert sorted(path.name for path in (data_dir / OFFICIAL_TREE).iterdir()) == ["interpolate", "train-easy"]
     (data_dir / OFFICIAL_ARCHIVE).write_bytes(b"no longer read")
     assert find(data_dir).source["kind"] == "official tree"
-
-
-def test_without_locks_two_generators_are_not_kept_apart(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(handle: object, flags: int) -> None:
-        raise OSError(errno.ENOSYS, "no locks")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    lines: list[str] = []
-    with pytest.raises(UserError, match="no generator"):
-        find(data_dir, lines)
-    assert len(lines) == 1
-    assert lines[0].startswith(f"{data_dir}: this file system has no locks")
-    assert lines[0].endswith("start each preparation once, or choose another place by data_dir=.")
 
 
 def test_a_short_source_is_passed_over(data_dir: Path, offline: list[str]) -> None:
@@ -198,17 +175,3 @@ def test_an_order_is_decided_by_seed_and_stream_and_shorter_ones_are_prefixes() 
     others = [texts.shuffled("a.txt", *key, 50).tolist() for key in ((1, 3), (2, 2))]
     assert order.tolist() not in others
     assert others[0] != others[1]
-
-
-def test_checked_pairs_and_the_line_of_a_fault() -> None:
-    texts = texts_of(9000)
-    order = np.arange(9000)[::-1]
-    assert list(texts.checked("a.txt", order, lambda question, answer: None)) == [
-        (f"q{i}", str(i)) for i in range(8999, -1, -1)
-    ]
-
-    def fault(question: str, answer: str) -> tuple[int, str] | None:
-        return (2, f"{answer} is odd") if answer == "17" else None
-
-    with pytest.raises(UserError, match=r"^tree/a\.txt:36: 17 is odd\.$"):
-        list(texts.checked("a.txt", order, fault))

@@ -1,12 +1,5 @@
 """Token ids and values on disk: what is stored, when it is reused, and what a kill leaves."""
 
-import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +9,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
-from ntl.data import encode, encoded, store
-from ntl.data.encode import answer_text, encode_dataset, settings_for
-from ntl.data.encode_worker import BlockEncoder
-from ntl.data.encoded import Damaged, EncodedDataset
+from ntl.data import encode, store
+from ntl.data.encode import encode_dataset
+from ntl.data.encoded import EncodedDataset
 from ntl.data.store import Example, Rows
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
@@ -52,7 +44,7 @@ def _prepared(folder: Path, rows: int = 4000) -> Rows:
     examples = [Example(id=f"train/{i:05d}", question=f"{i}+{i % 7}=", answer=str(i + i % 7)) for i in range(rows)]
     folder.mkdir(exist_ok=True)
     entry = store.write_split(folder, "train", examples)
-    return store.read_split(folder, "train", entry, lambda question, answer: None)
+    return store.read_split(folder, "train", entry)
 
 
 def _same(first: EncodedDataset, second: EncodedDataset) -> bool:
@@ -119,28 +111,16 @@ def test_the_same_content_is_read_not_made_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.tokens, first.tokens)
 
 
-@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("name", ["tokens.npy", "offsets.npy", "about.json"])
-def test_what_is_damaged_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at_once: bool
-) -> None:
-    """When it is opened with a line, and when it is read after one that says so."""
-    monkeypatch.setattr(encoded, "AT_ONCE", 1 << 22 if at_once else 0)
+def test_what_is_damaged_is_made_again(tmp_path: Path, name: str) -> None:
     folder = _encode(tmp_path).folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     (folder / name).write_bytes(before[name][:-9] + b"\x55" + before[name][-8:])
     said: list[str] = []
     again = _encode(tmp_path, log=said.append)
-    if not (at_once or name == "about.json"):
-        assert said == []
-        with pytest.raises(Damaged, match=rf"{name}: block 0 of 1 has another checksum\); the same command makes it"):
-            again[2]
-        again = _encode(tmp_path, log=said.append)
-        assert said == []  # the first time it was told
-    else:
-        assert len(said) == 1
-        assert said[0].startswith(f"{folder}: damaged (")
-        assert said[0].endswith("): tokenizing again")
+    assert len(said) == 1
+    assert said[0].startswith(f"{folder}: damaged (")
+    assert said[0].endswith("): tokenizing again")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert _texts(again[2]) == (["1", "<unk>"], ["1", "</s>"])
 
@@ -148,137 +128,6 @@ def test_what_is_damaged_is_made_again(
 @pytest.mark.parametrize("change", [{"key": "other"}, {"decoder_only": False}, {"max_length": 3}])
 def test_other_content_is_another_folder(tmp_path: Path, change: dict[str, Any]) -> None:
     assert _encode(tmp_path, **change).folder != _encode(tmp_path).folder
-
-
-def test_a_failure_half_way_is_never_taken_for_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "CHUNK", 1)
-    with pytest.raises(KeyError):
-        _encode(tmp_path, rows=[ROWS[0], {"id": "1"}])
-    assert _finished(tmp_path) == []
-    assert _texts(_encode(tmp_path)[2]) == (["1", "<unk>"], ["1", "</s>"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop_after", [0, 1, 5, 12])
-@pytest.mark.parametrize("journaled", [True, False], ids=["journaled", "not journaled"])
-def test_what_was_done_before_a_failure_is_kept(
-    tmp_path: Path, rows: Rows, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, stop_after: int, journaled: bool
-) -> None:
-    monkeypatch.setattr(encoded, "JOURNAL_SECONDS", 0 if journaled else 1e9)
-    whole = _encode(tmp_path / "whole", rows, tokenizer)
-    starts: list[int] = []
-    read = Rows.blocks
-
-    def breaking(self: Rows, start: int = 0) -> Any:
-        starts.append(start)
-        for count, block in enumerate(read(self, start)):
-            if len(starts) == 1 and count == stop_after:
-                raise KeyboardInterrupt
-            yield block
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Rows, "blocks", breaking)
-        with pytest.raises(KeyboardInterrupt):
-            _encode(tmp_path / "broken", rows, tokenizer, workers=0)
-        assert _finished(tmp_path / "broken") == []
-        said: list[str] = []
-        resumed = _encode(tmp_path / "broken", rows, tokenizer, workers=0, log=said.append)
-    assert _same(resumed, whole)
-    assert (starts[1] > 0) is (journaled and stop_after > 0)
-    assert [line.endswith("were done before") for line in said] == [True] * (starts[1] > 0)
-
-
-KILLED = """
-import sys, time
-from pathlib import Path
-import ntl.data.encoded as encoded
-from ntl.data import store
-from tests_encode import _encode
-
-folder = Path(sys.argv[1])
-store.BLOCK, encoded.JOURNAL_SECONDS = 16_000, 0
-read = store.Rows.blocks
-def blocks(self, start=0):
-    for count, block in enumerate(read(self, start)):
-        if count == 8:
-            (folder / "reached").touch()
-            while (folder / "hold").exists():
-                time.sleep(0.01)
-        yield block
-store.Rows.blocks = blocks
-_encode(folder / "cache", store.Rows((folder / "data" / "train.jsonl").read_bytes()), workers=int(sys.argv[2]))
-"""
-
-
-def _child(folder: Path, workers: int) -> "subprocess.Popen[bytes]":
-    """This module's ``_encode`` in a process of its own, which waits in the middle while a file "hold" exists."""
-    (folder / "tests_encode.py").write_text(Path(__file__).read_text())
-    places = [str(folder), str(Path(store.__file__).parents[2])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    return subprocess.Popen([sys.executable, "-c", KILLED, str(folder), str(workers)], env=environment)
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} never appeared"
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_kill_in_the_middle_then_a_resume_equals_no_kill(tmp_path: Path, rows: Rows, workers: int) -> None:
-    (tmp_path / "hold").touch()
-    process = _child(tmp_path, workers)
-    _wait_for(tmp_path / "reached")
-    process.kill()
-    process.wait()
-    assert _finished(tmp_path / "cache") == []
-    said: list[str] = []
-    resumed = _encode(tmp_path / "cache", rows, workers=workers, log=said.append)
-    assert any("were done before" in line for line in said)
-    assert _same(resumed, _encode(tmp_path / "whole", rows))
-    assert [path.name for path in (tmp_path / "cache").glob(".*.part*")] == []
-
-
-def test_two_at_once_make_one(tmp_path: Path, rows: Rows) -> None:
-    (tmp_path / "hold").touch()
-    process = _child(tmp_path, 0)
-    _wait_for(tmp_path / "reached")
-    said: list[str] = []
-
-    def log(line: str) -> None:
-        said.append(line)
-        (tmp_path / "hold").unlink()
-
-    dataset = _encode(tmp_path / "cache", rows, log=log)
-    assert process.wait(60) == 0
-    assert "waiting for another process" in said[0]
-    assert len(said) == 1
-    assert _same(dataset, _encode(tmp_path / "whole", rows))
-
-
-def test_without_locks_nobody_else_finds_the_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def no_locks(path: Path, log: Any) -> Iterator[bool]:
-        yield False
-
-    monkeypatch.setattr(encode, "wait_for_lock", no_locks)
-    first = _encode(tmp_path / "a")
-    real = encode.EncodedWriter.finish
-
-    def late(self: Any) -> None:
-        real(self)
-        target = tmp_path / "b" / first.folder.name
-        if not target.exists():
-            first.folder.rename(target)
-
-    for name in (".0.part", ".0.part-old"):
-        (tmp_path / "b" / name).mkdir(parents=True)
-        os.utime(tmp_path / "b" / name, (0, 0))
-    monkeypatch.setattr(encode.EncodedWriter, "finish", late)
-    assert len(_encode(tmp_path / "b")) == 3
-    # The second cannot be gone on with.
-    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [".0.part", first.folder.name]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -295,12 +144,9 @@ def test_processes_give_the_same(tmp_path: Path, rows: Rows, tokenizer: Any, xva
     assert _same(*paper)
 
 
-@pytest.mark.parametrize(
-    "before", ["", "import os; os.read(int(sys.argv[1]), 100); "], ids=["at once", "while it works"]
-)
-def test_a_worker_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
-    monkeypatch.setattr(encode, "PROGRAM", f"import sys; {before}sys.exit(9)")
-    with pytest.raises(UserError, match=r"ended with status 9 .*; run again: what is done is kept"):
+def test_a_worker_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "PROGRAM", "import os, sys; os.read(int(sys.argv[1]), 100); sys.exit(9)")
+    with pytest.raises(UserError, match=r"ended with status 9 .*; run again\."):
         _encode(tmp_path / "cache", workers=2)
     assert _finished(tmp_path / "cache") == []
 
@@ -310,68 +156,12 @@ def test_an_error_in_a_worker_is_told(tmp_path: Path) -> None:
         _encode(tmp_path, rows=Rows(b'{"question": "1"}\n'), workers=1)
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Any, *_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(encode.EncodedWriter, "append", full)
-        with pytest.raises(UserError, match=r"cannot write token ids to .*: No space left on device"):
-            _encode(tmp_path)
-    assert _finished(tmp_path) == []
-    assert len(_encode(tmp_path)) == 3
-
-
 def test_a_large_vocabulary_needs_wider_ids(tmp_path: Path) -> None:
     tokenizer = _tokenizer()
     tokenizer.add_tokens([f"<{number}>" for number in range(2**16)])
     dataset = _encode(tmp_path, [{"question": "1<65000>", "answer": "2"}], tokenizer)
     assert dataset.tokens.dtype == np.int32
     assert dataset[0]["question_ids"].tolist() == tokenizer.convert_tokens_to_ids(["1", "<65000>"])
-
-
-def test_an_empty_data_set(tmp_path: Path) -> None:
-    assert len(_encode(tmp_path, rows=[])) == 0
-
-
-def test_characters_need_no_space() -> None:
-    assert answer_text("7", _tokenizer(), decoder_only=True) == "7"
-
-
-def test_values_beside_the_ids_of_an_example(tmp_path: Path, xval: dict[bool, Any]) -> None:
-    tokenizer = xval[False]
-    example = _encode(tmp_path, [{"question": "1234.5 * -2?", "answer": "-2468"}], tokenizer)[0]
-    numbers = example["question_ids"] == tokenizer.number_token_id
-    assert example["question_values"][numbers].tolist() == [1234.5, -2]
-    assert set(example["question_values"][~numbers].tolist()) == {1}
-    assert tokenizer.convert_ids_to_tokens(example["answer_ids"].tolist()) == ["[NUM]", "</s>"]
-    assert example["answer_values"].tolist() == [-2468, 1]
-
-
-def test_values_that_were_not_vouched_for_are_written_again(
-    tmp_path: Path, xval: dict[bool, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kill between the journal and the end leaves more in the files than the journal says, of each another amount."""
-    monkeypatch.setattr(encoded, "JOURNAL_SECONDS", 1e9)
-    source = [{"question": f"{i} and 1", "answer": str(i)} for i in range(6)]
-    writer = encoded.EncodedWriter(tmp_path / "part", "<u2", with_values=True)
-    encoder = BlockEncoder(settings_for(xval[False], decoder_only=True, max_length=64))
-    blocks = [json.dumps(row).encode() for row in source]
-    for index, block in enumerate(blocks[:3]):
-        writer.append(encoder(block), index + 1)
-    writer.journal()
-    writer.append(encoder(blocks[3]), 4)
-    for array in (writer.tokens, writer.values):
-        assert array is not None
-        array.stream.flush()
-    again = encoded.EncodedWriter(tmp_path / "part", "<u2", with_values=True)
-    assert again.position == 3
-    for index, block in enumerate(blocks[3:]):
-        again.append(encoder(block), index + 4)
-    again.finish()
-    dataset = EncodedDataset(tmp_path / "part")
-    assert [row["answer_values"][0] for row in dataset.__getitems__(range(6))] == [0, 1, 2, 3, 4, 5]
-    assert [row["question_values"][0] for row in dataset.__getitems__(range(6))] == [0, 1, 2, 3, 4, 5]
 
 
 def test_another_reading_is_another_folder(tmp_path: Path, xval: dict[bool, Any]) -> None:
@@ -390,10 +180,3 @@ def test_an_answer_without_a_number_is_one_line_from_any_process(
     with pytest.raises(UserError, match=r"^the answer 'one' of 'What is 1\?' has no number"):
         _encode(tmp_path, rows, xval[False], workers=workers)
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
-
-
-def test_values_are_kept_in_double_precision(tmp_path: Path, xval: dict[bool, Any]) -> None:
-    dataset = _encode(tmp_path, [{"question": "0.1", "answer": "9007199254740993"}], xval[False])
-    assert dataset[0]["question_values"][0] == 0.1
-    assert dataset[0]["answer_values"][0] == 9007199254740992
-    assert dataset[0]["answer_values"].dtype == np.float64

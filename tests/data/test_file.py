@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from ntl.config import DatasetConfig, UserError, compose, run_id
-from ntl.config.composition import from_values, quoted
+from ntl.config.composition import from_values
 from ntl.config.identity import plain, read_contents, recorded
 from ntl.data import Prepared, dataset_named
-from ntl.data.formats import open_tables, text_of
+from ntl.data.sets.file import open_tables, text_of
 
 ROWS = [(f"What is {n} plus 1?", str(n + 1)) for n in range(40)]
 Row = dict[str, Any]
@@ -135,14 +135,6 @@ def test_a_template_makes_the_question(tmp_path: Path) -> None:
     assert every == {(f"Convert {n} km to {{m}}, {n}!", str(1000 * n)) for n in range(5)}
 
 
-def test_hydra_reads_a_template_as_a_shell_hands_it_over() -> None:
-    template = 'Say "{value}", {unit} to {{m}}: x=1'
-    config = compose(["dataset=file", "dataset.path=owner/name", f"dataset.template={template}"])
-    assert config.dataset.template == template  # pyright: ignore[reportAttributeAccessIssue]
-    assert quoted("dataset.template='a {b}'") == "dataset.template='a {b}'"
-    assert quoted("seed=1") == "seed=1"
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_equal_questions_share_a_split_and_shares_are_of_different_ones(seed: int, tmp_path: Path) -> None:
     rows = as_rows([pair for pair in ROWS for _ in range(1 + int(pair[1]) % 3)])
@@ -202,7 +194,7 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return datasets.DatasetDict({"train": datasets.Dataset.from_list(as_rows(ROWS))})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr("ntl.data.formats.no_hub", lambda: "")
+    monkeypatch.setattr("ntl.data.sets.file.no_hub", lambda: "")
     found = prepared(tmp_path / "data", Path("owner/name"), config_name="main")
     assert (asked, len(found.rows("train"))) == ([("owner/name", "main")], 34)
 
@@ -211,7 +203,7 @@ def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     from datasets import config
 
     monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("ntl.data.formats.no_hub", lambda: "HF_HUB_OFFLINE is set")
+    monkeypatch.setattr("ntl.data.sets.file.no_hub", lambda: "HF_HUB_OFFLINE is set")
     monkeypatch.setattr(config, "HF_DATASETS_CACHE", str(tmp_path))
     with pytest.raises(
         UserError, match=r"owner/name: no such file here, and .* HF_HUB_OFFLINE is set\. Either"
@@ -244,14 +236,12 @@ def test_a_mark_of_one_s_own(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", as_rows([(question, f"So: answer: {n}") for question, n in ROWS]))
     found = prepared(tmp_path / "data", path, answers="reasoning", mark="answer:")
     assert found.dataset.scored("So: answer: 8") == "8"
-    assert found.dataset.fault("q", "#### 7 answer: 8")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
         ("a.jsonl", '{"question": "a", "answer": 1}\n{"question":\n', ":2: not a JSON object"),
-        ("a.json", '[{"question": "a", "answer": 1},\n 7]', ", row 2: a JSON int, not an object."),
         ("a.json", '[{"question": "a",\n "answer": ]', ": not JSON .*line 2 column 12"),
         ("a.jsonl", '{"question": "a", "answer": 1, "answer": 99}', ":1: .*'answer' occurs twice; remove one"),
         (
@@ -260,16 +250,12 @@ def test_a_mark_of_one_s_own(tmp_path: Path) -> None:
             ":1: no column 'question', it has 'problem', 'answer'; name yours",
         ),
         ("a.jsonl", '{"question": "a", "answer": null}', ":1: 'answer' is null, neither text nor a number."),
-        ("a.jsonl", '{"question": "a", "answer": true}', ":1: 'answer' is True, neither text nor a number."),
         ("a.jsonl", '{"question": "a", "answer": NaN}', ":1: 'answer' is nan, no finite number."),
-        ("a.jsonl", '{"question": " ", "answer": 1}', ":1: empty question."),
         ("a.jsonl", '{"question": "\\ud800", "answer": 1}', ":1: half of a surrogate pair, which UTF-8 cannot hold."),
-        ("a.csv", 'question,answer\n"a\nb",1\nc,\n', ":4: empty answer."),
-        ("a.csv", "question,answer\na,1\nb,2,3\n", ": Expected 2 fields in row 3, saw 3"),
+        ("a.csv", "question,answer\na,1\nb,2,3\n", ":3: 3 cells, and 2 in the first row"),
         ("a.csv", '\nquestion,answer\n"a\nb",1\n\nb\n', ":6: 1 cells, and 2 in the first row"),
         ("a.csv", "question,question,answer\na,b,1\n", ":1: 2 columns are called 'question'"),
         ("a.tsv", 'question\tanswer\n"a" b\t1\n', ":2: .*set dataset.cells=plain"),
-        ("a.csv", "question,answer\n", ":1: no rows."),
         ("a.parquet", "PAR1", ": cannot be read"),
     ],
 )
@@ -286,17 +272,11 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
     [
         ([], "dataset=file: no file; give one by dataset.path="),
         (["dataset.path=a.jsnl"], "dataset.path=a.jsnl: no such file or folder. Did you mean 'a.jsonl'?"),
-        (["dataset.path=a.txt"], "dataset.path=a.txt: unknown format; "),
-        (["dataset.path=folder"], "dataset.path=folder: a folder that save_to_disk did not write; "),
         (["dataset.path=a.jsonl", "dataset.answers=numbers"], "dataset.answers=numbers: choose one of number"),
         (["dataset.path=a.jsonl", "dataset.config_name=main"], "dataset.config_name=main: only a data set of the hub"),
-        (["dataset.path=a.jsonl", "dataset.cells=raw"], "dataset.cells=raw: choose one of quoted, plain."),
-        (["dataset.path=a.jsonl", "dataset.splits.test=0"], "dataset.splits.test=0.0: must be above 0."),
         (["dataset.path=a.jsonl", "dataset.splits={validation: 0.5, test: 0.5}"], "dataset.splits.validation=0.5 "),
         (["dataset.path=a.jsonl", "dataset.test_path=a.jsonl", "dataset.splits.test=0.2"], "dataset.splits.test=0.2: "),
-        (["dataset.path=a.jsonl", "dataset.template=Say {"], "dataset.template='Say {': "),
         (["dataset.path=a.jsonl", "dataset.template=Say {a:>3}"], "dataset.template='Say {a:>3}': {a} must be "),
-        (["dataset.path=a.jsonl", "dataset.template=Say it"], "dataset.template='Say it': it names no column"),
         (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
         (["dataset.path=a.jsonl", "+dataset.contents.path=x"], "dataset.contents: it is computed"),
         (["dataset.path=a.jsonl", "dataset.answers=text", "model=xval_tiny"], "model=xval_tiny dataset=file: "),
@@ -306,8 +286,6 @@ def test_a_wrong_setting_is_one_line(
     words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "a.txt").touch()
     jsonl(tmp_path / "a.jsonl", as_rows(ROWS))
     with pytest.raises(UserError) as caught:
         compose(["dataset=file", *words])
@@ -362,14 +340,13 @@ def test_a_setting_that_names_a_file_counts_in_any_data_set(tmp_path: Path, monk
     for name in ("train", "a"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.txt").write_text("2")
-    seen = []
+    seen = set()
     for edit in ("data/numbers.txt", "train/1.txt", "train/2.txt", "a/2.txt"):
         config = Own()
         read_contents(config, "data")
-        assert sorted(config.contents) == ["folder", "lists", "source"]
-        seen.append(tuple(config.contents.values()))
+        seen.add(tuple(config.contents.items()))
         (tmp_path / edit).write_text("9")
-    assert len(set(seen)) == 4
+    assert len(seen) == 4
 
 
 def test_text_of_unknown_licence_is_not_published(tmp_path: Path) -> None:

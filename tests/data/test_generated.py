@@ -1,20 +1,27 @@
-"""What the sets that are drawn row by row have in common."""
+"""The sets that are drawn row by row: what they have in common, then each by hand."""
 
+import random
+import re
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ntl.config import UserError
 from ntl.config.generated import InductionConfig, KeyValuesConfig, NeedleConfig, PolynomialConfig, StarGraphConfig
-from ntl.data import generated
-from ntl.data.generated import Generated, side_of
+from ntl.data import dataset as datasets
+from ntl.data.dataset import Generated, side_of
 from ntl.data.prepared import Prepared
 from ntl.data.sets.induction import Induction
-from ntl.data.sets.key_values import KeyValues
+from ntl.data.sets.key_values import KEYS, KeyValues, Place
 from ntl.data.sets.needle import Needle
-from ntl.data.sets.polynomial import PolynomialArithmetic
-from ntl.data.sets.star_graph import StarGraph
+from ntl.data.sets.polynomial import PRIME, TERMS, PolynomialArithmetic, expression
+from ntl.data.sets.polynomial import answer_of as polynomial_of
+from ntl.data.sets.star_graph import Star, StarGraph
 
 ROWS = {"train_rows": 400, "validation_rows": 40, "test_rows": 20}
 SMALL = {
@@ -24,36 +31,14 @@ SMALL = {
     "needle": Needle(NeedleConfig(**ROWS, lengths=[48, 64], extrapolate_lengths=[128])),
     "key_values": KeyValues(KeyValuesConfig(**ROWS)),
 }
-# sha256 of test and train files. If they change, rows of earlier runs cannot be made again: raise the set's version.
+# sha256 of the files in the order of their names. If they change, rows of earlier runs cannot be made again: raise the
+# set's version.
 PINNED = {
-    "polynomial": {
-        "extrapolate": "29c1c0fa014353d0",
-        "interpolate": "b88d17af2acce52f",
-        "train": "09eb7f8fa188b8e8",
-        "validation": "0803838726561a0c",
-    },
-    "induction": {
-        "test": "e275c67d1a6b7e54",
-        "train": "e6d08ae7c404b8cf",
-        "validation": "c0165e697b872521",
-    },
-    "star_graph": {
-        "test": "a45bb8fb8f32892b",
-        "train": "f350db72696c9255",
-        "validation": "12fb09ab91ec5454",
-    },
-    "needle": {
-        "extrapolate": "a65cbae0b2c8ebeb",
-        "interpolate": "b3b3d172055ba23d",
-        "train": "00e5106c4cda1c73",
-        "validation": "b4b8daf689c40ea9",
-    },
-    "key_values": {
-        "extrapolate": "08ffc765ba795a01",
-        "interpolate": "722c0ae9dfdbb5ce",
-        "train": "941a9551b6d67f09",
-        "validation": "7c337b7a324386a3",
-    },
+    "polynomial": "29c1c0fa014353d0 b88d17af2acce52f 09eb7f8fa188b8e8 0803838726561a0c",
+    "induction": "e275c67d1a6b7e54 e6d08ae7c404b8cf c0165e697b872521",
+    "star_graph": "a45bb8fb8f32892b f350db72696c9255 12fb09ab91ec5454",
+    "needle": "a65cbae0b2c8ebeb b3b3d172055ba23d 00e5106c4cda1c73 b4b8daf689c40ea9",
+    "key_values": "08ffc765ba795a01 722c0ae9dfdbb5ce 941a9551b6d67f09 7c337b7a324386a3",
 }
 # Groups of each test split.
 GROUPS = {
@@ -85,26 +70,16 @@ def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return made(SMALL[request.param], tmp_path_factory.mktemp(request.param))
 
 
-def test_every_row_is_right_and_its_groups_are_equally_large(small: Prepared) -> None:
+def test_the_groups_are_equally_large(small: Prepared) -> None:
     dataset = small.dataset
     for split in dataset.splits:
         rows = list(small.rows(split))
-        assert [dataset.fault(row["question"], row["answer"]) for row in rows] == [None] * len(rows)
         assert [row["id"].rpartition("/")[2] for row in rows] == [f"{index:05d}" for index in range(len(rows))]
         if split in dataset.test_splits:
             counts = Counter(dataset.group(row["id"]) for row in rows)
             assert counts == dict.fromkeys(GROUPS[dataset.name][split], 20)
         else:
             assert len(rows) == ROWS[f"{split}_rows"]
-
-
-def test_a_wrong_answer_and_another_question_are_faults(small: Prepared) -> None:
-    rows = list(small.rows(small.dataset.test_splits[0]))[:20]
-    other = {row["answer"] for row in rows}
-    for row in rows:
-        for answer in ({*other, "", "1 2"} - {row["answer"]}) if small.dataset.name != "induction" else {"Nobody", ""}:
-            assert small.dataset.fault(row["question"], answer) is not None
-        assert small.dataset.fault("What is 2 times 3?", row["answer"]) is not None
 
 
 def test_no_question_of_a_test_is_asked_in_training(small: Prepared) -> None:
@@ -121,8 +96,8 @@ def test_twice_the_same_and_another_seed_another_text(small: Prepared, tmp_path:
 
 
 def test_the_text_is_pinned(small: Prepared) -> None:
-    digests = {file.partition(".")[0]: digest[:16] for file, digest in small.digests().items()}
-    assert digests == PINNED[small.dataset.name]
+    digests = sorted(small.digests().items())
+    assert " ".join(digest[:16] for _, digest in digests) == PINNED[small.dataset.name]
 
 
 def test_more_training_rows_leave_the_tests_as_they_are(small: Prepared, tmp_path: Path) -> None:
@@ -132,34 +107,18 @@ def test_more_training_rows_leave_the_tests_as_they_are(small: Prepared, tmp_pat
     assert list(more.rows("train"))[:400] == list(small.rows("train"))
 
 
-def test_three_quarters_are_for_training() -> None:
-    counts = Counter(side_of(str(number)) for number in range(8000))
-    assert [side_of("lamp 4821"), side_of("Tom Hill")] == ["train", "train"]
-    assert counts["train"] == pytest.approx(6000, abs=150)
-    assert counts["validation"] == pytest.approx(1000, abs=100)
-    assert counts["test"] == pytest.approx(1000, abs=100)
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "line"),
     [
         ("polynomial", {"extrapolate_operations": 5}, "dataset.extrapolate_operations=5: must be above dataset.max_op"),
         ("star_graph", {"nodes": 8}, "dataset.nodes=8: 2 paths of 5 nodes need 9 labels; raise it."),
-        (
-            "needle",
-            {"lengths": [100]},
-            r"dataset.lengths=\[100\]: must be different multiples of 8 of 8 to 131,072, at least",
-        ),
-        ("needle", {"lengths": [256]}, r"dataset.extrapolate_lengths=\[128\]: must be above dataset.lengths=\[256\]"),
         ("needle", {"keys": 6}, "dataset.lengths: 48 words are 6 sentences, too few for the question and dataset"),
         ("needle", {"depths": [0, 101]}, r"dataset.depths=\[0,101\]: must be different whole numbers of 0 to 100"),
-        ("key_values", {"keys": []}, r"dataset.keys=\[\]: must be different whole numbers of 1 to 64, at least one"),
         (
             "key_values",
             {"extrapolate_keys": [65]},
             r"dataset.extrapolate_keys=\[65\]: must be different whole numbers of 1 to",
         ),
-        ("key_values", {"depths": [50, 50]}, r"dataset.depths=\[50,50\]: must be different"),
     ],
 )
 def test_settings_that_do_not_fit(name: str, changes: dict, line: str, tmp_path: Path) -> None:
@@ -169,8 +128,180 @@ def test_settings_that_do_not_fit(name: str, changes: dict, line: str, tmp_path:
 
 
 def test_more_rows_than_there_are_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated, "TRIES", 200)
+    monkeypatch.setattr(datasets, "TRIES", 200)
     with pytest.raises(UserError, match=r"dataset=key_values: interpolate has \d+ rows, and only \d+ different ones"):
         made(SMALL["key_values"], tmp_path, digits=2, keys=[1], depths=[0], test_rows=800, extrapolate_keys=[2])
     with pytest.raises(UserError, match="too few different questions with these settings: none of 200 is for test"):
-        generated.drawn_on("test", lambda: "Tom Hill")
+        datasets.drawn_on("test", lambda: "Tom Hill")
+
+
+def test_training_asks_for_every_slot() -> None:
+    rng = random.Random(0)
+    assert {Place(8, None).among(5, rng) for _ in range(200)} == {
+        (0, "8@0"), (1, "8@25"), (2, "8@50"), (3, "8@75"), (4, "8@100")
+    }  # fmt: skip
+
+
+@given(
+    side=st.sampled_from(["train", "test"]),
+    seed=st.integers(0, 2**32),
+    sentences=st.integers(6, 60),
+    keys=st.integers(1, 5),
+    depth=st.sampled_from([0, 30, 100, None]),
+)
+def test_the_needle_is_where_its_group_says(side: str, seed: int, sentences: int, keys: int, depth: int | None) -> None:
+    dataset = Needle(NeedleConfig(keys=keys))
+    row = dataset.draw(random.Random(seed), side, Place(8 * sentences, depth))
+    assert len(row.question.split()) == 8 * sentences
+    *told, asked = re.findall(r"[^.?]+[.?]", row.question)
+    key = asked.split()[-1].rstrip("?")
+    places = [index for index, sentence in enumerate(told) if f" {key} is {row.answer}." in sentence]
+    expected = round(100 * places[0] / (sentences - 2)) if depth is None else depth
+    assert len(places) == 1
+    assert places[0] == pytest.approx(expected / 100 * (sentences - 2), abs=0.51)
+    assert row.group == f"{8 * sentences}@{expected}"
+    assert len(re.findall(r"\d+", row.question)) == keys
+    assert side_of(f"{key} {row.answer}") == side
+
+
+@given(side=st.sampled_from(["train", "test"]), seed=st.integers(0, 2**32), count=st.integers(1, 64))
+def test_a_list_of_keys(side: str, seed: int, count: int) -> None:
+    dataset = KeyValues(KeyValuesConfig(digits=2))
+    row = dataset.draw(random.Random(seed), side, Place(count, 100))
+    pairs = re.findall(r"([a-z]+): (\d\d)(?!\d)", row.question)
+    assert len(pairs) == len(dict(pairs)) == len({number for _, number in pairs}) == count
+    assert row.question.endswith(f"{pairs[-1][0]}: {row.answer}. What is {pairs[-1][0]}?")
+    assert side_of(" ".join(pairs[-1])) == side
+
+
+def test_keys_are_different_words() -> None:
+    assert len(KEYS) == len({*KEYS}) == 64
+
+
+FEW_TESTS = {"train_rows": 3000, "validation_rows": 10, "test_rows": 30}
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Needle(NeedleConfig(**FEW_TESTS, digits=2, lengths=[48], extrapolate_lengths=[56])),
+        KeyValues(KeyValuesConfig(**FEW_TESTS, digits=2, keys=[4], extrapolate_keys=[5])),
+    ],
+    ids=lambda dataset: dataset.name,
+)
+def test_a_pair_that_a_test_asks_for_is_never_asked_for_in_training(
+    dataset: Needle | KeyValues, tmp_path: Path
+) -> None:
+    prepared = Prepared(dataset, tmp_path)
+    prepared.prepare(lambda line: None)
+    asked = {
+        split: {f"{row['question'].split()[-1]} {row['answer']}" for row in prepared.rows(split)}
+        for split in dataset.splits
+    }
+    # Of 64 x 90 pairs training has seen half.
+    assert len(asked["train"]) > 2000
+    assert not asked["train"] & (asked["interpolate"] | asked["extrapolate"])
+
+
+X = sympy.Symbol("x")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("30214=", "30214"),
+        ("-30214=", "40563"),  # 7 - 3, 0, 7 - 2, 7 - 1, 7 - 4
+        ("--30214=", "30214"),
+        ("(30214+51000)=", "11214"),  # 3 + 5 = 8
+        ("(11000*11000)=", "12100"),  # (1 + X)^2
+        ("(00100*00011)=", "00000"),  # X^2 (X^3 + X^4) = X^5 + X^6
+        ("(00100@11000)=", "12100"),  # (1 + X)^2
+        ("(00001@11000)=", "14641"),  # (1 + X)^4
+        ("(11000@00001)=", "10001"),
+        ("(00001@00100)=", "00000"),  # X^8
+        ("(10000+-(01000@02000))=", "15000"),  # 1 - 2 X
+    ],
+)
+def test_a_polynomial_by_hand(question: str, answer: str) -> None:
+    assert polynomial_of(question) == answer
+
+
+def by_sympy(text: str) -> sympy.Poly:
+    """The value of a fully parenthesised expression, read from the outside in; polynomials by sympy."""
+    if text[0] == "-":
+        return -by_sympy(text[1:])
+    if text[0] != "(":
+        return sympy.Poly([int(digit) for digit in reversed(text)], X, modulus=PRIME)
+    depth = 0
+    for place, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        # An operation on two follows an operand; a negation follows an operation or a bracket.
+        if depth == 1 and sign in "+*@" and place:
+            operation = {"+": sympy.Poly.add, "*": sympy.Poly.mul, "@": sympy.Poly.compose}[sign]
+            value = operation(by_sympy(text[1:place]), by_sympy(text[place + 1 : -1]))
+            return value.rem(sympy.Poly(X**TERMS, X, modulus=PRIME))
+    raise AssertionError(text)
+
+
+@given(seed=st.integers(0, 2**32), operations=st.integers(0, 10))
+def test_polynomials_as_sympy(seed: int, operations: int) -> None:
+    text = expression(random.Random(seed), operations)
+    assert sum(map(text.count, "-+*@")) == operations
+    coefficients = by_sympy(text).all_coeffs()[::-1]
+    expected = [int(c) % PRIME for c in coefficients] + [0] * (TERMS - len(coefficients))
+    assert polynomial_of(f"{text}=") == "".join(map(str, expected))
+
+
+STAR = StarGraphConfig(train_rows=500, validation_rows=10, test_rows=300, degree=3, path_length=4, nodes=12)
+
+
+@pytest.fixture(scope="module")
+def stars(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    prepared = Prepared(StarGraph(STAR), tmp_path_factory.mktemp("star"))
+    prepared.prepare(lambda line: None)
+    return prepared
+
+
+def test_a_graph_by_hand() -> None:
+    star = Star(5, [[12, 7], [0, 33]])
+    assert star.edges == [(5, 12), (12, 7), (5, 0), (0, 33)]
+    assert star.content == "[(0, 33), (5, 0), (5, 12), (12, 7)] 7"
+
+
+def test_every_graph_is_a_star_whose_edges_are_in_random_order(stars: Prepared) -> None:
+    first = Counter[bool]()
+    for row in stars.rows("train"):
+        edges = re.findall(r"(\d+)>(\d+)", row["question"])
+        path = row["answer"].split()
+        out = Counter(a for a, _ in edges)
+        assert len(edges) == 9
+        assert len({node for edge in edges for node in edge}) == 10
+        assert max(Counter(b for _, b in edges).values()) == 1
+        assert sorted(out.values()) == [1] * 6 + [3]
+        assert out[path[0]] == 3
+        assert path[-1] not in out
+        assert len(path) == 4
+        assert set(pairwise(path)) <= {*edges}
+        assert row["question"].endswith(f" from {path[0]} to {path[-1]}")
+        # The edge that solves the task stands before another one from the centre half of the time or so.
+        first[next(b for a, b in edges if a == path[0]) == path[1]] += 1
+    assert first[True] / 500 == pytest.approx(1 / 3, abs=0.08)
+
+
+def test_a_graph_of_the_test_is_in_no_other_order_in_training(tmp_path: Path) -> None:
+    """A few hundred graphs there are, so that training has every one of its side, in many orders."""
+    config = StarGraphConfig(train_rows=3000, validation_rows=8, test_rows=40, path_length=3, nodes=5)
+    prepared = Prepared(StarGraph(config), tmp_path)
+    prepared.prepare(lambda line: None)
+
+    def contents(split: str) -> set[str]:
+        found = set()
+        for row in prepared.rows(split):
+            edges = sorted((int(a), int(b)) for a, b in re.findall(r"(\d+)>(\d+)", row["question"]))
+            found.add(f"{edges} {row['answer'].split()[-1]}")
+        return found
+
+    train, test = contents("train"), contents("test")
+    assert not train & test
+    assert {side_of(content) for content in test} == {"test"}
+    assert len(train) > 80  # of 5! = 120 graphs with a goal three quarters

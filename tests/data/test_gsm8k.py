@@ -120,10 +120,7 @@ def test_normalization_is_settled_and_changes_no_digit_but_zeros(text: str) -> N
     ("data", "message"),
     [
         (b"", "f:1: the file is empty."),
-        (b"\n\n", "f:1: the file is empty."),
         (jsonl() + b'{"question": "q"}', "f:5: no 'answer'."),
-        (jsonl() + b'{"question": " ", "answer": "#### 1"}', "f:5: empty question."),
-        (jsonl() + b'{"question": "q", "answer": "5"}', "f:5: the answer does not end in one '#### number'."),
         (jsonl() + b'{"question": "q", "answer": "#### 5\\n#### 6"}', "f:5: the answer does not end in one "),
         (jsonl() + b'{"question": "q", "answer": "#### five"}', "f:5: the answer does not end in one '#### number'."),
     ],
@@ -141,35 +138,6 @@ def test_line_ends() -> None:
     assert parse(text.encode(), "f") == parse(f"{text}\r\n\n".encode(), "f") == rows
 
 
-def outcome(data: bytes) -> "list[tuple[str, str]] | str":
-    """What ``parse`` returns, or the message of its error."""
-    try:
-        return parse(data, "f")
-    except UserError as error:
-        return str(error)
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A file with some bytes taken out, and others put in."""
-    data, start = jsonl(), draw(st.integers(0, len(jsonl())))
-    end = draw(st.integers(start, min(start + 9, len(data))))
-    return data[:start] + draw(st.binary(max_size=9)) + data[end:]
-
-
-@given(st.one_of(st.binary(max_size=60), damaged()))
-def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
-    rows = outcome(data)
-    if isinstance(rows, str):
-        assert re.fullmatch("f:[0-9]+: .+", rows)
-    else:
-        assert rows
-        for question, answer in rows:
-            for write in (normalize, normalize_as_paper):
-                assert write(question).encode()
-                assert gsm8k.MARK in write(answer)
-
-
 def test_a_damaged_row_and_a_short_file_leave_nothing(release: Any, made_up: Path) -> None:
     release(GSM8K, train=jsonl() + b'{"question": 5}\n', test=jsonl())
     with pytest.raises(UserError, match=r"gsm8k/train\.jsonl:5: not a string: 'question'\."):
@@ -180,31 +148,10 @@ def test_a_damaged_row_and_a_short_file_leave_nothing(release: Any, made_up: Pat
     assert [path.name for path in made_up.iterdir() if path.is_dir()] == ["gsm8k"]
 
 
-def test_another_file_is_refused(made_up: Path) -> None:
-    (made_up / "gsm8k/test.jsonl").write_bytes(jsonl(ROWS[:1]))
-    with pytest.raises(UserError, match=r"gsm8k/test\.jsonl: not the published file: its sha256 is"):
-        made(made_up)
-
-
-def test_a_damaged_prepared_file_is_named(made_up: Path) -> None:
-    prepared = made(made_up)
-    path = prepared.folder / "train.jsonl"
-    path.write_text(path.read_text().replace("#### 0", "#### x"))
-    with pytest.raises(UserError, match=r"train\.jsonl:1: damaged \(the answer does not end in '#### number'\)"):
-        prepared.rows("train")
-
-
 def test_the_list_of_indices_covers_the_official_file() -> None:
     chosen = json.loads(gsm8k.SPLIT.read_bytes())
     assert {split: len(indices) for split, indices in chosen.items()} == {"train": 6353, "validation": 1120}
     assert sorted(chosen["train"] + chosen["validation"]) == list(range(7473))
-
-
-def in_place(text: str) -> str:
-    """The original's patterns, each match replaced where it stands."""
-    text = gsm8k.PAPER_SPACES.sub(lambda match: match[0].replace(" ", ""), text)
-    text = gsm8k.PAPER_COMMAS.sub(lambda match: match[0].replace(",", ""), text)
-    return gsm8k.PAPER_POINTS.sub(r"0\g<0>", text)
 
 
 @pytest.mark.data
@@ -237,21 +184,3 @@ def test_the_real_files_give_the_papers_rows(data_root: Path, tmp_path: Path) ->
     assert len(train) == 7473
     assert not train & {row["question"] for row in corrected.rows("test")}
     assert sum("\u2028" in row["question"] + row["answer"] for row in corrected.rows("train")) <= 1
-
-
-@pytest.mark.data
-def test_how_many_texts_the_original_rule_corrupts(data_root: Path) -> None:
-    parts = {name: parse((data_root / f"gsm8k/{name}.jsonl").read_bytes(), name) for name in ("train", "test")}
-    chosen = json.loads(gsm8k.SPLIT.read_bytes())
-    pairs = {split: [parts["train"][index] for index in chosen[split]] for split in chosen}
-    wrong = {
-        split: tuple(
-            sum(
-                normalize_as_paper(text) != in_place(text)
-                for text in (gsm8k.ANNOTATION.sub("", pair[column]) for pair in rows)
-            )
-            for column in (0, 1)
-        )
-        for split, rows in {**pairs, "test": parts["test"]}.items()
-    }
-    assert wrong == {"train": (7, 126), "validation": (1, 20), "test": (0, 26)}

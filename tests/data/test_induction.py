@@ -1,12 +1,9 @@
-import random
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from ntl.config import UserError, compose
-from ntl.config.generated import InductionConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.induction import FIRST, SECOND, Induction, names_of
 from ntl.tokenizers import load_tokenizer, train_tokenizer
@@ -21,20 +18,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     prepared = Prepared(Induction(settings), tmp_path_factory.mktemp("induction"))
     prepared.prepare(lambda line: None)
     return prepared
-
-
-def test_no_word_is_in_two_places() -> None:
-    assert len({*FIRST, *SECOND}) == len(FIRST) + len(SECOND) == 120
-
-
-def test_a_story_by_hand() -> None:
-    fault = Induction(InductionConfig()).fault
-    met = "Story: One day Tom Hill and Anna Fox met at the farm. In the end they all thanked"
-    assert fault(f"{met} Tom", "Hill") is None
-    assert fault("Story:", f"{met.removeprefix('Story: ')} Anna Fox") is None
-    assert fault(f"{met} Tom", "Fox") == "Tom Fox does not occur before"
-    assert fault(met, "Hill") is not None
-    assert fault(f"{met} Tom", "Hill.") is not None
 
 
 def test_training_learns_the_whole_story_and_the_test_asks_for_its_last_word(tiny: Prepared) -> None:
@@ -64,18 +47,6 @@ def test_names_of_the_test_are_new_and_their_parts_are_not(tiny: Prepared) -> No
     assert not found["train"] & found["test"]
     for part in (0, 1):
         assert {name[part] for name in found["test"]} <= {name[part] for name in found["train"]}
-
-
-def test_copying_any_second_part_is_right_at_chance(tiny: Prepared) -> None:
-    """The score of a model that knows a second part is due, but not whose."""
-    rng = random.Random(0)
-    right, total = Counter[str](), Counter[str]()
-    for row in tiny.rows("test"):
-        group = str(tiny.dataset.group(row["id"]))
-        seconds = sorted({second for _, second in NAME.findall(row["question"])})
-        right[group] += rng.choice(seconds) == row["answer"]
-        total[group] += 1
-    assert {group: right[group] / total[group] for group in total} == pytest.approx({"2": 0.5, "3": 1 / 3}, abs=0.08)
 
 
 @pytest.mark.parametrize("kind", ["digit", "default"])

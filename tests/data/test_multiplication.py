@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -9,19 +10,15 @@ from ntl.config import UserError
 from ntl.config.data import MultiplicationConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.multiplication import (
-    QUESTION,
     Multiplication,
     cells,
-    distinct,
-    draw_train,
     pairs_in,
     portion,
     split_every_pair,
-    spread,
-    take_both_orders,
     unordered,
 )
 
+QUESTION = re.compile(r"What is ([1-9][0-9]*) times ([1-9][0-9]*)\?")
 SMALL = MultiplicationConfig(
     max_digits=3, extrapolate_digits=4, train_rows=30_000, validation_rows=500, test_rows_per_cell=500
 )
@@ -57,7 +54,6 @@ def test_every_row(small: Prepared) -> None:
             group = f"{len(match[1])}x{len(match[2])}"
             assert row["id"] == f"{split}/{group}/{index:05d}"
             assert dataset.group(row["id"]) == group
-            assert dataset.fault(row["question"], row["answer"]) is None
 
 
 def test_rows_per_cell(small: Prepared) -> None:
@@ -129,47 +125,12 @@ def test_ten_digits_do_not_overflow(tmp_path: Path) -> None:
     sizes = {"train_rows": 500, "validation_rows": 100, "test_rows_per_cell": 3}
     huge = made(tmp_path, MultiplicationConfig(max_digits=9, extrapolate_digits=10, **sizes))
     rows = [row for split in huge.dataset.splits for row in huge.rows(split)]
-    assert all(huge.dataset.fault(row["question"], row["answer"]) is None for row in rows)
+    for row in rows:
+        match = QUESTION.fullmatch(row["question"])
+        assert match is not None
+        assert int(row["answer"]) == int(match[1]) * int(match[2])
     assert max(len(row["answer"]) for row in rows) >= 19
     assert len(huge.rows("extrapolate")) == 19 * 3
-
-
-def test_the_largest_share_still_leaves_pairs_to_train_on(tmp_path: Path) -> None:
-    config = MultiplicationConfig(
-        max_digits=1, extrapolate_digits=2, train_rows=200, validation_rows=12, test_share=0.3
-    )
-    for seed in range(6):
-        prepared = made(tmp_path, replace(config, seed=seed))
-        assert len(prepared.rows("interpolate")) == 24
-        assert not pairs_of(prepared, "train") & pairs_of(prepared, "interpolate")
-
-
-def test_distinct_exhausts_a_cell_and_respects_what_is_held_out() -> None:
-    rng = np.random.default_rng(0)
-    everything = distinct(rng, (1, 1), 81, np.empty(0, dtype=np.int64))
-    assert {tuple(pair) for pair in everything.tolist()} == {(a, b) for a in range(1, 10) for b in range(1, 10)}
-    held_out = unordered(np.array([[a, b] for a in range(1, 10) for b in range(1, 10) if a + b != 10]))
-    left = distinct(rng, (1, 1), 9, held_out)
-    assert {tuple(pair) for pair in left.tolist()} == {(a, 10 - a) for a in range(1, 10)}
-    assert distinct(rng, (2, 3), 0, held_out).shape == (0, 2)
-
-
-def test_unordered_keys() -> None:
-    keys = unordered(np.array([[12, 345], [345, 12], [34, 512], [999_999_999, 999_999_999]]))
-    assert keys[0] == keys[1] == 12_000_000_345
-    assert keys[3] == 999_999_999_999_999_999
-    assert len(set(keys.tolist())) == 3
-
-
-def test_training_draws_are_uniform_over_the_pairs_of_a_cell() -> None:
-    held_out = unordered(np.array([[3, 4]]))
-    pairs = draw_train(np.random.default_rng(0), 1, 79_000, held_out)
-    counts = Counter(map(tuple, pairs.tolist()))
-    assert (3, 4) not in counts
-    assert (4, 3) not in counts
-    assert len(counts) == 79
-    chi_squared = sum((count - 1000) ** 2 / 1000 for count in counts.values())
-    assert chi_squared < 78 + 4 * (2 * 78) ** 0.5
 
 
 THREE_DIGITS = MultiplicationConfig(
@@ -205,45 +166,6 @@ def test_every_pair_as_a_data_set(tmp_path: Path) -> None:
     assert drawn["train"] != sorted(drawn["train"])
 
 
-PAIRS = np.array([[1, 2], [3, 3], [1, 3], [4, 4]])
-
-
-@pytest.mark.parametrize(
-    ("rows", "taken", "left"),
-    [
-        (0, [], [(1, 2), (3, 3), (1, 3), (4, 4)]),
-        (1, [(3, 3)], [(1, 2), (1, 3), (4, 4)]),
-        (2, [(1, 2), (2, 1)], [(3, 3), (1, 3), (4, 4)]),
-        (4, [(1, 2), (2, 1), (3, 3), (4, 4)], [(1, 3)]),
-        (6, [(1, 2), (1, 3), (2, 1), (3, 1), (3, 3), (4, 4)], []),
-    ],
-)
-def test_both_orders_of_a_pair(rows: int, taken: list[tuple[int, int]], left: list[tuple[int, int]]) -> None:
-    chosen, rest = take_both_orders(PAIRS, rows)
-    assert sorted(map(tuple, chosen.tolist())) == taken
-    assert list(map(tuple, rest.tolist())) == left
-
-
-def test_one_order_of_a_pair_where_no_square_is_left() -> None:
-    chosen, rest = take_both_orders(np.array([[1, 2], [1, 3]]), 3)
-    assert chosen.tolist() == [[1, 2], [1, 3], [2, 1]]
-    assert rest.tolist() == []
-
-
-@pytest.mark.parametrize(
-    ("total", "caps", "counts"),
-    [
-        (0, [3, 3], [0, 0]),
-        (5, [8, 8], [3, 2]),
-        (12, [2, 9, 9], [2, 5, 5]),
-        (9, [1, 2, 6], [1, 2, 6]),
-        (7, [0, 1, 9], [0, 1, 6]),
-    ],
-)
-def test_spread(total: int, caps: list[int], counts: list[int]) -> None:
-    assert spread(total, caps) == counts
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -258,10 +180,3 @@ def test_spread(total: int, caps: list[int], counts: list[int]) -> None:
 def test_impossible_settings(tmp_path: Path, settings: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
         made(tmp_path, MultiplicationConfig(**settings))
-
-
-@pytest.mark.parametrize(
-    ("question", "answer"), [("What is 3 times 4?", "13"), ("What is 3 times 4?", "012"), ("What is 03 times 4?", "12")]
-)
-def test_faults(question: str, answer: str) -> None:
-    assert Multiplication(SMALL).fault(question, answer) is not None

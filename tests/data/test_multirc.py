@@ -1,17 +1,14 @@
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ntl.config import UserError
 from ntl.config.data import MultiRCConfig
 from ntl.data.prepared import Prepared
-from ntl.data.raw import Log, Missing
+from ntl.data.raw import Log
 from ntl.data.sets import multirc
 from ntl.data.sets.multirc import Item, MultiRC, pair, pair_as_paper, parse
 
@@ -90,17 +87,11 @@ NO_LABEL = "question 0: an option without a 'label' of 0 or 1; the official test
     ("data", "message"),
     [
         (b"", "f:1: the file is empty."),
-        (b'{"passage": 1}', "f:1: 'passage' is not an object."),
         (b"{}", "f:1: 'passage' is not an object."),
-        (jsonl(passage(" ")), "f:1: empty 'text'."),
-        (b'{"passage": {"text": "t"}}', "f:1: 'questions' is not a list."),
         (b'{"passage": {"text": "t", "questions": [7]}}', "f:1: 'questions' is not an object."),
-        (b'{"passage": {"text": "t", "questions": [{}]}}', "f:1: a question without a whole number 'idx'."),
         (jsonl(passage("t", (4, "", []))), "f:1: question 4: empty 'question'."),
-        (jsonl(passage("t", (0, "q", [("a", None)]))), f"f:1: {NO_LABEL}"),
         (jsonl(passage("t", (0, "q", [("a", 2)]))), f"f:1: {NO_LABEL}"),
         (jsonl(passage("t", (0, "q", [("a\ud800", 1)])), ascii_only=True), "f:1: question 0: 'text' holds half of a "),
-        (jsonl(passage("t", (5, "q", []), (5, "r", []))), "f:1: question 5: stands in line 1 already."),
         (jsonl(PASSAGES[0], PASSAGES[0]), "f:2: question 0: stands in line 1 already."),
     ],
 )
@@ -109,71 +100,6 @@ def test_a_bad_line_is_named(data: bytes, message: str) -> None:
         parse(data, "f")
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
-
-
-def outcome(data: bytes) -> "list[Item] | str":
-    """What ``parse`` returns, or the message of its error."""
-    try:
-        return parse(data, "f")
-    except UserError as error:
-        return str(error)
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A file with some bytes taken out, and others put in."""
-    data = jsonl()
-    start = draw(st.integers(0, len(data)))
-    end = draw(st.integers(start, min(start + 9, len(data))))
-    return data[:start] + draw(st.binary(max_size=9)) + data[end:]
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["passage", "text", "questions", "idx", "answers", "label"]), inner, max_size=4
-        )
-    ),
-)
-
-
-@given(st.one_of(st.binary(max_size=60), damaged(), JSON.map(lambda row: json.dumps(row).encode())))
-def test_whatever_the_bytes_rows_or_one_line(data: bytes) -> None:
-    items = outcome(data)
-    if isinstance(items, str):
-        assert re.fullmatch("f:[0-9]+: .+", items)
-    else:
-        for item in items:
-            question, answer = pair(item)
-            assert "\n\nQuestion: " in question
-            assert answer.encode() or not "".join(item.options).strip()
-
-
-def test_no_passage_with_a_question_is_no_row(release: Any, data_dir: Path) -> None:
-    release(MultiRC, train=jsonl(passage("t")), validation=jsonl())
-    assert made(data_dir).fingerprint()["rows"]["train"] == 0
-
-
-def test_a_missing_file_says_where_it_is(release: Any, data_dir: Path) -> None:
-    release(MultiRC, train=jsonl())
-    with pytest.raises(
-        Missing, match=r"no file .*multirc/val\.jsonl; it is to be had as MultiRC/val\.jsonl of http://127"
-    ):
-        made(data_dir)
-
-
-def test_a_damaged_prepared_file_is_named(release: Any, data_dir: Path) -> None:
-    release(MultiRC, train=jsonl(), validation=jsonl())
-    prepared = made(data_dir)
-    path = prepared.folder / "validation.jsonl"
-    path.write_text(path.read_text().replace('"answer":"trees"', '"answer":""'))
-    with pytest.raises(UserError, match=r"validation\.jsonl:2: damaged \(empty answer\)"):
-        prepared.rows("validation")
-    path.write_text(path.read_text().replace("Question: ", "", 1))
-    with pytest.raises(UserError, match=r"validation\.jsonl:1: damaged \(no question behind the passage\)"):
-        prepared.rows("validation")
 
 
 @pytest.mark.data

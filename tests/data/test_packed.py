@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ntl.data.collate import IGNORE_INDEX, CausalCollator
 from ntl.data.encode_worker import EncodedBlock
-from ntl.data.encoded import Damaged, EncodedWriter
-from ntl.data.packed import Packed
+from ntl.data.encoded import EncodedWriter, Packed
 
 END = 9
 
@@ -22,7 +21,7 @@ def write(folder: Path, documents: list[list[int]]) -> Path:
     writer = EncodedWriter(folder, "<u2")
     flat = [token for ids in documents for token in [*ids, END]]
     sizes = np.array([size for ids in documents for size in (0, len(ids) + 1)], dtype=np.int64)
-    writer.append(EncodedBlock(np.array(flat, dtype=np.uint16), sizes, (0, 0, 0, 9, 9)), 1)
+    writer.append(EncodedBlock(np.array(flat, dtype=np.uint16), sizes, (0, 0, 0, 9, 9)))
     writer.finish()
     return folder
 
@@ -77,14 +76,3 @@ def test_the_blocks_are_the_documents(
         for place, count in enumerate(counts):
             counted[first + place] += count
     assert counted == {index: len(ids) + 1 for index, ids in enumerate(documents)}
-
-
-def test_damage_is_found_where_it_is_read(tmp_path: Path) -> None:
-    folder = write(tmp_path / "x", [[1] * 3_000_000])
-    data = bytearray((folder / "tokens.npy").read_bytes())
-    data[1_000_000] ^= 1
-    (folder / "tokens.npy").write_bytes(data)
-    packed = Packed(folder, 1000, END)
-    packed[0]
-    with pytest.raises(Damaged, match="another checksum"):
-        packed[499]

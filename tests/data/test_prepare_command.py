@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from ntl.config import UserError, build, compose
+from ntl.config import UserError
 from ntl.data import prepare_command
 from ntl.data.dataset import dataset_named
-from ntl.data.prepared import Prepared
-from ntl.data.raw import Missing
 from ntl.data.sets.multirc import MultiRC
 from ntl.data.sets.rjokes import RJokes
 from ntl.system.files import sha256_of
@@ -69,8 +67,6 @@ def test_the_script(data_dir: Path) -> None:
     ("words", "message"),
     [
         (["noisy_number"], "error: dataset=noisy_number: no such choice; dataset is one of arithmetic, "),
-        (["noisy_numbers", "dataset.rows=1"], "error: dataset.rows: no such setting; dataset has "),
-        (["noisy_numbers", "dataset.train_rows=0"], "error: dataset.train_rows=0: must be at least 1."),
         (["dataset.train_rows=1"], "error: no data set named; choose all, or some of arithmetic, "),
     ],
 )
@@ -79,22 +75,6 @@ def test_mistakes_are_one_line_and_exit_code_2(data_dir: Path, words: list[str],
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
-
-
-def test_a_damaged_file_is_reported(data_dir: Path) -> None:
-    main([*TINY, "--data-dir", str(data_dir)])
-    config = compose(["dataset=noisy_numbers", "scale=paper", *TINY[1:]])
-    path = Prepared(build(config.dataset), data_dir).folder / "train.jsonl"
-    path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(UserError, match=r"train\.jsonl:40: damaged"):
-        main([*TINY, "--data-dir", str(data_dir)])
-
-
-def test_no_torch(data_dir: Path) -> None:
-    code = "import sys; from ntl.data.prepare_command import prepare; prepare(sys.argv[1:2], sys.argv[2:]); "
-    code += "sys.exit('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, *TINY, f"data_dir={data_dir}"]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True)
 
 
 @pytest.fixture
@@ -122,20 +102,6 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(three: Path, capsys: 
     assert report["noisy_numbers"]["done"] == report["rjokes"]["done"] == "already prepared"
     assert report["multirc"]["error"] in shown
     assert list(report["rjokes"]["missing"]) == ["train"]
-
-
-def test_mathematics_without_the_release_is_missing(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(prepare_command, "known_datasets", lambda: ["mathematics", "noisy_numbers"])
-    assert main(["all", "--data-dir", str(data_dir), "--no-download"]) == 0
-    said = "mathematics: 26,199,974 pairs of DeepMind mathematics are nowhere under "
-    shown = capsys.readouterr()
-    for text in (shown.out, shown.err):
-        assert [line.startswith(said) for line in text.splitlines() if line.startswith("mathematics: 26")] == [True]
-    assert "noisy_numbers: prepared in" in shown.out
-    with pytest.raises(Missing, match=r"set dataset\.allow_generation=true"):
-        main(["mathematics", "--data-dir", str(data_dir), "--no-download"])
 
 
 def test_one_that_is_named_must_be_there(three: Path) -> None:

@@ -1,11 +1,7 @@
 """A data set reads files in its own way and declares nothing: what it was made from is never stale."""
 
-import csv
 import gzip
-import json
-import mmap
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,6 @@ from ntl.config import UserError
 from ntl.config.data import DatasetConfig
 from ntl.data import reads
 from ntl.data.dataset import Log, Material, TextDataset, numbered
-from ntl.data.files import parse_jsonl, read_file
 from ntl.data.prepared import Prepared
 from ntl.data.store import Example
 
@@ -35,27 +30,13 @@ class Reading(TextDataset):
 
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         log("preparing")
-        numbers = self.read(data_dir / self.file)
-        rows = {"train": numbered("train", [(f"{n}?", n) for n in numbers], len(numbers))}
-        return Material({**rows, "test": numbered("test", [("0?", "0")], 1)})
 
+        def rows() -> Iterator[Example]:
+            # Read only while the rows are written.
+            numbers = self.read(data_dir / self.file)
+            yield from numbered("train", [(f"{n}?", n) for n in numbers], len(numbers))
 
-def with_open(path: Path) -> list[str]:
-    with open(os.fspath(path).encode()) as stream:
-        return stream.read().split()
-
-
-def with_descriptor(path: Path) -> list[str]:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(handle, 1000).decode().split()
-    finally:
-        os.close(handle)
-
-
-def with_map(path: Path) -> list[str]:
-    with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        return mapped[:].decode().split()
+        return Material({"train": rows(), "test": numbered("test", [("0?", "0")], 1)})
 
 
 def with_gzip(path: Path) -> list[str]:
@@ -67,10 +48,6 @@ def with_folder(path: Path) -> list[str]:
     return [word for file in sorted(path.parent.glob("*.txt")) for word in file.read_text().split()]
 
 
-def with_relative_path(path: Path) -> list[str]:
-    return Path(os.path.relpath(path)).read_text().split()
-
-
 def written(path: Path, numbers: list[str]) -> None:
     path.write_text("\n".join(numbers))
 
@@ -79,32 +56,18 @@ def gzipped(path: Path, numbers: list[str]) -> None:
     path.write_bytes(gzip.compress("\n".join(numbers).encode(), mtime=0))
 
 
-def as_rows(path: Path, numbers: list[str]) -> None:
-    with open(path, "w", newline="") as stream:
-        csv.writer(stream).writerows([n] for n in numbers)
-
-
 def as_array(path: Path, numbers: list[str]) -> None:
     with open(path, "wb") as stream:
         np.save(stream, np.array(numbers, int))
 
 
-def as_jsonl(path: Path, numbers: list[str]) -> None:
-    path.write_text("".join(json.dumps({"question": "", "answer": n}) + "\n" for n in numbers))
-
-
+# How a file is read, and how its numbers are written.
 WAYS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, list[str]], None]]] = {
     "text": (lambda path: path.read_text().split(), written),
-    "open": (with_open, written),
-    "descriptor": (with_descriptor, written),
-    "map": (with_map, written),
+    "relative path": (lambda path: Path(os.path.relpath(path)).read_text().split(), written),
     "every file of a folder": (with_folder, written),
-    "relative path": (with_relative_path, written),
     "gzip": (with_gzip, gzipped),
-    "csv": (lambda path: [row[0] for row in csv.reader(path.open())], as_rows),
-    "numpy": (lambda path: [str(n) for n in np.load(path)], as_array),
     "memory map": (lambda path: [str(n) for n in np.load(path, mmap_mode="r")], as_array),
-    "jsonl": (lambda path: [row["answer"] for _, row in parse_jsonl(read_file(path), "", ("answer",))], as_jsonl),
 }
 
 
@@ -169,20 +132,6 @@ def test_a_file_that_is_only_touched_is_the_same(data_dir: Path, file: Path, mak
     written(file, OLD)
     assert make().folder == folder
     assert silent == ["preparing"]
-
-
-def test_rows_that_are_read_while_they_are_written(data_dir: Path, file: Path, make: Make) -> None:
-    class Lazy(Reading):
-        def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
-            def rows() -> Iterator[Example]:
-                numbers = (data_dir / self.file).read_text().split()
-                yield from numbered("train", [("", n) for n in numbers], len(numbers))
-
-            return Material({"train": rows(), "test": []})
-
-    assert answers(make(Lazy)) == OLD
-    written(file, NEW)
-    assert answers(make(Lazy)) == NEW
 
 
 def test_a_file_that_a_setting_names_and_a_library_reads(
@@ -250,18 +199,6 @@ def test_a_file_that_changes_while_it_is_read(data_dir: Path, file: Path, make: 
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["mine"]
 
 
-def test_a_file_that_it_writes_itself_is_no_source(data_dir: Path, make: Make) -> None:
-    def downloaded(path: Path) -> list[str]:
-        path.parent.mkdir(exist_ok=True)
-        if path.is_file():
-            path.read_text()
-        written(path, OLD)
-        return OLD
-
-    kind = type("Mine", (Reading,), {"read": staticmethod(downloaded)})
-    assert make(kind).manifest["made_from"]["files"] == {}
-
-
 def test_a_shared_folder_is_current_where_its_files_are(
     data_dir: Path, file: Path, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,30 +233,6 @@ def test_other_code_makes_other_rows(data_dir: Path, file: Path, make: Make, sil
     assert own == reads.code_of(Reading)
 
 
-def test_other_code_with_the_same_rows_takes_their_place(
-    data_dir: Path, file: Path, make: Make, monkeypatch: pytest.MonkeyPatch, silent: list[str]
-) -> None:
-    folder = make().folder
-    monkeypatch.setattr("ntl.data.prepared.code_of", lambda kind: "0" * 64)
-    assert make().folder == folder
-    assert make().folder == folder
-    assert silent == ["preparing", "preparing"]
-    assert [path.name for path in data_dir.glob("reading-*")] == [folder.name]
-
-
-def test_what_an_older_version_prepared_is_prepared_once_more(
-    data_dir: Path, file: Path, make: Make, silent: list[str]
-) -> None:
-    path = make().folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["made_from"]
-    path.write_text(json.dumps(manifest))
-    written(file, NEW)
-    assert answers(make()) == NEW
-    assert answers(make()) == NEW
-    assert silent == ["preparing", "preparing"]
-
-
 def test_without_being_prepared_the_changed_file_is_named(data_dir: Path, file: Path, make: Make) -> None:
     make()
     written(file, NEW)
@@ -342,22 +255,3 @@ def test_how_the_data_differs_from_a_run_s(data_dir: Path, file: Path, make: Mak
     second = make().fingerprint()["files"]
     assert prepared.changes_since(first) == f"{file} has other content since"
     assert prepared.changes_since(second) == ""
-
-
-def test_large_files_are_read_once_for_each_change(
-    data_dir: Path, file: Path, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reads, "SETTLED_SECONDS", 0.0)
-    read: list[str] = []
-    digest = reads.sha256_of
-    monkeypatch.setattr(reads, "sha256_of", lambda path: read.append(path.name) or digest(path))
-    time.sleep(0.01)
-    make()
-    for _ in range(3):
-        make()
-    assert read == ["numbers.txt"]
-    os.utime(file)
-    make()
-    time.sleep(0.01)
-    make()
-    assert read == ["numbers.txt"] * 2

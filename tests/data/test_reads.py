@@ -1,6 +1,5 @@
 """What is seen of what is opened, what files are called, and when a digest is computed again."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from ntl.config.composition import known_datasets
 from ntl.data import reads
 from ntl.data.dataset import TextDataset, dataset_named
 from ntl.data.prepared import Prepared
-from ntl.data.reads import Files, code_of, named_files, stamp_of, watching
-from ntl.data.sets import gsm8k
+from ntl.data.reads import Files, code_of, stamp_of, watching
 from ntl.data.sets.gsm8k import GSM8K
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.system.files import sha256_of
@@ -46,42 +44,6 @@ def test_what_is_read_is_seen_and_what_is_written_is_not(file: Path, tmp_path: P
     assert len(opened) == 2
 
 
-def test_one_within_another(file: Path, tmp_path: Path) -> None:
-    with watching() as outer:
-        with watching() as inner:
-            file.read_bytes()
-        assert inner == outer
-        file.write_text("abd")
-        assert (list(inner), list(outer)) == ([str(file)], [])
-    file.read_bytes()
-    assert outer == {}
-
-
-def test_files_that_settings_name(file: Path, tmp_path: Path) -> None:
-    values = {"a": str(file), "b": [{"c": "abc"}, 3, None, ""], "d": "x\0", "e": "x" * 5000, "f": str(tmp_path)}
-    assert set(named_files(values, [tmp_path])) == {file}
-    assert list(named_files({"a": "none"}, [tmp_path])) == []
-
-
-def test_names_mean_the_same_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    roots = [tmp_path / "data", tmp_path / "shared"]
-    files = Files(roots)
-    for root in roots:
-        (root / "x").mkdir(parents=True)
-        (root / "x" / "y").touch()
-    assert files.name(tmp_path / "shared" / "x" / "y") == "{data}/x/y"
-    assert files.path("{data}/x/y") == tmp_path / "data" / "x" / "y"
-    (tmp_path / "data" / "x" / "y").unlink()
-    assert files.path("{data}/x/y") == tmp_path / "shared" / "x" / "y"
-    assert files.name(gsm8k.SPLIT) == "{ntl}/data/gsm8k_split.json"
-    assert files.path("{ntl}/data/gsm8k_split.json") == gsm8k.SPLIT
-    monkeypatch.chdir(tmp_path)
-    assert files.name(Path("a/b")) == "a/b"
-    assert files.path("a/b") is None
-    for path in (tmp_path / "data" / ".encoded" / "z", Path(json.__file__), Path(pytest.__file__), Path("/etc/hosts")):
-        assert files.name(path) is None
-
-
 def test_a_digest_is_computed_once_for_a_change(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, read = Files([tmp_path]), []
     monkeypatch.setattr(reads, "sha256_of", lambda path: read.append(path) or sha256_of(path))
@@ -102,20 +64,6 @@ def test_a_digest_is_computed_once_for_a_change(file: Path, tmp_path: Path, monk
     other.write_text("abc")
     other.replace(file)
     assert Files([tmp_path]).digests([file]) == {file: ABC}
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"x": 3}', b"\xff"])
-def test_digests_that_were_kept_and_are_damaged(content: bytes, file: Path, tmp_path: Path) -> None:
-    (tmp_path / ".digests.json").write_bytes(content)
-    assert Files([tmp_path]).digests([file]) == {file: ABC}
-
-
-def test_where_nothing_can_be_written_it_is_computed_each_time(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reads, "SETTLED_SECONDS", 0.0)
-    time.sleep(0.01)
-    assert Files([file / "no folder"]).digests([file]) == {file: ABC}
 
 
 def test_the_code_of_a_data_set_is_what_it_does(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from ntl.config import UserError, compose, run_id
+from ntl.config import UserError
 from ntl.config.data import Documents, SharesConfig
 from ntl.data.dataset import dataset_named
 from ntl.data.prepared import Prepared
@@ -77,26 +77,6 @@ def test_every_document_is_in_one_split_and_equal_ones_in_the_same(file, rows) -
     assert found["train"] == [text for text in written if text in splits[0]]
 
 
-def test_files_of_its_own_for_test_and_validation(file, data_dir: Path) -> None:
-    paths = {"path": file("a\n\nb\n\nc"), "validation_path": file("v\n\na", "v.txt"), "test_path": file("t", "t.txt")}
-    prepared = Prepared(dataset_named("text", data_dir, **paths), data_dir)
-    said: list[str] = []
-    prepared.prepare(said.append)
-    texts = [[row["answer"] for row in prepared.rows(split)] for split in Text.splits]
-    assert texts == [["a", "b", "c"], ["v", "a"], ["t"]]
-    warning = "1 of 2 validation documents are also in train: scores on them are no scores on new documents."
-    assert any(line.endswith(warning) for line in said)
-    assert prepared.fingerprint()["warnings"] == [warning]
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"), [("", "no rows"), (" \n\t\n", "no rows"), ("one", "1 different documents")]
-)
-def test_too_few_documents(content: str, fault: str, file, rows) -> None:
-    with pytest.raises(UserError, match=fault):
-        rows(path=file(content))
-
-
 def test_a_column(file, rows, tmp_path: Path) -> None:
     """Of JSON lines, CSV, Parquet and a saved folder: the same rows; blank ones are left out."""
     texts = [f"row {number},\nwith 2 lines" for number in range(30)] + ["  "]
@@ -114,10 +94,7 @@ def test_a_column(file, rows, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "values", "fault"),
     [
-        ("x.jsonl", '{"text": "a"}\n{"text": null}', {}, "x.jsonl:2: 'text' is null, neither text nor a number"),
         ("x.jsonl", '{"body": "a"}', {}, "x.jsonl:1: no column 'text', it has 'body'"),
-        ("x.jsonl", '{"text": "a"', {}, "x.jsonl:1: not a JSON object"),
-        ("x.jsonl", '{"text": "\\ud800"}', {}, "x.jsonl:1: half of a surrogate pair"),
         ("x.docx", "a", {}, "x.docx: unknown format; rename it after what it holds: .txt"),
         ("x.txt", "a", {"column": "body"}, "dataset.column=body: a text file has no columns"),
         ("x.csv", "text", {"documents": Documents.line}, "dataset.documents=line: only text files"),
@@ -129,10 +106,3 @@ def test_what_cannot_be_read(name: str, content: str, values: dict, fault: str, 
         rows(path=path, **values)
     assert fault in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_an_edited_file_is_another_run_and_a_moved_one_the_same(file, tmp_path: Path) -> None:
-    path = Path(file("a\n\nb\n\nc"))
-    first = run_id(compose(["dataset=text", f"dataset.path={path}"]))
-    assert run_id(compose(["dataset=text", f"dataset.path={path.rename(tmp_path / 'y.txt')}"])) == first
-    assert run_id(compose(["dataset=text", f"dataset.path={file('a b c')}"])) != first

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from ntl.config import UserError, compose, run_id
 from ntl.launch import complete_tables
-from ntl.launch.ledger import State, statuses
 from ntl.launch.plan import Run, demands, missing_overrides, plan_runs, runs_to_make
+from ntl.launch.status import statuses
 from ntl.results import load_records
 from ntl.training.checkpoints import checkpoint_at, write_manifest
 
@@ -231,7 +231,7 @@ def test_a_base_is_made_where_a_run_from_it_is_missing(
     (demand,) = demands([str(table)], "tiny", [record for record in published if record.id != arm.id])
     todo = runs_to_make([demand], tmp_path / "other")
     assert [run.id for run in todo] == [arm.config["base"].partition("@")[0], arm.id]
-    assert [status.state for status in statuses([demand], tmp_path / "other")].count(State.missing) == 2
+    assert [status.state for status in statuses([demand], tmp_path / "other")].count("missing") == 2
     # With the published weights of what it begins from: the arm alone.
     base, _, step = arm.config["base"].partition("@")
     weights = checkpoint_at(tmp_path / "bases" / base, int(step))

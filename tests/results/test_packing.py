@@ -23,24 +23,12 @@ def test_bits_by_hand() -> None:
     assert (text[:2], base64.b85decode(text[2:])) == ("r:", b"\xa0\x80")
 
 
-def test_uneven_bits_are_deflated() -> None:
-    rare = np.arange(8000) % 50 == 0
-    text = pack_bits(rare)
-    assert (text[:2], len(text) < 500) == ("z:", True)
-    assert unpack_bits(text, 8000).tolist() == rare.tolist()
-    fair = np.random.default_rng(0).random(8000) < 0.5
-    assert (pack_bits(fair)[:2], len(pack_bits(fair))) == ("r:", 2 + 1000 * 5 // 4)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("!!!!", "not packed bits: '!!!!'"),
         ("x:oIA=", "not packed bits: 'x:oIA='"),
-        ("r:]]", "not packed bits"),
-        ("z:oIA=", "not packed bits"),
         ("r:oi", "hold 1 bytes, not 17"),
-        ("", "not packed bits"),
         ("r:", "hold 0 bytes"),
     ],
 )
@@ -65,12 +53,6 @@ def test_errors_are_within_half_a_unit_of_eight_bits(errors: list[float]) -> Non
     assert unpack_errors(pack_errors(errors)) == pytest.approx(errors, rel=2**-8)
 
 
-def test_undefined_and_infinite_errors_keep_their_kind() -> None:
-    back = unpack_errors(pack_errors([None, float("nan"), float("inf"), float("-inf"), 1.0]))
-    assert np.isnan(back[:2]).all()
-    assert back[2:].tolist() == [np.inf, -np.inf, 1.0]
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", [list, np.array])
 def test_errors_beyond_the_range_are_infinite(kind: Callable[[list[float]], Any]) -> None:
@@ -79,12 +61,6 @@ def test_errors_beyond_the_range_are_infinite(kind: Callable[[list[float]], Any]
     errors = [largest, halfway * (1 - 2**-24), halfway, -halfway, 3.4e38, 1e39, -1e300, 1.0]
     expected = [largest, largest, np.inf, -np.inf, np.inf, np.inf, -np.inf, 1.0]
     assert unpack_errors(pack_errors(kind(errors))).tolist() == expected
-
-
-def test_errors_of_wrong_and_right_answers_take_less_than_two_bytes_each() -> None:
-    rng = np.random.default_rng(0)
-    errors = np.where(rng.random(1000) < 0.5, 0, rng.lognormal(8, 3, 1000).round())
-    assert len(pack_errors(errors)) < 1500
 
 
 def test_groups_by_hand() -> None:
@@ -99,11 +75,6 @@ def test_groups_come_back_whatever_they_hold(groups: dict[str, dict[str, int]]) 
     assert unpack_groups(pack_groups(groups)) == unpack_groups(groups) == groups
 
 
-def test_a_row_that_lacks_a_column() -> None:
-    with pytest.raises(ValueError):
-        unpack_groups({"columns": ["accuracy", "mape"], "rows": {"1x1": [1.0]}})
-
-
 def test_thin_curve_keeps_short_curves_and_both_ends() -> None:
     assert thin_curve([[1, 2.0], [2, 1.0]], limit=2) == [[1, 2.0], [2, 1.0]]
     assert thin_curve([[step, 0.5] for step in range(5)], limit=3) == [[0, 0.5], [2, 0.5], [4, 0.5]]
@@ -115,8 +86,3 @@ def test_thin_curve_never_repeats_a_point(length: int, limit: int) -> None:
     assert len(steps) == min(length, limit)
     assert len(set(steps)) == len(steps)
     assert not steps or (steps[0], steps[-1]) == (0, length - 1)
-
-
-def test_thin_curve_needs_two_points() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        thin_curve([], limit=1)

@@ -2,20 +2,13 @@ import dataclasses
 import json
 import math
 import os
-import random
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ntl.config import UserError, compose
-from ntl.config.identity import recorded
-from ntl.data.sets.mathematics import HARDER, MODULES
-from ntl.evaluation import score_predictions, write_predictions
-from ntl.evaluation.numeric import constant_baselines
+from ntl.config import UserError
 from ntl.results import (
     RunRecord,
     pack_bits,
@@ -24,7 +17,7 @@ from ntl.results import (
     thin_curve,
     write_record,
 )
-from ntl.results.record import SIZE_LIMIT, size_of_summary, to_json
+from ntl.results.record import dumps, to_json
 
 GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
 
@@ -75,7 +68,7 @@ def small_record(**changes: object) -> RunRecord:
 
 def test_a_full_record_keeps_to_its_size() -> None:
     record = full_record()
-    assert size_of_summary(record) < SIZE_LIMIT
+    assert len(dumps({**to_json(record), "curves": {}, "correct": {}, "errors": {}})) < 10 * 1024
     # 18,000 examples in bits and twice 1,000 errors
     assert sum(len(text) for text in [*record.correct.values(), *record.errors.values()]) < 9 * 1024
 
@@ -90,12 +83,6 @@ def test_a_record_comes_back(tmp_path: Path) -> None:
     assert back.groups["extrapolate"]["6x5"] == pytest.approx(record.groups["extrapolate"]["6x5"], rel=1e-4)
     assert back.curves["loss"][-1][0] == 499
     assert to_json(back) == to_json(record)
-
-
-def test_steps_of_curves_are_exact() -> None:
-    assert to_json(small_record(curves={"loss": [[1_050_001, 0.123456789]]}))["curves"] == {
-        "loss": [[1050001, 0.123457]]
-    }
 
 
 def test_metrics_keep_ten_digits_and_groups_five() -> None:
@@ -174,45 +161,21 @@ def test_writing_twice(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["record.json"]
 
 
-def test_a_broken_file_is_not_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    path.write_text("{")
-    with pytest.raises(UserError, match="different record"):
-        write_record(path, small_record())
-
-
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: int) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_record(tmp_path / "record.json", small_record())
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{\n\n'", r"record\.json:3: broken JSON"),
         ("[]", "not a run record"),
-        ("{}", "not a run record"),
         (json.dumps({**GOOD, "schema": 2}), r"written by a newer ntl \(record schema 2, here 1\): upgrade"),
-        (json.dumps({**GOOD, "schema": 0}), "record schema 0 is unknown"),
         (json.dumps({"schema": 1, "id": "a", "config": {}}), "lacks overrides, seed, metrics"),
         (json.dumps({**GOOD, "sede": 1}), "unknown keys sede"),
         (json.dumps({**GOOD, "seed": "1"}), "'seed' is \"1\", not a whole number"),
-        (json.dumps({**GOOD, "seed": True}), "'seed' is true, not a whole number"),
-        (json.dumps({**GOOD, "metrics": []}), r"'metrics' is \[\], not a mapping"),
         (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "'metrics.test/mae' is \"1\", not a number"),
         (
             json.dumps({**GOOD, "groups": {"test": {"columns": ["a"], "rows": {"x": []}}}}),
             "'groups' cannot be unpacked",
         ),
-        (json.dumps({**GOOD, "groups": {"test": {"columns": ["a"]}}}), "'groups' cannot be unpacked"),
-        (json.dumps({**GOOD, "groups": {"test": 3}}), "'groups' cannot be unpacked"),
         (json.dumps({**GOOD, "metrics": {"test/count": 9}, "correct": {"test": "!"}}), "not packed bits: '!'"),
-        (json.dumps({**GOOD, "errors": {"test": 3}}), "'errors.test' is 3, not a"),
     ],
 )
 def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -222,14 +185,6 @@ def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> Non
         read_record(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
-        read_record(tmp_path / "none.json")
-    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="not UTF-8"):
-        read_record(tmp_path / "binary.json")
 
 
 def test_no_secret_of_the_environment_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,92 +209,3 @@ def test_steps_until_the_validation_loss_is_below_a_value() -> None:
     assert record.value("validation/steps_until_ce_0.5") == 2000  # never: the last step of the run
     assert record.has("validation/steps_until_ce_0.5")
     assert not RunRecord(**bare).has("validation/steps_until_ce_0.5")
-
-
-Row = dict[str, str]
-
-
-def multiplication(digits: int, most: int) -> Iterator[Row]:
-    """Up to ``most`` answers a cell, half of the longer products wrong: neither bits nor errors can be foreseen."""
-    rng = random.Random(0)
-    for a in range(1, digits + 2):
-        for b in range(1, digits + 2):
-            split = "interpolate" if max(a, b) <= digits else "extrapolate"
-            for index in range(min(most, 81 * 10 ** (a + b - 2) // 5)):
-                answer = rng.randrange(10 ** (a - 1), 10**a) * rng.randrange(10 ** (b - 1), 10**b)
-                wrong = rng.randrange(10 ** (a + b - 2), 10 ** (a + b)) if rng.random() < 0.5 else answer
-                identity, group = f"{split}/{a}x{b}/{index:03d}", f"{a}x{b}"
-                yield {"split": split, "id": identity, "answer": str(answer), "prediction": str(wrong), "group": group}
-
-
-def mathematics(most: int) -> Iterator[Row]:
-    """``most`` answers of each module, integers and decimals of all lengths, half of them wrong."""
-    rng = random.Random(0)
-    for split, modules in (("interpolate", MODULES), ("extrapolate", HARDER)):
-        for module in modules:
-            for index in range(most):
-                answer, other = (rng.randrange(10 ** rng.randint(1, 12)) / 10 ** rng.choice((0, 3)) for _ in range(2))
-                wrong = other if rng.random() < 0.5 else answer
-                identity = f"{split}/{module}/{index:06d}"
-                row = {"split": split, "id": identity, "answer": f"{answer:f}", "prediction": f"{wrong:f}"}
-                yield {**row, "group": module}
-
-
-def record_of(folder: Path, dataset: str, scale: str, made: list[Row]) -> RunRecord:
-    baselines = constant_baselines(row["answer"] for row in made)
-    header = {"schema": 1, "dataset": dataset, "metrics": "number", "decoding": {"name": "greedy"}}
-    write_predictions(folder / "predictions.jsonl", header | {"baselines": baselines}, made)
-    scores = score_predictions(folder / "predictions.jsonl")
-    files = ("train", "validation", "interpolate", "extrapolate")
-    overrides = [f"dataset={dataset}", f"scale={scale}", "model=gpt2_medium", "loss=gce_ntl_was"]
-    return RunRecord(
-        id=f"{dataset}-gpt2_medium-gce_ntl_was-s1-0123456789ab",
-        overrides=[*overrides, "seed=1"],
-        config=recorded(compose(overrides)),
-        seed=1,
-        metrics={"validation/ce": 0.12345678901, "validation/ntl": 0.98765432109, **scores.metrics},
-        git={"commit": "0" * 40, "dirty": False},
-        packages=dict.fromkeys(("python", "ntl", "torch", "transformers", "tokenizers", "accelerate"), "10.11.12"),
-        device="cpu x86_64, 16 of 16 threads",
-        data={"files": {f"{name}.jsonl": "0" * 64 for name in files}, "rows": dict.fromkeys(files, 1_000_000)},
-        steps=1_050_000,
-        examples_seen=33_600_000,
-        tokens_seen=1_234_567_890,
-        wall_time_s=86_400.125,
-        peak_memory_bytes=8_123_456_789,
-        groups=scores.groups,
-        correct=scores.correct,
-        errors={split: pack_errors(errors) for split, errors in scores.errors.items()},
-        digit_histograms=scores.digits,
-        ids_sha256=scores.ids_sha256,
-        predictions_sha256=scores.predictions_sha256,
-    )
-
-
-@pytest.mark.parametrize(
-    ("dataset", "scale", "made", "groups", "kilobytes"),
-    [
-        ("multiplication", "tiny", partial(multiplication, digits=3, most=100), 16, 10.5),
-        ("multiplication", "paper", partial(multiplication, digits=5, most=500), 36, 13.75),
-        ("mathematics", "paper", partial(mathematics, most=100), 20, 11.5),
-    ],
-    ids=["multiplication 1,516", "multiplication 16,840", "mathematics 2,000"],
-)
-def test_size_without_curves(
-    tmp_path: Path, dataset: str, scale: str, made: Callable[[], Iterator[Row]], groups: int, kilobytes: float
-) -> None:
-    record = record_of(tmp_path, dataset, scale, list(made()))
-    path = write_record(tmp_path / "record.json", record)
-    assert path.stat().st_size < kilobytes * 1024
-    assert size_of_summary(record) < SIZE_LIMIT
-    back = read_record(path)
-    assert len([group for part in back.groups.values() for group in part]) == groups
-    assert (back.correct, back.errors, set(back.metrics)) == (record.correct, record.errors, set(record.metrics))
-
-
-@pytest.mark.parametrize(("share", "most"), [(0.5, 1), (0.3, 1.02), (0.1, 1.04), (0.9, 1.04), (0.03, 1.2)])
-def test_correctness_of_all_mathematics_answers_is_near_its_entropy(share: float, most: float) -> None:
-    packed = pack_bits(np.random.default_rng(0).random(200_000) < share)
-    bits = -200_000 * (share * math.log2(share) + (1 - share) * math.log2(1 - share))
-    assert len(packed) <= 2 + most * bits / 32 * 5
-    assert len(packed) <= 31_252

@@ -55,60 +55,30 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
             r"columns\[0\]: unknown metric 'accurcy' \(did you mean 'accuracy'\?\); to add it, "
             r"say in src/ntl/evaluation/metrics\.py which values of it are better",
         ),
-        ("role: baseline", "role: base", r"rows\[0\]\.role: Invalid value 'base'"),
-        ("seeds: [1, 2]", "seeds: [1, x]", r"scales\.tiny\.seeds\[1\]: Value 'x'"),
         ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers belong in results/paper"),
         ("{metric: test/mae", "{metric: test/mae, format: wide", r"test/mae: format 'wide' is no format"),
-        ("{metric: test/mae", "{metric: test/mae, short: wide", r"test/mae: short 'wide' is no format"),
         (
             "{metric: test/mae}",
             ", ".join(f"{{metric: {split}/mae}}" for split in "tuvwxyz"),
             r"blocks\[0\]\.columns: more than 6 to show: mark the others details: true",
         ),
-        ("primary: {row: NTL, against: CE, metric: test/mae, named: 2026-11-22}\n", "", r"mine\.yaml: primary: "),
         ("row: NTL,", "row: WAS,", r"mine\.yaml: primary\.row: table 'mine' has no row 'WAS' that runs"),
-        (
-            "row: NTL,",
-            "row: NTL, group: T5,",
-            r"primary\.row: table 'mine' has no row 'NTL' in the group 'T5' that runs",
-        ),
-        (
-            "against: CE",
-            'against: "constant: mean"',
-            r"primary\.against: table 'mine' has no row 'constant: mean' that runs",
-        ),
-        ("against: CE", "against: NTL", r"primary\.against: a row is not compared with itself"),
         (
             "metric: test/mae, named",
             "metric: test/r2, named",
             r"primary\.metric: 'test/r2' is no shown column .*test/mae",
         ),
-        ("test/mae", "test/unparsable", r"primary\.metric: 'test/unparsable' is no shown column with a good end"),
-        (", named: 2026-11-22", "", r"mine\.yaml: primary\.named: "),
-        (", named", ", block: 1, named", r"primary\.block: table 'mine' has no block 1"),
         ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
         ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
-        ("seeds: [1, 2]", "seeds: []", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: [1], groups: [T5]", "no row has the group 'T5'"),
         ("constant: mean}", "constant: mean, overrides: [loss=ce]}", "a constant row has role constant"),
-        ("role: constant, ", "", "a constant row has role constant"),
         ("rows:", "rows: []\n    others:", r"blocks\[0\]\.rows: a list with something in it is expected"),
-        ("blocks:", "blocks: {a: 1}\nothers:", r"mine\.yaml: blocks: a list with something"),
         ("{tiny: {seeds: [1, 2]}}", "{tiny: 3}", r"scales\.tiny: a mapping is expected, not '3'"),
         (
             "[loss=ce]",
             "[loss=ce, data_dir=/a]",
             r"mine\.yaml: blocks\[0\]\.rows: CE: data_dir=/a: where files lie is no part of a table; leave it out",
         ),
-        ("[loss=ce]", "[loss=ce, +output_dir=]", r"rows: CE: \+output_dir=: where files lie"),
-        (
-            "dataset: noisy",
-            "overrides: [resume=x]\n    dataset: noisy",
-            r"blocks\[0\]\.overrides: resume=x: where files",
-        ),
-        ("seeds: [1, 2]", "seeds: [1], overrides: [data_dir=/a]", r"scales\.tiny: data_dir=/a: where files lie"),
-        ("seeds: [1, 2]", "seeds: [1], replace: {loss=ce: data_dir=/a}", r"scales\.tiny: data_dir=/a: where files lie"),
-        ("title: A table", "title: [", r"mine\.yaml: while parsing"),
         (
             "title: A table",
             "title: A table\nadded: [trainer.bf16=true]",
@@ -133,9 +103,6 @@ def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, old: str, new: str
     [
         ("test/mae", "test/mea", r"paper/mine\.yaml: rows: CE: test/mea has no column in table 'mine'"),
         ("label: CE", "label: GCE", r"paper/mine\.yaml: rows: GCE: block 0 of table 'mine' has no such row"),
-        ("label: CE", "label: CE, group: A", r"paper/mine\.yaml: rows: A CE: block 0 of table 'mine' has no such row"),
-        ("label: CE", "label: CE, block: 1", r"paper/mine\.yaml: rows: CE: block 1 of table 'mine' has no such row"),
-        ("[1.5, 0.1]", "[1.0, 2.0, 3.0]", r"paper/mine\.yaml: rows: CE: test/mae must be \[value\]"),
     ],
 )
 def test_a_number_of_the_paper_that_has_no_cell_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -153,65 +120,15 @@ def test_an_unknown_table_names_the_nearest() -> None:
 
 spec_of = cache(load_table_spec)  # only read here
 
-# Typed from the paper by hand: (table, row, column) -> what is printed there.
-PRINTED = {
-    ("table2", "CE", "interpolate/mae"): [2.15, 0.08],
-    ("table2", "CE", "extrapolate/mae"): [61.91, 1.31],
-    ("table2", "NTL-MSE, λ = 0.15", "extrapolate/mae"): [57.13, 1.51],
-    ("table2", "NTL-MSE, λ = 2", "interpolate/mae"): [1.67, 0.20],
-    ("table2", "NTL-WAS, λ = 0.3", "extrapolate/accuracy"): [0.10, 0.01],
-    ("table2", "NTL-WAS, λ = 0.8", "extrapolate/mae"): [59.46, 1.38],
-    ("table2", "NTL-WAS, λ = 2", "extrapolate/r2"): [0.64, 0.01],
-    ("table2", "NTL-Huber, λ = 0.3", "interpolate/r2"): [1.00, 0.00],
-    ("table2", "NTL-MAE, λ = 0.3", "interpolate/accuracy"): [0.45, 0.02],
-    ("table3", "CE", "extrapolate/mae"): [61.92],
-    ("table3", "GCE, σ = 1", "interpolate/accuracy"): [0.42],
-    ("table3", "GCE, σ = 1, + NTL-WAS-CDF, λ = 0.3", "extrapolate/mae"): [66.67],
-    ("table5", "GPT-2 Small CE", "extrapolate/mape"): [1.11],
-    ("table5", "GPT-2 Medium NTL-WAS, λ = 0.3", "interpolate/mape"): [0.42],
-    ("table5", "GPT-2 Large CE", "interpolate/mape"): [0.39],
-    ("table5", "GPT-2 XL NTL-WAS, λ = 0.3", "extrapolate/mape"): [0.82],
-    ("table5", "Granite 3.2 2B CE", "interpolate/mape"): [0.35],
-    ("table5", "Granite 3.1 1B (MoE) NTL-WAS, λ = 0.3", "extrapolate/mape"): [0.23],
-    ("table1", "CE", "interpolate/accuracy"): [0.64],
-    ("table1", "NTL-WAS, λ = 0.3", "extrapolate/accuracy"): [0.432],
-    ("table1", "NTL-MAE, λ = 0.3", "extrapolate/log_mae"): [0.792],
-    ("table1", "Regression Transformer, CE", "extrapolate/log_r2"): [0.738],
-    ("table1", "xVal", "interpolate/log_mae"): [0.26],
-    ("table4", "CE", "test/rmse"): [2.01, 0.01],
-    ("table4", "NTL-WAS, λ = 2", "test/pearson"): [0.44, 0.00],
-    ("table4", "regression head, MSE", "test/rmse"): [1.82, 0.01],
-    ("table6", "NTL-WAS, λ = 2, stock tokenizer", "test/rmse"): [1.97, 0.01],
-    ("table6", "CE, digit tokenizer", "test/rmse"): [2.02, 0.01],
-    ("table7", "NTL-WAS, λ = 0.3, stock tokenizer", "extrapolate/pearson"): [0.76, 0.01],
-    ("table7", "CE, digit tokenizer", "extrapolate/accuracy"): [0.09, 0.01],
-    ("table8", "NTL-WAS, λ = 2", "validation/bleu"): [0.13, 0.00],
-    ("table9", "NTL-WAS, λ = 0.3", "test/accuracy"): [0.177],
-}
 
-
-@pytest.mark.parametrize(("table", "label", "metric"), PRINTED)
-def test_numbers_of_the_paper(table: str, label: str, metric: str) -> None:
-    rows = {f"{row.group} {row.label}".strip(): row for row in spec_of(table).blocks[0].rows}
-    assert rows[label].paper[metric] == PRINTED[table, label, metric]
-
-
-COUNTS = {
-    "table1": 36,
-    "table2": 66,
-    "table3": 24,
-    "table4": 6,
-    "table5": 24,
-    "table6": 10,
-    "table7": 8,
-    "table8": 6,
-    "table9": 4,
-}
-
-
-@pytest.mark.parametrize(("table", "count"), [*COUNTS.items(), ("quickstart", 0)])
-def test_number_of_paper_numbers(table: str, count: int) -> None:
-    assert sum(len(row.paper) for block in spec_of(table).blocks for row in block.rows) == count
+def test_the_paper_s_numbers_stand_in_their_rows() -> None:
+    for table, label, metric, printed in (
+        ("table2", "NTL-WAS, λ = 0.3", "extrapolate/accuracy", [0.10, 0.01]),
+        ("table3", "GCE, σ = 1, + NTL-WAS-CDF, λ = 0.3", "extrapolate/mae", [66.67]),
+        ("table5", "Granite 3.1 1B (MoE) NTL-WAS, λ = 0.3", "extrapolate/mape", [0.23]),
+    ):
+        rows = {f"{row.group} {row.label}".strip(): row for row in spec_of(table).blocks[0].rows}
+        assert rows[label].paper[metric] == printed
 
 
 def test_the_primary_rows_run_at_every_scale(tmp_path: Path) -> None:
@@ -262,26 +179,6 @@ def test_numbers_are_typed(tmp_path: Path) -> None:
     assert [(row.block, row.group, row.label) for row in numbers.rows] == [(0, "", "CE")]
     assert numbers.rows[0].values == {"test/mae": [1.5, 0.1]}
     assert numbers.cited[0].values == {"test/mae": [2.0]}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("source: A paper\n", "", r"mine\.yaml: source: "),
-        ("[1.5, 0.1]", "[1.5, 0.1, 2.0]", r"rows: CE: test/mae must be \[value\] or \[mean, standard deviation\]"),
-        ("[1.5, 0.1]", "[]", r"rows: CE: test/mae must be \[value\] or"),
-        ("[1.5, 0.1]", "[about 1]", r"mine\.yaml: rows\[0\]\.values\.test/mae: Value 'about 1'"),
-        ("{test/mae: [1.5, 0.1]}", "{}", "rows: CE: values: at least one number is expected"),
-        ("rows:", "rows:\n  - {label: CE, values: {test/mae: [1.0]}}", "rows: CE: the row is listed twice"),
-        ("rows:", "cited_from: Someone\nrows:", "cited_from: say where the cited rows are from"),
-        ("rows:", CITED.splitlines()[1] + "\nrows:", "cited_from: say where the cited rows are from"),
-    ],
-)
-def test_a_mistake_in_paper_numbers_names_file_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in GOOD_PAPER
-    with pytest.raises(UserError, match=message) as caught:
-        read(tmp_path, GOOD_PAPER.replace(old, new, 1))
-    assert "\n" not in str(caught.value)
 
 
 def test_every_file_names_its_source() -> None:

@@ -8,20 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import permutation_test
 
-from ntl.config import UserError
-from ntl.results import RunRecord, bootstrap_difference, pack_bits, pack_errors, paired, summarize
-from ntl.results.statistics import example_difference, holm, sign_flip_p, smallest_p, t_interval
+from ntl.results import RunRecord, pack_bits, pack_errors, paired, summarize
+from ntl.results.statistics import bootstrap_difference, example_difference, holm, sign_flip_p, smallest_p
 
 
 def test_one_value_has_no_spread() -> None:
     summary = summarize([2.5])
     assert (summary.n, summary.mean, summary.sd, summary.low, summary.high) == (1, 2.5, None, None, None)
-
-
-def test_two_values_have_a_spread_but_no_interval() -> None:
-    summary = summarize([1.0, 3.0])
-    assert (summary.values, summary.mean, summary.low) == ((1.0, 3.0), 2.0, None)
-    assert summary.sd == pytest.approx(math.sqrt(2))
 
 
 def test_interval_of_four_values_by_hand() -> None:
@@ -30,11 +23,6 @@ def test_interval_of_four_values_by_hand() -> None:
     half = 3.18244630528 * math.sqrt(5 / 3) / 2
     assert summary.sd == pytest.approx(math.sqrt(5 / 3))
     assert (summary.low, summary.high) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-9)
-
-
-def test_equal_values_have_an_interval_of_no_width() -> None:
-    summary = summarize([0.1, 0.1, 0.1])
-    assert (summary.sd, summary.low, summary.high) == pytest.approx((0, 0.1, 0.1))
 
 
 def test_values_whose_squares_or_sums_are_beyond_float64() -> None:
@@ -57,11 +45,6 @@ def test_undefined_values_are_counted() -> None:
     assert summarize([]).n == 0
 
 
-def test_an_interval_needs_two_values() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        t_interval([1.0])
-
-
 def test_paired_differences_use_common_seeds_only() -> None:
     result = paired({1: 3.0, 2: 5.0, 3: 4.0, 9: 100.0}, {3: 3.0, 1: 1.0, 2: 2.0, 8: 0.0})
     assert result is not None
@@ -69,24 +52,6 @@ def test_paired_differences_use_common_seeds_only() -> None:
     assert result.differences.values == (-2.0, -3.0, -1.0)
     assert result.differences.low == pytest.approx(-2 - 4.30265272991 / math.sqrt(3), rel=1e-9)
     assert (result.agree, result.excludes_zero) == (3, False)
-
-
-def test_paired_excludes_zero_on_either_side() -> None:
-    base = dict.fromkeys(range(4), 0.0)
-    assert (up := paired(base, {0: 1.0, 1: 1.1, 2: 0.9, 3: 1.0}))
-    assert up.excludes_zero
-    assert (down := paired(base, {0: -1.0, 1: -1.1, 2: -0.9, 3: -1.0}))
-    assert down.excludes_zero
-    assert (mixed := paired(base, {0: 1.0, 1: -1.1, 2: 0.9, 3: 1.0}))
-    assert not mixed.excludes_zero
-    assert mixed.agree == 3
-
-
-def test_equal_runs_differ_by_nothing() -> None:
-    same = paired({1: 2.0, 2: 2.0, 3: 1.0}, {1: 2.0, 2: 2.0, 3: 1.0})
-    assert same is not None
-    assert same.agree == 0
-    assert not same.excludes_zero
 
 
 def test_one_undefined_seed_makes_the_comparison_undefined() -> None:
@@ -97,23 +62,15 @@ def test_one_undefined_seed_makes_the_comparison_undefined() -> None:
     assert not result.excludes_zero
 
 
-def test_no_common_seed() -> None:
-    assert paired({1: 1.0}, {2: 1.0}) is None
-
-
 @pytest.mark.parametrize(
     ("differences", "p"),
     [
-        ([3.0], 1.0),  # +3 and -3
         ([1.0, 2.0], 0.5),  # 3 and -3 of 3, 1, -1, -3
-        ([1.0, -2.0], 1.0),
         ([1.0, 2.0, 3.0], 0.25),  # 6 and -6 of eight sums
-        ([-0.1, -0.2, -0.3], 0.25),
         ([1.0, 1.0, 1.0, -1.0], 0.625),  # |sum| >= 2 in 10 of 16: not in the 6 that are 0
         ([0.1, 0.1, 0.1, 0.1, -0.1], 0.375),  # |sum| >= 0.3 in 1 + 5 + 5 + 1 of 32, ties in floating point
-        ([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 0.03125),
         ([0.0, 0.0, 0.0], 1.0),
-        ([1.0] * 40, 2.0**-39),
+        ([1.0] * 16, 2.0**-15),
     ],
 )
 def test_sign_flips_by_hand(differences: list[float], p: float) -> None:
@@ -131,22 +88,9 @@ def test_sign_flips_are_those_of_scipy(differences: list[float]) -> None:
     assert smallest_p(len(differences)) <= sign_flip_p(differences) <= 1
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8))
-def test_neither_order_nor_sign_nor_unit_matters(differences: list[float]) -> None:
-    p = sign_flip_p(differences)
-    assert sign_flip_p(differences[::-1]) == p
-    assert sign_flip_p([-value for value in differences]) == p
-    assert sign_flip_p([4 * value for value in differences]) == p
-
-
-@pytest.mark.parametrize("differences", [[], [1.0] * 41, [1.0, math.nan]])
-def test_an_exact_test_takes_finite_differences(differences: list[float]) -> None:
-    with pytest.raises(ValueError, match="1 to 40 finite differences"):
-        sign_flip_p(differences)
-
-
-def test_the_smallest_p_of_a_few_seeds() -> None:
-    assert [smallest_p(n) for n in (3, 5, 6)] == [0.25, 0.0625, 0.03125]
+def test_an_exact_test_takes_finite_differences() -> None:
+    with pytest.raises(ValueError, match="finite differences"):
+        sign_flip_p([1.0, math.nan])
 
 
 def test_holm_by_hand() -> None:
@@ -187,21 +131,6 @@ def test_bootstrap_of_errors_agrees_with_the_normal_approximation() -> None:
     )
 
 
-def test_bootstrap_of_equal_answers() -> None:
-    assert bootstrap_difference([1, 0, 1], [1, 0, 1]) == (0.0, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(("base", "other"), [([], []), ([1], [1, 2]), ([[1]], [[1]])])
-def test_bootstrap_needs_the_same_examples(base: list, other: list) -> None:
-    with pytest.raises(ValueError, match="same length above 0"):
-        bootstrap_difference(base, other)
-
-
-def test_bootstrap_refuses_undefined_examples() -> None:
-    with pytest.raises(ValueError, match="undefined"):
-        bootstrap_difference([1.0, math.nan], [1.0, 1.0])
-
-
 def record(correct: list[bool], errors: list[float | None]) -> RunRecord:
     return RunRecord(
         id="r",
@@ -217,11 +146,6 @@ def record(correct: list[bool], errors: list[float | None]) -> RunRecord:
 
 CE = record([True, False] * 10, [2.0] * 20)
 WAS = record([True] * 20, [1.0, 0.0] * 10)
-
-
-def test_accuracy_is_that_of_the_bits() -> None:
-    expected = bootstrap_difference([1.0, 0.0] * 10, [1.0] * 20)
-    assert example_difference("test/accuracy", [(CE, WAS)]) == pytest.approx(expected)
 
 
 def test_an_unanswered_example_is_left_out_on_both_sides() -> None:
@@ -250,8 +174,3 @@ def test_an_example_has_its_mean_over_the_seeds() -> None:
 )
 def test_what_cannot_be_paired_has_none(metric: str, changes: dict[str, Any]) -> None:
     assert example_difference(metric, [(CE, replace(WAS, **changes))]) is None
-
-
-def test_records_that_claim_the_same_examples_have_as_many_answers() -> None:
-    with pytest.raises(UserError, match=r"^a and r: the same test examples of test, but not as many answers: restore"):
-        example_difference("test/accuracy", [(CE, replace(record([True] * 19, [1.0] * 19), id="a"))])

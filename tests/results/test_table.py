@@ -1,16 +1,12 @@
-import csv
 import dataclasses
-import io
 from pathlib import Path
 
 import pytest
 
-from ntl.config import UserError
 from ntl.results import RunRecord, Table, build_table, pack_bits
 from ntl.results.render import csv as flat
 from ntl.results.render import latex, markdown
-from ntl.results.render.latex import escape
-from ntl.results.render.text import BOLD_LEGEND, DIFFERENCE_LEGEND, LEGEND
+from ntl.results.render.text import BOLD_LEGEND, DIFFERENCE_LEGEND
 from ntl.results.spec import load_table_spec
 
 SPEC = """
@@ -88,14 +84,6 @@ def test_the_best_row_is_bold_only_where_the_interval_supports_it(spec, records:
     table = build_table(spec, records[:6])
     assert [cell.best for cell in cells(table, 2)] == [False, True, False]
     assert not any(cell.best for row in (0, 1, 3) for cell in cells(table, row))
-
-
-def test_a_tie_is_never_bold(spec, make_record) -> None:
-    metrics = {"test/accuracy": 0.5, "test/mae": 1.0}
-    same = [make_record(loss, seed, metrics) for loss in ("ce", "ntl_was") for seed in (1, 2, 3)]
-    table = build_table(spec, same)
-    assert not any(cell.best for row in range(3) for cell in cells(table, row))
-    assert "+0.00 [+0.00, +0.00] 0/3, p = 1 (primary)" in markdown.render_details(table)
 
 
 def test_an_undefined_row_is_never_best(spec, records: list[RunRecord]) -> None:
@@ -184,41 +172,6 @@ def test_the_details(spec, records: list[RunRecord]) -> None:
     assert markdown.render_details(build_table(spec, records)) == expected
 
 
-LATEX = r"""% Needs \usepackage{booktabs,graphicx}. Computed from run records: do not edit.
-
-\begin{table}
-\centering
-\caption{Paper, Table 0 with a tiny GPT-2 in place of T5-Small: losses \& weights (scale: tiny)}
-\label{tab:mine-tiny}
-\setlength{\tabcolsep}{4pt}
-\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
-\begin{tabular}{lrrr}
-\toprule
- & $n$ & \begin{tabular}[b]{@{}r@{}}accuracy $\uparrow$\end{tabular} & \begin{tabular}[b]{@{}r@{}}MAE $\downarrow$\end{tabular} \\
-\midrule
-CE & 3 & {20.0\% $\pm$ 10.0\%} & {6.00 $\pm$ 1.00} \\
- & & \footnotesize{[$-$4.8\%, 44.8\%]} & \footnotesize{[3.52, 8.48]} \\
-\quad \textit{paper} & &  & 2.15 $\pm$ 0.08 (+3.85) \\
-control & 0 & {-} & {-} \\
-NTL\_WAS & 3 & {30.0\% $\pm$ 0.0\%} & \textbf{4.07 $\pm$ 1.05} \\
- & & \footnotesize{[30.0\%, 30.0\%]} & \footnotesize{[1.46, 6.68]} \\
-\quad \textit{paper} & &  & 0.91 (+3.16) \\
-constant: mean &  & {-} & {9.00} \\
-\bottomrule
-\end{tabular}}
-\par\smallskip\raggedright\scriptsize
-{finding}.\par
-{legend}\par
-Paper: 4 runs.\par
-\end{table}
-"""  # noqa: E501
-
-
-def test_latex(spec, records: list[RunRecord]) -> None:
-    expected = LATEX.replace("{finding}", escape(FINDING)).replace("{legend}", escape(LEGEND))
-    assert latex.render(build_table(spec, records[:6])) == expected
-
-
 CSV = """\
 table,scale,block,kind,group,row,against,metric,n,undefined,mean,sd,low,high,best,learnt,paper_mean,paper_sd,minus_paper,\
 agree,p,p_holm,primary,seeds,values,records,command,text
@@ -233,32 +186,6 @@ def test_csv(spec, records: list[RunRecord]) -> None:
     assert flat.render(table).startswith(CSV)
     assert flat.cells(table)[1]["values"] == [6.0]
     assert flat.cells(table)[6]["mean"] is None
-
-
-def test_csv_has_the_differences_and_the_remarks_too(spec, records: list[RunRecord]) -> None:
-    table = build_table(spec, records)
-    found = [cell for cell in csv.DictReader(io.StringIO(flat.render(table))) if cell["kind"] == "difference"]
-    (mae,) = [cell for cell in found if (cell["row"], cell["against"], cell["metric"]) == ("NTL_WAS", "CE", "test/mae")]
-    assert (float(mae["mean"]), mae["n"], mae["agree"], mae["p"]) == (pytest.approx(-29 / 15), "3", "3", "0.25")
-    assert (mae["primary"], mae["p_holm"]) == ("true", "")
-    (accuracy,) = [cell for cell in found if cell["against"] == "CE" and cell["p_holm"]]
-    assert (accuracy["metric"], accuracy["p"], accuracy["p_holm"], accuracy["primary"]) == (
-        "test/accuracy",
-        "0.5",
-        "0.5",
-        "false",
-    )
-    texts = [cell["text"] for cell in flat.cells(table) if cell["kind"] == "note"]
-    assert texts == [*table.blocks[0].warnings, *table.blocks[0].notes]
-    assert [cell["text"] for cell in flat.cells(table) if cell["kind"] == "finding"] == [table.finding]
-
-
-def test_two_seeds_show_both_values(spec, records: list[RunRecord]) -> None:
-    table = build_table(spec, [records[0], records[1], records[3], records[4]])
-    assert "| CE<br>n = 2 | 20.0%, 30.0% | 5.00, 6.00 |" in markdown.render(table)
-    assert "| CE | 2 | 20.0%, 30.0% | 5.00, 6.00<br>paper 2.15 ± 0.08 (+3.35) |" in markdown.render_details(table)
-    differences = markdown.render_details(table).split("Differences.")[1]
-    assert "| NTL\\_WAS minus CE | +10.0%, +0.0% 1/2, p = 1 | -2.00, -1.90 2/2, p = 0.5 (primary) |" in differences
 
 
 def test_the_paper_s_number_stands_beside_its_own_model_alone(spec, records: list[RunRecord]) -> None:
@@ -294,16 +221,6 @@ def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
     assert "minus CE | +30.0% | +0.00 (primary) |" in text()
 
 
-def test_nothing_recorded(spec) -> None:
-    table = build_table(spec, [])
-    assert "constant" not in markdown.render(table)
-    assert table.finding == "Nothing is shown yet: no seed of both NTL_WAS and CE has MAE."
-    assert "| CE | 0 | - | -<br>paper 2.15 ± 0.08 | - |" in markdown.render_details(table)
-    assert "Differences." not in markdown.render_details(table)
-    assert "From " not in markdown.render_details(table)
-    assert len(table.commands) == 3
-
-
 def test_a_metric_that_the_records_lack(spec, make_record) -> None:
     table = build_table(spec, [make_record("ce", 1, {"test/mae": 1.0}), make_record("ce", 2, {"test/mae": 2.0})])
     assert "- CE: test/accuracy, test/count not in the records of ce-0.3-s1, ce-0.3-s2" in markdown.render_details(
@@ -314,24 +231,6 @@ def test_a_metric_that_the_records_lack(spec, make_record) -> None:
     )
     assert "| CE | 2 | 50.0% (n=1) | 1.00, 2.00" in markdown.render_details(part)
     assert "| CE<br>n = 2 | 50.0%<br>1 of 2 seeds | 1.00, 2.00 |" in markdown.render(part)
-
-
-def test_what_makes_a_comparison_unfair_is_said_on_the_page(spec, make_record) -> None:
-    first = make_record("ce", 1, {}, data={"files": {"train": "1"}})
-    config = {**first.config, "trainer": {"name": "default", "max_steps": 9}}
-    ours = {**config, "loss": {"name": "ntl_was", "weight": 0.3}}
-    other = make_record(
-        "ntl_was", 1, {}, config=ours, data={"files": {"train": "2"}}, git={"commit": "f", "dirty": True}
-    )
-    table = build_table(spec, [first, other])
-    for text in (markdown.render(table), markdown.render_details(table)):
-        assert "- Not a fair comparison: the runs also differ in trainer.max\\_steps." in text
-        assert "- Not a fair comparison: the runs read 2 different versions of the data." in text
-        assert "- 1 of the 2 records are of a source with uncommitted changes." in text
-    assert "- From 2 run records, commit 0123456, f, device cpu." in markdown.render_details(table)
-    # The seeds of one row may not even differ in what the rows are there to vary.
-    later = make_record("ce", 2, {}, config={**first.config, "loss": {"name": "ce", "weight": 0.5}})
-    assert "the runs also differ in loss.weight." in markdown.render(build_table(spec, [first, later]))
 
 
 def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[RunRecord]) -> None:
@@ -346,27 +245,3 @@ def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[
     assert table.finding.startswith(
         "Nothing is shown, as neither NTL_WAS nor CE beats a constant answer in MAE: -1.93 ["
     )
-
-
-def test_bleu_is_printed_as_a_fraction(spec, make_record) -> None:
-    spec.blocks[0].columns[1].metric = spec.primary.metric = "test/bleu"
-    for row in spec.blocks[0].rows:
-        row.paper = {}
-    made = [make_record(loss, s, {"test/bleu": 10.0 * s + len(loss)}) for loss in ("ce", "ntl_was") for s in (1, 2, 3)]
-    table = build_table(spec, made)
-    values = [cell["values"] for cell in flat.cells(table) if (cell["row"], cell["metric"]) == ("CE", "test/bleu")]
-    assert values[0] == pytest.approx([0.12, 0.22, 0.32])
-    assert (table.primary.mean, table.primary.n) == (pytest.approx(0.05), 3)
-
-
-def test_constants_of_different_data_are_all_listed(spec, make_record) -> None:
-    made = [make_record("ce", seed, {"test/mae:mean": value}) for seed, value in ((1, 9.0), (2, 9.0), (3, 8.0))]
-    assert "| constant: mean |  | - | 8.00, 9.00 | - |" in markdown.render_details(build_table(spec, made))
-
-
-def test_names(spec) -> None:
-    with pytest.raises(UserError, match="no table 'quikstart': did you mean 'quickstart'"):
-        build_table("quikstart", [])
-    with pytest.raises(UserError, match="table 'quickstart' has no scale 'paper': choose from tiny"):
-        build_table("quickstart", [], "paper")
-    assert build_table("quickstart", []).name == "quickstart"

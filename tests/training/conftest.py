@@ -4,7 +4,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -74,25 +73,6 @@ def command() -> Callable[..., "subprocess.CompletedProcess[str]"]:
         return subprocess.run(program, capture_output=True, text=True, timeout=300, **options)
 
     return run
-
-
-@pytest.fixture
-def beside_a_decoding() -> Callable[..., Any]:
-    """``beside_a_decoding(folder, words, action)``: what the action gives while train.py decodes in this folder."""
-
-    def act(folder: Path, words: list[str], action: Callable[[], Any]) -> Any:
-        program = [sys.executable, str(CONFIG_DIR.parent / "train.py"), *words]
-        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            while process.poll() is None and not list(folder.glob(".predictions*.answers")):
-                time.sleep(0.002)
-            process.send_signal(signal.SIGSTOP)  # so that it does not end before the action
-            found = action()
-            process.send_signal(signal.SIGCONT)
-            _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-        return found
-
-    return act
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from ntl.config import UserError, compose
 from ntl.training.arguments import training_arguments
@@ -64,37 +63,6 @@ def test_schedules(schedule: str, name: str, options: dict[str, float]) -> None:
     assert arguments.lr_scheduler_kwargs == options
     # The plateau watches this, and lower is better.
     assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("eval_ce", False)
-
-
-def test_nothing_is_reported_printed_or_pruned_by_transformers() -> None:
-    arguments = _arguments()
-    assert (arguments.report_to, arguments.disable_tqdm, arguments.save_total_limit) == ([], True, None)
-    # What a NaN does is ours to decide, and the batches keep all their columns.
-    assert (arguments.logging_nan_inf_filter, arguments.remove_unused_columns) == (False, False)
-
-
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_without_cuda_it_is_the_cpu_whatever_else_there_is(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    arguments = _arguments(f"device={device}")
-    assert arguments.use_cpu
-    assert arguments.device == torch.device("cpu")
-    assert arguments.n_gpu <= 1
-    assert not arguments.dataloader_pin_memory
-
-
-def test_many_devices_in_one_process_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import Seq2SeqTrainingArguments
-
-    original = Seq2SeqTrainingArguments.__post_init__
-
-    def eight_devices(self) -> None:
-        original(self)
-        self._n_gpu = 8
-
-    monkeypatch.setattr(Seq2SeqTrainingArguments, "__post_init__", eight_devices)
-    arguments = _arguments("trainer.batch_size=4")
-    assert (arguments.n_gpu, arguments.train_batch_size) == (1, 4)
 
 
 def test_probes_need_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
-from ntl.config import Config, UserError, run_id
+from ntl.config import Config, DecodingConfig, UserError, run_id
+from ntl.decoding import decode as decode_examples
+from ntl.evaluation import number_metrics
 from ntl.results import read_record
 from ntl.training import decode, run
 from ntl.training.best import Best, best_of
-from ntl.training.checkpoints import by_step, keep_newest, step_of
+from ntl.training.checkpoints import by_step, step_of
 from ntl.training.folder import remove_leftovers
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
@@ -75,28 +76,12 @@ def test_the_best_checkpoint_is_kept_and_scored(small, scripted, capsys, without
     answers = (folder / "predictions.jsonl").read_bytes()
     assert predict(folder, say=lambda line: None) == folder / "predictions.jsonl"
     assert (folder / "predictions.jsonl").read_bytes() == answers
-    last = shutil.copytree(folder / "checkpoints" / "checkpoint-12", folder / "checkpoints" / "checkpoint-13")
+    shutil.copytree(folder / "checkpoints" / "checkpoint-12", folder / "checkpoints" / "checkpoint-13")
     remove_leftovers(folder, keep=1)
     assert steps_in(folder) == [4, 13]
-    assert load_file(last / "model.safetensors").keys()
     shutil.rmtree(folder / "checkpoints" / "checkpoint-4")
     with pytest.raises(UserError, match="checkpoint-4: this is the checkpoint that the record scores"):
         predict(folder, say=lambda line: None)
-
-
-def test_the_weights_of_the_best_step_are_decoded(small, scripted, tmp_path: Path) -> None:
-    """With a constant rate, step 4 of a run of twelve steps is the end of a run of four."""
-    scripted(0.1, 0.5, 0.5, 0.4, 0.2, 0.3)
-    constant = [*EVERY_TWO, "trainer.schedule=constant", "trainer.lr=0.05"]
-    best = run(small(*constant, "trainer.best=accuracy", f"output_dir={tmp_path / 'best'}")).parent
-    short, last = (
-        run(small(*constant, f"trainer.max_steps={steps}", f"output_dir={tmp_path / 'last'}")).parent
-        for steps in (4, 12)
-    )
-    lines = [(folder / "predictions.jsonl").read_text().splitlines()[1:] for folder in (best, short, last)]
-    assert lines[0] == lines[1] != lines[2]
-    weights = [load_file(folder / "checkpoints" / "checkpoint-4" / "model.safetensors") for folder in (best, short)]
-    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
 
 
 STOPPING = [*EVERY_TWO, "trainer.best=accuracy", "trainer.early_stopping=2", "model.dropout=0.1"]
@@ -144,24 +129,8 @@ def test_a_resume_without_the_best_checkpoint_is_refused(small, scripted, run_in
         run(config)
 
 
-def test_pruning_spares_the_best(tmp_path: Path) -> None:
-    for step in (2, 4, 6, 8):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        (folder / "weights").write_text("w")
-        from ntl.training.checkpoints import write_manifest
-
-        write_manifest(folder)
-    keep_newest(tmp_path, 1, best=4)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-4", "checkpoint-8"]
-
-
 def test_decoded_validation_is_the_score_of_the_answers(parts) -> None:
     """A model of random weights, and the answers that the test's own decoding gives."""
-    from ntl.config import DecodingConfig
-    from ntl.decoding import decode as decode_examples
-    from ntl.evaluation import number_metrics
-
     made = parts("trainer.eval_rows=7")
     for name, parameter in made.model.named_parameters():
         parameter.data.mul_(40 if "wte" in name else 1)
@@ -194,12 +163,3 @@ def test_decoding_while_training_changes_nothing_else(small, without_times, tmp_
     assert without == read_metrics(plain.parent / METRICS)
     one, other = (json.loads(path.read_text())["metrics"] for path in (plain, decoded))
     assert {**other, **one} == other
-
-
-def test_a_choice_on_the_scored_examples_is_said(small, scripted, monkeypatch, capsys) -> None:
-    from ntl.data.sets.noisy_numbers import NoisyNumbers
-
-    scripted(*SCRIPT)
-    monkeypatch.setattr(NoisyNumbers, "test_splits", ("validation",))
-    run(small(*STOPPING))
-    assert "its validation split is also the one that is scored" in capsys.readouterr().out

@@ -55,14 +55,6 @@ def test_mean_probabilities_by_target_digit() -> None:
     assert digit_probabilities(number_rows(logits, torch.tensor([5, 5, 3, 0]), whole, -100)) is None
 
 
-def test_confidences_of_one_bin_balance() -> None:
-    """Ten times 0.7 and seven times right: calibrated, though no single answer is."""
-    logits = torch.full((10, 11), -torch.inf)
-    logits[:, [1, 2]] = torch.tensor([0.7, 0.3]).log()
-    labels = torch.tensor([1] * 7 + [2] * 3)
-    assert calibration(number_rows(logits, labels, DIGITS, -100))["ece"] == pytest.approx(0, abs=1e-6)
-
-
 def test_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Over all number labels of the test set, whatever the batches."""
     assert main([finished.name, "--outputs", str(finished.parent), "--json"]) == 0

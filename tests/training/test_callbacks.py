@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerControl
 
-from ntl.config import UserError, compose, run_id
-from ntl.decoding import batches
-from ntl.decoding.batches import Answer, DecodingLines
+from ntl.config import compose
+from ntl.decoding.batches import Answer
 from ntl.results import read_record
 from ntl.training import callbacks, run
-from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
+from ntl.training.callbacks import StopOnSignal, banner, probe
 from ntl.training.tracking import METRICS, read_metrics
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
@@ -63,34 +61,6 @@ def test_a_second_signal_acts_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_afterwards_signals_mean_what_they_did(handlers) -> None:
-    seen: list[int] = []
-    handlers(signal.SIGTERM, before := lambda number, frame: seen.append(number))
-    with StopOnSignal() as stop:
-        assert signal.getsignal(signal.SIGTERM) is not before
-    signal.raise_signal(signal.SIGTERM)
-    assert (seen, stop.received) == ([signal.SIGTERM], None)
-
-
-def test_in_another_thread_it_catches_nothing_and_does_no_harm() -> None:
-    def enter() -> tuple[bool, bool]:
-        with StopOnSignal() as stop:
-            return _after_a_step(stop)
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(enter).result() == (False, False)
-
-
-def test_a_signal_to_another_rank_stops_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_reduce(flag: torch.Tensor, operation: object) -> None:
-        assert operation == torch.distributed.ReduceOp.MAX
-        flag.fill_(callbacks.STOP)
-
-    stand_in = SimpleNamespace(is_initialized=lambda: True, all_reduce=all_reduce, ReduceOp=torch.distributed.ReduceOp)
-    monkeypatch.setattr(callbacks, "distributed", stand_in)
-    assert _after_a_step(StopOnSignal()) == (True, True)
-
-
 def test_who_listened_before_is_told_at_the_end(handlers) -> None:
     told: list[int] = []
     handlers(signal.SIGUSR2, lambda number, frame: told.append(number))
@@ -119,80 +89,6 @@ def test_a_job_that_is_about_to_be_killed_saves_and_goes_on(handlers) -> None:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGUSR2)  # the two may come together
         assert _after_a_step(stop) == (True, True)
-
-
-LOGS = {"loss": 1.23456, "ce": 1.1, "ntl": 0.4, "epoch": 2.0}
-
-
-class Clock:
-    """time.monotonic, set by hand."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in (callbacks, batches):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
-
-
-def _state(step: int) -> SimpleNamespace:
-    return SimpleNamespace(global_step=step, max_steps=1500)
-
-
-def _log(lines: ProgressLines, step: int, logs: dict[str, float] | None = LOGS) -> None:
-    lines.on_log(None, _state(step), None, logs=logs)
-
-
-@pytest.fixture
-def training(clock: Clock) -> tuple[ProgressLines, list[str]]:
-    said: list[str] = []
-    lines = ProgressLines(said.append)
-    clock.now = 200.0
-    lines.on_train_begin(None, _state(500), None)  # a run that continues from step 500
-    return lines, said
-
-
-@pytest.mark.parametrize(
-    ("logs", "told"),
-    [(LOGS, "loss 1.2346  ce 1.1000  ntl 0.4000"), ({"loss": 1.5, "ntl": 1.5}, "loss 1.5000  ntl 1.5000")],
-)
-def test_rate_and_time_left_count_from_where_this_process_began(training, clock: Clock, logs, told: str) -> None:
-    """And what was not logged is not told."""
-    lines, said = training
-    clock.now = 210.0
-    _log(lines, 1000, logs)
-    assert said == [f"step 1,000/1,500  {told}  50.0 steps/s  10 s left"]
-
-
-def test_at_most_one_line_in_five_seconds_and_always_the_last(training, clock: Clock) -> None:
-    lines, said = training
-    for step, clock.now in ((600, 204.9), (700, 205.0), (800, 209.9), (900, 210.0), (1500, 210.1)):
-        _log(lines, step)
-    assert [line.split()[1] for line in said] == ["700/1,500", "900/1,500", "1,500/1,500"]
-
-
-@pytest.mark.parametrize("logs", [None, {"eval_ce": 1.0}, {"train_runtime": 3.0}])
-def test_other_logs_are_no_progress(training, clock: Clock, logs: dict[str, float] | None) -> None:
-    lines, said = training
-    clock.now = 300.0
-    _log(lines, 600, logs)
-    _log(lines, 500)  # no step of this process yet: there is no rate
-    assert said == []
-
-
-def test_decoding(clock: Clock) -> None:
-    said: list[str] = []
-    lines = DecodingLines(said.append, "interpolate", 10_000)
-    for done, clock.now in ((1_024, 104.0), (2_048, 108.0), (3_000, 112.0), (4_096, 113.0), (10_000, 140.0)):
-        lines(done)
-    # 2,048 in 8 s leave 7,952 for 31.06 s; 4,096 in 13 s leave 5,904 for 18.7 s. The end is told by the caller.
-    assert said == ["decoding interpolate 2,048/10,000, 31 s left", "decoding interpolate 4,096/10,000, 19 s left"]
 
 
 def probes(folder: Path) -> list[dict]:
@@ -241,16 +137,6 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
     assert made.mape() == pytest.approx({"1x1": 5.0, "1x2": 5.0, "2x1": 5.0})
 
 
-def test_a_probe_is_no_part_of_the_run_s_name(small) -> None:
-    assert run_id(small("probe_steps=7")) == run_id(small())
-
-
-@pytest.mark.parametrize("overrides", [["dataset=gsm8k"], ["model=gpt2_tiny_regression"]])
-def test_where_there_is_nothing_to_probe_one_line_says_so(overrides: list[str]) -> None:
-    with pytest.raises(UserError, match="probe_steps=5: a probe is the relative error of generated numbers"):
-        compose([*overrides, "probe_steps=5"])
-
-
 # ---- the banner
 
 
@@ -268,15 +154,3 @@ def test_the_banner_by_hand(parts, tmp_path: Path) -> None:
     assert steps == f"  steps   12, each of 24 rows, about {tokens:,.0f} tokens"
     assert folder == f"  folder  {tmp_path / 'the-run'}"
     assert banner(made, trainer, tmp_path, step=8)[4].startswith("  steps   8 of 12 done, each of 24 rows")
-
-
-def test_the_banner_and_the_saved_step_are_printed_once_a_process(small, run_interrupted, capsys) -> None:
-    config = small()
-    run_interrupted(config, 10)
-    first = capsys.readouterr().out
-    assert first.count("  steps   12, each of 16 rows, about ") == 1
-    assert first.endswith("saved step 10; the same command continues\n")
-    run(config)
-    again = capsys.readouterr().out
-    assert again.count("  steps   10 of 12 done, each of 16 rows, about ") == 1
-    assert "saved step" not in again

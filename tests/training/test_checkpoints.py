@@ -17,7 +17,6 @@ from ntl.models.lora import add_lora, trained_state
 from ntl.training.checkpoints import (
     DATA,
     KEEP,
-    RUN,
     Meters,
     by_step,
     check_data,
@@ -25,9 +24,7 @@ from ntl.training.checkpoints import (
     newest_whole,
     prune,
     read_meters,
-    read_run,
     step_of,
-    steps_taken,
     write_json,
     write_manifest,
 )
@@ -43,22 +40,24 @@ def _checkpoint(folder: Path, step: int) -> Path:
     return checkpoint
 
 
-DAMAGES = {
-    "flip": lambda content: content[:7] + bytes([content[7] ^ 1]) + content[8:],
-    "cut": lambda content: content[:100],
-    "one byte short": lambda content: content[:-1],
-    "empty": lambda content: b"",
-}
-
-
-@pytest.mark.parametrize("damage", [*DAMAGES, "gone"])
+@pytest.mark.parametrize("damage", [lambda content: content[:7] + b"\1" + content[8:], lambda content: content[:-1]])
 @pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "manifest.json"])
-def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, name: str, damage: str) -> None:
+def test_a_damaged_file_is_noticed_and_the_one_before_is_taken(tmp_path: Path, name: str, damage: Any) -> None:
     older, newer = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
     assert newest_whole(tmp_path) == (newer, [])
-    file = newer / name
-    file.unlink() if damage == "gone" else file.write_bytes(DAMAGES[damage](file.read_bytes()))
+    (newer / name).write_bytes(damage((newer / name).read_bytes()))
     assert newest_whole(tmp_path) == (older, [newer])
+    (newer / name).unlink()
+    assert newest_whole(tmp_path) == (older, [newer])
+
+
+@pytest.mark.parametrize("manifest", ["[]", "{}", '{"../other": "HASH"}'])
+def test_a_broken_manifest_is_no_manifest(tmp_path: Path, manifest: str) -> None:
+    """Nor is one that names a file elsewhere."""
+    checkpoint = _checkpoint(tmp_path, 5)
+    (tmp_path / "other").write_bytes(b"")
+    (checkpoint / "manifest.json").write_text(manifest.replace("HASH", hashlib.sha256(b"").hexdigest()))
+    assert newest_whole(tmp_path) == (None, [checkpoint])
 
 
 def _steps(folder: Path) -> list[int]:
@@ -73,20 +72,6 @@ def test_after_a_run_the_newest_whole_ones_stay(tmp_path: Path) -> None:
             (tmp_path / f"checkpoint-{broken}" / "manifest.json").unlink()
         keep_newest(tmp_path, keep)
         assert _steps(tmp_path) == kept
-
-
-EMPTY = hashlib.sha256(b"").hexdigest()
-
-
-@pytest.mark.parametrize(
-    "manifest", ["", "{", "[]", "{}", '{"no-such-file": "00"}', f'{{"../other": "{EMPTY}"}}', f'{{"OTHER": "{EMPTY}"}}']
-)
-def test_a_broken_manifest_is_no_manifest(tmp_path: Path, manifest: str) -> None:
-    """Nor is one that names a file elsewhere."""
-    checkpoint, other = _checkpoint(tmp_path, 5), tmp_path / "other"
-    other.write_bytes(b"")
-    (checkpoint / "manifest.json").write_text(manifest.replace("OTHER", str(other)))
-    assert newest_whole(tmp_path) == (None, [checkpoint])
 
 
 def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
@@ -106,35 +91,20 @@ def test_order_is_by_step_not_by_name(tmp_path: Path) -> None:
     assert _steps(tmp_path) == [20]
 
 
-def test_steps_are_those_of_the_state_not_of_the_name(tmp_path: Path) -> None:
-    checkpoint = _checkpoint(tmp_path, 5)
-    (checkpoint / "trainer_state.json").write_text('{"global_step": 7}')
-    assert steps_taken(checkpoint.rename(tmp_path / "mine")) == 7
-
-
 def test_meters_come_back_to_the_last_bit(tmp_path: Path) -> None:
-    path = tmp_path / "meters.json"
-    meters = Meters([1 / 3, 2**53 + 0.0, 5e-324], 17, [96, 123456789], 1.25)
+    path, meters = tmp_path / "meters.json", Meters([1 / 3, 2**53 + 0.0, 5e-324], 17, [96, 123456789], 1.25)
     write_json(path, meters._asdict())
     assert read_meters(path) == meters
-    assert [entry.name for entry in tmp_path.iterdir()] == ["meters.json"]
-    written = json.loads(path.read_text())
-    assert written.pop("seconds") == 1.25
-    path.write_text(json.dumps(written))  # as a version before wall times were carried wrote it
-    assert read_meters(path) == meters._replace(seconds=0.0)
 
 
 def test_the_data_of_a_checkpoint_is_known(tmp_path: Path) -> None:
     check_data(tmp_path, {"train.jsonl": "cc"})  # a checkpoint that does not say
     write_json(tmp_path / DATA, {"train.jsonl": "aa", "test.jsonl": "bb"})
     check_data(tmp_path, {"test.jsonl": "bb", "train.jsonl": "aa"})
-    with pytest.raises(UserError) as raised:
-        check_data(tmp_path, {"train.jsonl": "cc", "other.jsonl": "bb"})
-    assert str(raised.value) == (
-        f"{tmp_path}: the data is not what it was trained on: other.jsonl had sha256 None and has bb, "
-        "test.jsonl had sha256 bb and has None, train.jsonl had sha256 aa and has cc; "
-        "restore it, or start over with resume=never."
-    )
+    with pytest.raises(
+        UserError, match=r"test\.jsonl had sha256 bb and has None, train\.jsonl had sha256 aa and has cc"
+    ):
+        check_data(tmp_path, {"train.jsonl": "cc"})
 
 
 def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(tmp_path: Path, monkeypatch) -> None:
@@ -160,17 +130,6 @@ def test_a_checkpoint_is_on_the_disk_before_its_manifest_and_then_so_is_that(tmp
     new = ".manifest.json.part"
     files = ["model.safetensors", "trainer_state.json"]
     assert events == [*files, new, f"{new} -> manifest.json", "checkpoint-5", tmp_path.name]
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"config": {}, "made_of": 3}', '{"config": null, "made_of": {}}'])
-def test_a_description_of_a_run_that_is_none(tmp_path: Path, content: str) -> None:
-    assert read_run(tmp_path) == {}
-    (tmp_path / "run.json").write_text(content)
-    with pytest.raises(UserError, match=r"cannot resume .* \(run\.json: not as it was written\); remove this"):
-        read_run(tmp_path)
-    run = {"id": "a", "config": {"seed": 1}, "processes": 1, "made_of": {}}
-    write_json(tmp_path / RUN, run)
-    assert read_run(tmp_path) == run
 
 
 SHAPE = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -216,12 +175,3 @@ def test_adapters(tmp_path: Path) -> None:
     ids = torch.tensor([[1, 2, 3]])
     plain = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(plain(ids).logits, models[0].eval()(ids).logits, rtol=1e-4, atol=1e-5)
-
-
-def test_another_model(tmp_path: Path) -> None:
-    save_model(gpt2(1), tmp_path)
-    for load in (load_model, load_sharded):
-        with pytest.raises(RuntimeError):
-            load(experts(1), tmp_path)
-    with pytest.raises(RuntimeError, match="no adapters"):
-        load_model(add_lora(gpt2(1), LoraConfig(rank=2)), tmp_path)

@@ -8,12 +8,9 @@ from statistics import mean, median_low
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from ntl.config import UserError, compose
-from ntl.config.model import T5Config
 from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import plan_runs
@@ -21,7 +18,7 @@ from ntl.results import read_record
 from ntl.system.errors import Busy
 from ntl.training import decode as module
 from ntl.training import run
-from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, described, max_new_tokens, restore
+from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens, restore
 from ntl.training.folder import only_one
 from ntl.training.parts import RunParts
 
@@ -45,8 +42,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) -> None:
-    said: list[str] = []
-    made = parts("decoding.batch_size=7", say=said.append)
+    made = parts("decoding.batch_size=7")
     scores = decode_splits(made, ["test"], tmp_path / "predictions.jsonl")
     header, lines = read_predictions(tmp_path / "predictions.jsonl")
     rows = made.rows("test")
@@ -60,14 +56,9 @@ def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) ->
         }
         for index, row in enumerate(rows)
     ]
-    assert header["decoding"]["batch_size"] == 7
-    assert (header["dataset"], header["metrics"]) == ("noisy_numbers", "number")
+    assert (header["dataset"], header["metrics"], header["decoding"]["batch_size"]) == ("noisy_numbers", "number", 7)
     assert scores.metrics["test/unparsable"] == 0.5
     assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in rows[::2]) / 30
-    assert said[-1] == "decoded test: 30 examples"
-    (call,) = calls
-    assert call["model"] is made.model
-    assert len(call["examples"]) == 30
 
 
 def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, finished: Path, tmp_path: Path) -> None:
@@ -80,45 +71,23 @@ def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, fini
     others = sorted(set(range(len(tokenizer))) - {tokenizer.convert_tokens_to_ids("7")})
     own = {"suppress_tokens": others, "num_beams": 2, "eos_token_id": 9}
 
-    def decode(*overrides: str) -> tuple[list[str], dict[str, Any], list[str]]:
+    def decode(*overrides: str) -> tuple[list[str], dict[str, Any], str]:
         said: list[str] = []
         parts = RunParts(compose([*words, *overrides]), said.append)
         decode_splits(parts, ["test"], path := tmp_path / "predictions.jsonl")
         header, lines = read_predictions(path)
-        assert header["decoding"] == described(parts.model, parts.config.decoding)
-        return [line["prediction"] for line in lines], header["decoding"], said
+        return [line["prediction"] for line in lines], header["decoding"], "\n".join(said)
 
-    greedy, settings, said = decode()
-    assert not any("generation config" in line for line in said)
+    greedy, settings, _ = decode()
     assert decode("decoding=model")[:2] == (greedy, {**settings, **AS_IT_SAYS, "own": {}})
     (weights / "generation_config.json").write_text(json.dumps(own))
     again, same, told = decode()
     assert (again, same) == (greedy, settings)
-    changes = f"num_beams=2, suppress_tokens={others}"
-    assert told[-2] == (
-        f"decoding=greedy: the model's own generation config has {changes}, which is not used; decoding=model uses it."
-    )
+    assert "which is not used; decoding=model uses it." in told
     other, settings, told = decode("decoding=model")
     assert (set(other), set(greedy)) == ({"7" * max_new_tokens(RunParts(compose(words), [].append))}, {""})
     assert settings["own"] == {"num_beams": 2, "suppress_tokens": others}
-    assert told[-2] == f"decoding=model: the model's own generation config says {changes}."
-
-
-def test_malformed_numbers_where_the_tokenizer_counts_them(parts, calls, tmp_path: Path, monkeypatch) -> None:
-    made = parts()
-    monkeypatch.setattr(made.tokenizer, "count_malformed", lambda ids: len(ids) - 1, raising=False)
-    scores = decode_splits(made, ["test"], tmp_path / "predictions.jsonl")
-    lines = read_predictions(tmp_path / "predictions.jsonl")[1]
-    assert all(line["malformed"] >= len(row["answer"]) - 1 for line, row in zip(lines, made.rows("test"), strict=True))
-    assert scores.metrics["test/malformed"] == sum(line["malformed"] > 0 for line in lines) / 30
-
-
-def test_what_a_decoding_says_of_its_answers_is_written(parts, tmp_path: Path, monkeypatch) -> None:
-    about = {"covered": 0.5, "sd": 1.0, "quantiles": {"0.5": 1.0}}
-    monkeypatch.setattr(module, "decode", lambda config, *, examples, **rest: [Answer("1", [], about)] * len(examples))
-    scores = decode_splits(parts(), ["test"], tmp_path / "predictions.jsonl")
-    assert all(line.items() >= about.items() for line in read_predictions(tmp_path / "predictions.jsonl")[1])
-    assert scores.metrics["test/covered"] == 0.5
+    assert "the model's own generation config says num_beams=2, suppress_tokens=" in told
 
 
 def test_constants_are_those_of_the_training_targets(parts, calls, tmp_path: Path) -> None:
@@ -170,38 +139,13 @@ def longest(parts: RunParts, split: str, part: str) -> int:
     return max(len(parts.tokenizer.tokenize(row[part])) for row in parts.rows(split))
 
 
-@pytest.mark.parametrize("split", ["test", "train"])
-def test_a_model_with_too_few_positions_is_told_before_training(split: str, parts) -> None:
-    """The longest test question and what may be generated, or a training example; the last token is not read.
-
-    With one generated token the longest is a training example with its answer.
-    """
-    words = [] if split == "test" else ["decoding.max_new_tokens=1"]
-    made = parts(*words)
-    answer = max_new_tokens(made) - 1 if split == "test" else longest(made, "train", "answer")
-    needed = longest(made, split, "question") + answer
-    check_lengths(parts(*words, f"model.n_positions={needed}"))
-    with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers {split} needs {needed}"):
-        check_lengths(parts(*words, f"model.n_positions={needed - 1}"))
-
-
-def test_relative_positions_have_no_end(parts) -> None:
+def test_a_model_with_too_few_positions_is_told_before_training(parts) -> None:
+    """The longest test question and what may be generated; the last token is not read."""
     made = parts()
-    shape = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
-    made.config.model = T5Config(name="t5_tiny", pretrained=False, **shape)
-    made.model.config.max_position_embeddings = 1
-    check_lengths(made)
-
-
-def test_a_reading_of_some_test_splits(small) -> None:
-    numbers = ["dataset.max_digits=2", "dataset.extrapolate_digits=3", "dataset.test_rows_per_cell=3"]
-    words = [*numbers, "beside=expectation"]
-    config = small(*words, "beside.expectation.splits=[interpolate]", dataset="multiplication")
-    metrics = read_record(run(config)).metrics
-    assert {name.partition("/")[0] for name in metrics if name.endswith("@expectation")} == {"interpolate"}
-    assert {"interpolate/mae", "extrapolate/mae"} < metrics.keys()
-    with pytest.raises(UserError, match=r"expectation, splits: multiplication has no test split 'interplate'; choose"):
-        run(small(*words, "beside.expectation.splits=[interplate]", "seed=2", dataset="multiplication"))
+    needed = longest(made, "test", "question") + max_new_tokens(made) - 1
+    check_lengths(parts(f"model.n_positions={needed}"))
+    with pytest.raises(UserError, match=rf"reads {needed - 1} tokens, and noisy_numbers test needs {needed}"):
+        check_lengths(parts(f"model.n_positions={needed - 1}"))
 
 
 BESIDE = ("beside=expectation", "beside.expectation.num_beams=20")
@@ -237,14 +181,6 @@ def test_a_finished_run_is_read_again_not_trained_again(finished: Path, small, s
     assert "finished already" in capsys.readouterr().out
 
 
-def test_without_a_checkpoint_it_says_so(finished: Path, small) -> None:
-    shutil.rmtree(finished / "checkpoints")
-    before = (finished / "record.json").read_bytes()
-    with pytest.raises(UserError, match="no checkpoint"):
-        run(small(*BESIDE))
-    assert (finished / "record.json").read_bytes() == before
-
-
 def test_a_reading_is_of_the_weights_that_the_record_scores(finished: Path, small) -> None:
     (finished / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"cut")
     before = (finished / "record.json").read_bytes()
@@ -264,34 +200,6 @@ def test_a_run_that_another_process_is_at_is_left_to_it(finished: Path, small) -
             run(small())
 
 
-@pytest.mark.slow
-def test_of_two_readings_at_once_none_is_lost(finished: Path, settings, command, beside_a_decoding) -> None:
-    first, second = (
-        settings(f"beside={name}", f"beside.{name}.num_beams=20", f"beside.{name}.batch_size=1")
-        for name in ("expectation", "median")
-    )
-    refused = beside_a_decoding(finished, first, lambda: command("train.py", *second))
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
-    assert "another process is working on this run" in refused.stderr
-    added = command("train.py", *second)
-    assert added.returncode == 0, added.stderr
-    record = read_record(finished / "record.json")
-    assert sorted(record.config["beside"]) == ["expectation", "median"]
-    assert {"test/covered@expectation", "test/covered@median"} <= record.metrics.keys()
-
-
-def test_its_weights_tokenizer_and_data(finished: Path) -> None:
-    parts, checkpoint = restore(finished, ["device=cpu"])
-    assert checkpoint == finished / "checkpoints" / "checkpoint-12"
-    stored = load_file(checkpoint / "model.safetensors")
-    weights = parts.model.state_dict()
-    assert stored
-    assert all(torch.equal(weights[name], tensor) for name, tensor in stored.items())
-    vocab = json.loads((finished / "tokenizer" / "tokenizer.json").read_text())["model"]["vocab"]
-    assert parts.tokenizer.get_vocab() == {piece: index for index, (piece, _) in enumerate(vocab)}
-    assert len(parts.rows("test")) == 30
-
-
 def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:
     """Moved, without the cache that its tokenizer was trained into, and with a token that only its folder knows."""
     moved = finished.rename(tmp_path / "elsewhere")
@@ -301,27 +209,3 @@ def test_the_run_folder_is_enough(finished: Path, tmp_path: Path) -> None:
     restored, _ = restore(moved, [f"data_dir={tmp_path / 'no-cache'}"])
     assert "marked" in restored.tokenizer.get_vocab()
     assert not (tmp_path / "no-cache" / ".tokenizers").exists()
-
-
-def test_a_damaged_checkpoint_is_passed_over(finished: Path) -> None:
-    (finished / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"cut")
-    assert restore(finished)[1].name == "checkpoint-6"
-
-
-def test_without_a_whole_checkpoint_it_is_one_line(finished: Path) -> None:
-    for checkpoint in (finished / "checkpoints").iterdir():
-        (checkpoint / "manifest.json").unlink()
-    with pytest.raises(UserError, match="2 damaged checkpoints; train it again"):
-        restore(finished)
-    shutil.rmtree(finished / "checkpoints")
-    with pytest.raises(UserError, match="no checkpoint; train it again"):
-        restore(finished)
-    with pytest.raises(UserError, match=r"config\.yaml: not found"):
-        restore(finished.parent)  # no run
-
-
-def test_only_the_reading_may_change(finished: Path) -> None:
-    parts, _ = restore(finished, ["decoding=beam", "decoding.num_beams=3"])
-    assert (parts.config.decoding.name, parts.config.decoding.num_beams) == ("beam", 3)
-    with pytest.raises(UserError, match="loss=ce"):
-        restore(finished, ["loss=ce"])

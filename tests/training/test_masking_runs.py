@@ -1,10 +1,6 @@
 """`objective.mask` in whole runs: the mask token, validation, resumption, accumulation and ranks."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +10,6 @@ from transformers import AutoModelForCausalLM
 
 from ntl.config import UserError, compose
 from ntl.data.collate import COPIES
-from ntl.results import read_record
-from ntl.tokenizers.load import add_mask_token
 from ntl.training import run
 from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, read_metrics
@@ -42,15 +36,6 @@ def test_a_mask_token_leaves_learned_rows_as_they_are(parts: Callable[..., Any],
     then = RunParts(compose([*again, f"model.path={last}"]), say=lambda line: None)
     assert then.tokenizer.mask_token_id == len(learned)
     assert len(then.model.transformer.wte.weight) == len(grown)
-
-
-def test_a_tokenizer_with_a_mask_token_keeps_it(parts: Callable[..., Any]) -> None:
-    tokenizer = parts(ON, "objective.mask.numbers=allow").tokenizer
-    size, token = len(tokenizer), tokenizer.mask_token
-    assert token == "<|mask|>"
-    assert (len(add_mask_token(tokenizer)), tokenizer.mask_token) == (size, token)
-    assert tokenizer.decode([tokenizer.mask_token_id, *tokenizer("7")["input_ids"]], skip_special_tokens=True) == "7"
-    assert parts(ON, "objective.mask.variant=random", "objective.mask.numbers=allow").tokenizer.mask_token is None
 
 
 def test_validation_and_prompts_are_never_masked(parts: Callable[..., Any], tmp_path: Path) -> None:
@@ -81,76 +66,24 @@ def test_nothing_to_mask_is_an_error(parts: Callable[..., Any], tmp_path: Path) 
         assert "\n" not in str(error.value)
 
 
-MIXED = [ON, "objective.mask.numbers=allow", "objective=mtp", "model.n_layer=2", "trainer.eval_steps=6"]
-
-
-def test_mtp_and_ntl_and_masks_are_logged_apart_and_resume(small: Callable[..., Any], tmp_path: Path) -> None:
-    """A run killed in step 8 of 12 and started again is the run: the log, the weights, the record."""
-    from ntl.training.checkpoints import newest_whole
-
+def test_mtp_and_ntl_and_masks_are_logged_apart_and_resume(
+    small: Callable[..., Any], run_interrupted: Callable[..., None], without_times: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A run interrupted in step 8 of 12 and started again is the run, as are smaller batches."""
     found = {}
-    for name in ("whole", "again"):
-        config = small(*MIXED, "trainer.logging_steps=5", f"output_dir={tmp_path / name}")
+    own = [ON, "objective.mask.numbers=allow", "objective=mtp", "model.n_layer=2", "trainer.logging_steps=5"]
+    for name, size in (("whole", 8), ("again", 8), ("small", 4)):
+        batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={16 // size}"]
+        config = small(*own, *batches, f"output_dir={tmp_path / name}")
         if name == "again":
-            _kill_in_step(config, tmp_path, 8)
+            run_interrupted(config, 8)
         path = run(config)
-        metrics = read_metrics(path.parent / METRICS)
-        found[name] = replace(read_record(path), wall_time_s=0.0, peak_memory_bytes=0, overrides=[], git={}), metrics
-        newest, _ = newest_whole(path.parent / "checkpoints")
-        assert newest is not None
-    assert found["whole"][1] == found["again"][1]
-    assert found["whole"][0] == found["again"][0]
+        found[name] = without_times(path), read_metrics(path.parent / METRICS)
+    assert found["whole"] == found["again"]
     line = found["whole"][1][0]
     assert {"ce", "ntl", "ce/head2", "ntl/head2", "masked"} <= line.keys()
     assert 0.08 < line["masked"] < 0.22
-
-
-def _kill_in_step(config: Any, tmp_path: Path, step: int) -> None:
-    from ntl.training.trainer import ObjectiveTrainer
-
-    original = ObjectiveTrainer.training_step
-
-    def killed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.state.global_step == step - 1:
-            raise KeyboardInterrupt
-        return original(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectiveTrainer, "training_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(config)
-    assert not list((tmp_path / "again").rglob("record.json"))
-
-
-@pytest.mark.parametrize("variant", ["paper", "code", "random"])
-def test_accumulated_batches_train_as_one(variant: str, small: Callable[..., Any], tmp_path: Path) -> None:
-    """The same masks, and so the same validation CE, whatever the micro-batches of a step are."""
-    own = [ON, "objective.mask.numbers=allow", f"objective.mask.variant={variant}"]
-    found = []
-    for name, batches in (("one", []), ("four", ["trainer.batch_size=4", "trainer.accumulation_steps=4"])):
-        record = read_record(run(small(*own, *batches, f"output_dir={tmp_path / name}")))
-        metrics = read_metrics(next((tmp_path / name).iterdir()) / METRICS)
-        found.append((record.metrics["validation/ce"], [line["masked"] for line in metrics if "masked" in line]))
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-4)
-    assert found[0][1] == found[1][1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("copy", ["none", "concatenate", "separate"])
-def test_two_ranks_mask_what_one_process_does(copy: str, settings: Callable[..., list[str]], tmp_path: Path) -> None:
-    own = [ON, "objective.mask.numbers=allow", f"objective.mask.copy={copy}", "trainer.max_steps=6"]
-    own += ["trainer.logging_steps=1", "trainer.save_steps=0"]
-    own += [] if copy == "none" else ["objective.mask.min_answer=1", "objective.mask.fraction=0.5"]
-    found = []
-    for name, ranks, size in (("one", 1, 16), ("two", 2, 8)):
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        program = [*(launch if ranks > 1 else [sys.executable]), str(ROOT / "tests" / "training" / "on_ranks.py")]
-        words = settings(*own, f"trainer.batch_size={size}", f"output_dir={tmp_path / name}")
-        command = [*program, "float64", str(ROOT / "train.py"), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        found.append(read_metrics(next((tmp_path / name).iterdir()) / METRICS))
-    for one, two in zip(*found, strict=True):
-        assert one.get("masked") == two.get("masked")
-        assert two == pytest.approx(one, rel=1e-6)
-    assert json.dumps(found[0]).count("masked") == 6
+    assert found["small"][1][0]["masked"] == line["masked"]
+    assert found["small"][0].metrics["validation/ce"] == pytest.approx(
+        found["whole"][0].metrics["validation/ce"], rel=1e-4
+    )

@@ -1,8 +1,5 @@
 """Where a run's tokenizer comes from."""
 
-import os
-import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +7,7 @@ from typing import Any
 import pytest
 
 from ntl.config import compose
-from ntl.training.parts import TRAINING_ROWS, tokenizer_for
+from ntl.training.parts import tokenizer_for
 
 ROWS = [{"question": f"What is {n} times {n + 1}?", "answer": str(n * (n + 1))} for n in range(10, 60)]
 
@@ -41,19 +38,6 @@ def test_one_is_trained_on_the_text_and_kept(tokenizer, tmp_path: Path) -> None:
         assert tokenizer(*other, rows=_never).get_vocab() == made.get_vocab()
 
 
-def test_what_a_killed_training_left_is_swept_a_day_later(tokenizer, tmp_path: Path, monkeypatch) -> None:
-    with monkeypatch.context() as killed:
-        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
-        tokenizer()
-    (left,) = tmp_path.glob(".*")
-    for key, days in (("second", 0.9), ("third", 1.1)):
-        for path in (*left.rglob("*"), left):
-            os.utime(path, (time.time() - days * 86_400,) * 2)
-        tokenizer(key=key)
-        assert left.exists() is (key == "second")
-    assert len(list(tmp_path.iterdir())) == 3
-
-
 @pytest.mark.parametrize(
     ("key", "override"), [("other", "seed=1"), ("key", "tokenizer=default"), ("key", "tokenizer.vocab_size=40")]
 )
@@ -62,18 +46,6 @@ def test_other_text_or_settings_train_another(key: str, override: str, tokenizer
     asked = []
     tokenizer(override, rows=lambda: asked.append(1) or ROWS, key=key)
     assert asked == [1]
-
-
-def test_a_tokenizer_takes_its_places_from_the_config(tokenizer) -> None:
-    plain = tokenizer("model=rt_tiny")
-    assert len(tokenizer("model=rt_tiny", "tokenizer.max_place=21", rows=_never)) == len(plain) + 20
-
-
-def test_questions_and_answers_are_read_up_to_a_number_of_rows(tokenizer) -> None:
-    rows = [{"question": "a", "answer": "b"}] * TRAINING_ROWS + [{"question": "c", "answer": "c"}]
-    letters = {piece.lstrip("▁") for piece in tokenizer(rows=lambda: rows).get_vocab()}
-    assert {"a", "b"} <= letters
-    assert "c" not in letters
 
 
 def test_paper_compat_is_another_reading_by_the_same_tokenizer(tokenizer) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shutil
 import signal
 import subprocess
@@ -10,12 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import safetensors.torch
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import CONFIG_DIR
@@ -23,36 +22,9 @@ from ntl.evaluation import score_predictions
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.checkpoints import newest_whole
-from ntl.training.decode import from_all, my_share, rank_and_size
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.weights import whole_state
-
-
-def test_alone_a_process_does_everything() -> None:
-    assert rank_and_size() == (0, 1)
-    assert list(my_share(3)) == [0, 1, 2]
-    assert from_all(["a", "b"]) == ["a", "b"]
-
-
-@pytest.mark.parametrize(("size", "count"), [(2, 5), (3, 31), (4, 2), (3, 0)])
-def test_the_shares_of_all_ranks_are_every_index_in_order(size: int, count: int, monkeypatch) -> None:
-    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed, "get_world_size", lambda: size)
-    shares = []
-    for rank in range(size):
-        monkeypatch.setattr(distributed, "get_rank", lambda rank=rank: rank)
-        shares.append(list(my_share(count)))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-    def gather_object(mine: list[int], found: list[Any] | None) -> None:
-        if found is not None:
-            found[:] = shares
-
-    monkeypatch.setattr(distributed, "gather_object", gather_object)
-    assert from_all(shares[-1]) is None
-    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
-    assert from_all(shares[0]) == list(range(count))
 
 
 def test_tied_weights_are_one_tensor() -> None:
@@ -105,7 +77,7 @@ def on_ranks(settings, tmp_path: Path) -> Callable[..., Ranks]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("accumulated", "implementation"), [(1, "auto"), (2, "auto"), (1, "fused"), (2, "linear")])
+@pytest.mark.parametrize(("accumulated", "implementation"), [(1, "auto"), (2, "linear")])
 def test_two_ranks_compute_what_one_process_does(accumulated: int, implementation: str, on_ranks, small) -> None:
     shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
     batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]
@@ -161,11 +133,10 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["ce", "ntl_was"])
 @pytest.mark.parametrize("how", ["float64", "float64,shard"])
-def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, loss: str, on_ranks) -> None:
+def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, on_ranks) -> None:
     """The ranks' batches hold different numbers of tokens and digits; only sums over all of them come out equal."""
-    shared = [f"loss={loss}", "trainer.max_steps=10", "trainer.save_steps=5"]
+    shared = ["loss=ntl_was", "trainer.max_steps=10", "trainer.save_steps=5"]
     sharded = "trainer=fsdp" if "shard" in how else "trainer=ddp"
     two = on_ranks(2, how, "two", *shared, sharded, "trainer.batch_size=8")
     one = on_ranks(1, "float64", "one", *shared, "trainer.batch_size=16")
@@ -182,13 +153,10 @@ def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, loss: 
     assert records[0].predictions_sha256 == records[1].predictions_sha256
 
 
-# A mixture of experts is saved under the names of its published checkpoints.
-EXPERTS = ["model=granite_moe_tiny", "model.settings.hidden_size=16", "model.settings.num_hidden_layers=1"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [[], EXPERTS], ids=["gpt2_tiny", "granite_moe_tiny"])
-def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], on_ranks) -> None:
+def test_a_sharded_run_goes_on_from_its_checkpoint(on_ranks) -> None:
+    """A mixture of experts, which is saved under the names of its published checkpoints."""
+    model = ["model=granite_moe_tiny", "model.settings.hidden_size=16", "model.settings.num_hidden_layers=1"]
     shared = ["trainer=fsdp", "trainer.batch_size=8", "trainer.save_steps=5", "trainer.max_steps=10", *model]
     straight, broken = (on_ranks(2, "shard", name, *shared) for name in ("straight", "broken"))
     straight.run()
@@ -199,16 +167,6 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(model: list[str], on_ranks) -
     assert "Continuing from" in broken.run()
     for name, tensor in _weights(broken.folder).items():
         torch.testing.assert_close(tensor, _weights(straight.folder)[name], rtol=0, atol=0)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_of_two_ranks_is_not_continued_by_one(on_ranks) -> None:
-    shared = ["trainer.max_steps=4", "trainer.save_steps=2", "trainer.batch_size=8"]
-    two, one = (on_ranks(ranks, "plain", "outputs", *shared) for ranks in (2, 1))
-    two.run()
-    (two.folder / "record.json").unlink()
-    assert "checkpoint-4: written by 2 processes, but this run has 1, so that" in one.fail()
-    assert "Continuing from" in two.run()
 
 
 @pytest.mark.slow
@@ -240,17 +198,6 @@ def test_a_rank_that_dies_ends_the_run_with_its_own_error(on_ranks) -> None:
     assert time.monotonic() - started < 120
 
 
-@pytest.mark.slow
-def test_a_loss_that_diverges_is_told_by_each_rank_with_its_own_examples(on_ranks) -> None:
-    errors = on_ranks(2, "plain", "diverged", "trainer.lr=1e30", "trainer.batch_size=8").fail()
-    told = re.findall(r"diverged: the training loss is nan at step (\d+); its examples: ([^;]*);", errors)
-    assert len(told) == 2, errors
-    assert told[0][0] == told[1][0]
-    examples = [name for _, names in told for name in names.split(", ")]
-    assert len(examples) == len(set(examples)) == 16
-
-
-@pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
-def test_several_processes_are_asked_for_and_there_is_one(trainer: str, small) -> None:
-    with pytest.raises(UserError, match=f"trainer.parallel={trainer}: this is one process; start several with"):
-        run(small(f"trainer={trainer}"))
+def test_several_processes_are_asked_for_and_there_is_one(small) -> None:
+    with pytest.raises(UserError, match=r"trainer.parallel=ddp: this is one process; start several with"):
+        run(small("trainer=ddp"))

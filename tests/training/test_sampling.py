@@ -1,6 +1,5 @@
 """The order of the training examples: a permutation that depends on seed and epoch alone."""
 
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,13 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader
-from transformers import TrainerState
+from torch.utils.data import BatchSampler
 
 import ntl.training.sampling as order
 from ntl.training import trainer as trainer_module
 from ntl.training.parts import RunParts
-from ntl.training.sampling import EpochOfSampler, EpochSampler, Permutation, epoch_order
+from ntl.training.sampling import EpochSampler, Permutation, epoch_order
 
 SEEDS = st.integers(0, 2**32 - 1)
 # Both ways of making it: drawn whole, and computed.
@@ -33,13 +31,11 @@ def test_every_example_comes_once(drawn: int, n: int, seed: int, epoch: int) -> 
         assert np.array_equal(np.concatenate([np.empty(0, np.int64), *blocks]), permuted)
 
 
-@pytest.mark.parametrize("n", [2**16, 2**16 + 1, 2**17, 2**17 + 1, 300_000])
-def test_sizes_around_powers_of_two(n: int) -> None:
-    seen = np.zeros(n, dtype=np.int64)
-    for block in epoch_order(n, 7, 3):
-        assert len(block) <= order.BLOCK
-        np.add.at(seen, block, 1)
-    assert (seen == 1).all()
+@pytest.mark.parametrize("n", [2**16 + 1, 300_000])
+def test_sizes_of_several_blocks(n: int) -> None:
+    blocks = list(epoch_order(n, 7, 3))
+    assert all(len(block) <= order.BLOCK for block in blocks)
+    assert np.array_equal(np.sort(np.concatenate(blocks)), np.arange(n))
 
 
 @WAYS
@@ -84,19 +80,6 @@ def test_each_example_is_as_likely_at_each_place(drawn: int, monkeypatch: pytest
     assert abs(chi_square - degrees) < 8 * np.sqrt(2 * degrees)
 
 
-def test_all_orders_of_three_are_equally_likely() -> None:
-    counts = Counter(tuple(Permutation(3, 0, epoch)(np.arange(3))) for epoch in range(6000))
-    assert len(counts) == 6
-    assert max(abs(count - 1000) for count in counts.values()) < 5 * np.sqrt(1000)
-
-
-def test_neighbours_part() -> None:
-    """Runs of neighbouring rows (one module after the other) are spread over the whole epoch."""
-    permuted = Permutation(1_000_000, 0, 0)(np.arange(1_000_000))
-    assert abs(np.corrcoef(permuted[:-1], permuted[1:])[0, 1]) < 0.005
-    assert abs(np.corrcoef(np.arange(1_000_000), permuted)[0, 1]) < 0.005
-
-
 @given(
     n=st.integers(0, 700), batch_size=st.integers(1, 9), seed=SEEDS, epoch=st.integers(0, 5), modulus=st.integers(1, 60)
 )
@@ -120,59 +103,6 @@ def test_bucketing_keeps_every_example_and_sorts(n: int, batch_size: int, seed: 
         ranges = sorted((int(batch.min()), int(batch.max())) for batch in batches)
         assert all(before[1] <= after[0] for before, after in pairwise(ranges))
         assert all(len(batch) == batch_size for batch in batches[:-1])
-
-
-def test_bucketed_batches_are_shuffled() -> None:
-    blocks = list(epoch_order(4000, 0, 0, batch_size=8, lengths=lambda indices: indices))
-    firsts = [int(batch.min()) for batch in blocks[0].reshape(50, 8)]
-    assert firsts != sorted(firsts)
-    assert firsts != sorted(firsts, reverse=True)
-    ranks = [np.argsort([int(batch.min()) for batch in block.reshape(50, 8)]).tolist() for block in blocks[:2]]
-    assert ranks[0] != ranks[1]
-
-
-class Dataset:
-    """As many examples as asked for; example ``i`` is of length ``i % 7`` and holds ``i``."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-    def lengths(self, indices: np.ndarray) -> np.ndarray:
-        return indices % 7
-
-
-def test_an_epoch() -> None:
-    sampler = EpochSampler(Dataset(100), seed=5)
-    first = list(sampler)
-    assert first == Permutation(100, 5, 0)(np.arange(100)).tolist()
-    assert list(sampler) == first
-    sampler.set_epoch(1)
-    assert sorted(sampler) == sorted(first)
-    assert list(sampler) == Permutation(100, 5, 1)(np.arange(100)).tolist() != first
-    assert len(sampler) == 100
-    assert all(type(index) is int for index in first)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_data_workers_do_not_change_the_order(workers: int) -> None:
-    def batches(num_workers: int) -> list[list[int]]:
-        loader = DataLoader(Dataset(60), 8, sampler=EpochSampler(Dataset(60), seed=1), num_workers=num_workers)
-        return [batch.tolist() for batch in loader]
-
-    assert batches(workers) == batches(0)
-
-
-@pytest.mark.parametrize(("epoch", "expected"), [(None, 0), (0, 0), (1.0, 1), (3.97, 3)])
-def test_a_resumed_run_s_sampler_learns_its_epoch(epoch: float | None, expected: int) -> None:
-    sampler = EpochSampler(Dataset(4), seed=0)
-    EpochOfSampler(sampler).on_epoch_begin(None, TrainerState(epoch=epoch), None)
-    assert sampler.epoch == expected
 
 
 def _inputs(config, workers: int = 0) -> list[torch.Tensor]:
@@ -211,13 +141,3 @@ def test_a_run_visits_every_example_once_an_epoch(bucketing: str, small, monkeyp
         for row, index in zip(batch, indices, strict=True):
             question = encoded[index]["question_ids"]
             assert row[: len(question)].tolist() == question.tolist()
-
-
-@pytest.mark.slow
-def test_bucketing_saves_padding_and_workers_change_nothing(small) -> None:
-    settings = ["trainer.save_steps=0", "dataset.train_rows=960", "trainer.max_steps=60"]
-    plain = _inputs(small(*settings, dataset="multiplication"))
-    bucketed = _inputs(small(*settings, "trainer.length_bucketing=true", dataset="multiplication"))
-    assert sum(batch.numel() for batch in bucketed) < 0.95 * sum(batch.numel() for batch in plain)
-    again = _inputs(small(*settings, "trainer.length_bucketing=true", dataset="multiplication"), workers=2)
-    assert all(torch.equal(one, two) for one, two in zip(bucketed, again, strict=True))

@@ -1,19 +1,19 @@
 """The worst answers of a run, as `evaluate.py --worst` prints them and as a published record keeps them."""
 
 import json
-from dataclasses import replace
+import runpy
 from pathlib import Path
 
 import pytest
 
 from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.evaluation import read_predictions
-from ntl.evaluation.evaluate import main
-from ntl.launch.publish import main as publish
 from ntl.launch.publish import wrong_samples
 from ntl.results import read_record
-from ntl.results.record import write_record
 from ntl.system.errors import UserError
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+main, publish = (runpy.run_path(str(SCRIPTS / f"{name}.py"))["main"] for name in ("evaluate", "publish"))
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def test_the_worst_answers_by_hand(answered: Path, prepared, small, capsys: pyte
     rows = read_predictions(answered / "predictions.jsonl")[1]
     lines = (prepared(small()) / "test.jsonl").read_text().splitlines()
     texts = [json.loads(line)["question"] for line in lines]
-    assert main([str(answered), "--worst", "20", "--json"]) == 0
+    main([str(answered), "--worst", "20", "--json"])
     found = json.loads(capsys.readouterr().out)["test"]
     assert [line["question"] for line in found] == [texts[2], texts[1], texts[0]]
     assert [line["error"] for line in found] == [1000.0, 2.0 * float(rows[1]["answer"]), None]
-    assert main([str(answered), "--worst", "1"]) == 0
+    main([str(answered), "--worst", "1"])
     printed = capsys.readouterr().out
     assert texts[2] in printed
     assert texts[1] not in printed
@@ -66,8 +66,8 @@ def test_questions_of_other_data_are_never_shown(answered: Path) -> None:
         main([str(answered), "--worst", "1"])
 
 
-def test_a_published_record_keeps_the_worst(answered: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Once published, a record stays as it is, whatever the predictions are by then; the local one has no texts."""
+def test_a_published_record_keeps_the_worst(answered: Path) -> None:
+    """Once published, a record stays as it is, whatever the predictions are by then."""
     words = [answered.name, "--outputs", str(answered.parent), "--out", str(answered.parent / "runs"), "--dirty"]
     publish(words)
     path = answered.parent / "runs" / f"{answered.name}.json"
@@ -75,15 +75,9 @@ def test_a_published_record_keeps_the_worst(answered: Path, capsys: pytest.Captu
     assert [each["error"] for each in record.worst["test"]] == [1000.0, record.worst["test"][1]["error"], None]
     assert record.worst["test"][0].keys() == {"question", "answer", "prediction", "error"}
     assert sorted(map(str, record.typical["test"])) == sorted(map(str, record.worst["test"]))  # so few are wrong
-    local = read_record(answered / "record.json")
-    assert (local.worst, local.typical) == ({}, {})
-    write_record(path, replace(record, worst={}, typical={}), overwrite=True)  # as an earlier version did
-    publish(words)
-    assert path.read_bytes() == content
     (answered / "predictions.jsonl").unlink()
     publish(words)
     assert path.read_bytes() == content
-    assert "without its worst answers" not in capsys.readouterr().out
 
 
 def test_what_cannot_be_published_is_left_out(answered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

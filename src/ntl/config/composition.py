@@ -67,7 +67,7 @@ WARMUP = ("warmup_steps", "warmup_ratio")
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
 # Settings that may be changed when a finished run is decoded again.
-CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset", "tracking")
+CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset")
 
 
 @cache
@@ -96,19 +96,14 @@ def register() -> None:
 
 
 def hint(key: str, known: Sequence[str], parent: str = "") -> str:
-    """A suggestion for an unknown key: a setting of that name in a group, one with these words, or a similar one."""
+    """A suggestion for an unknown key: a setting of that name in a group, or a similar one."""
     if key == "name":  # every group has one
         return ""
-    rows = [row for name, schema in schemas().items() for row in describe(schema, f"{name.partition('/')[0]}.")]
-    there = {row.name: row.meaning.lower() for row in rows if row.name.startswith(parent)}
-    same = [path for path in there if path.endswith(f".{key}")]
-    if same and not parent:
-        return did_you_mean(same)
-    if told := [path for path, meaning in there.items() if "_" in key and key.replace("_", " ") in meaning]:
-        return did_you_mean(sorted(told, key=lambda path: len(there[path]))[:1])
     ends = {each: [each] for each in known}
-    for path in () if parent else there:
-        ends.setdefault(path.rpartition(".")[2], []).append(path)
+    for path, schema in () if parent else schemas().items():
+        for row in describe(schema, f"{path.partition('/')[0]}."):
+            paths = ends.setdefault(row.name.rpartition(".")[2], [])
+            paths += [row.name] if row.name not in paths else []
     return did_you_mean(path for each in closest(key, ends) for path in ends[each])
 
 
@@ -353,10 +348,10 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         key, equals, _ = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-        if key in ("decoding", "tracking"):
-            if override != f"{key}={getattr(config, key).name}":
+        if key == "decoding":
+            if override != f"decoding={config.decoding.name}":
                 # Whether it fits is a question of this run, which ``validate`` answers below.
-                setattr(config, key, OmegaConf.to_object(_composed([override])[key]))
+                config.decoding = cast("Any", OmegaConf.to_object(_composed([override])["decoding"]))
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

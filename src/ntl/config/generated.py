@@ -1,4 +1,4 @@
-"""Schemas of the generated data sets whose tests are broken down by difficulty (``ntl.data.generated``)."""
+"""Schemas of the generated data sets whose tests are broken down by difficulty (``ntl.data.dataset``)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

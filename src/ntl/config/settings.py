@@ -119,10 +119,10 @@ def _text(value: Any) -> str:
     return "" if value == MISSING else str(value) or '""'
 
 
-def lines(settings: Sequence[Described], value: str = "default") -> Iterator[str]:
-    """The settings as a terminal prints them: two lines or more for each; ``value`` is what the default is called."""
+def lines(settings: Sequence[Described]) -> Iterator[str]:
+    """The settings as a terminal prints them: two lines or more for each."""
     for each in settings:
-        number = " ".join(filter(None, [f"{value} {each.default}" if each.default else "", each.unit]))
+        number = " ".join(filter(None, [f"value {each.default}" if each.default else "", each.unit]))
         yield f"  {each.name}: {each.values}" + (f"; {number}" if number else "")
         origin = f" From: {each.origin}." if each.origin else ""
         yield from wrap(f"{each.meaning}{origin}", 100, initial_indent="      ", subsequent_indent="      ")

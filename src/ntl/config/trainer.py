@@ -17,20 +17,8 @@ OF_NUMBERS, OF_TEXT = (
     tuple(metric.name for metric in metrics if metric.better is not Better.neither) for metrics in (NUMBER, TEXT)
 )
 TORCH_OPTIMIZERS = ("adamw", "adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
-_BITSANDBYTES = (
-    *("adamw_bnb_8bit", "adamw_8bit", "ademamix", "ademamix_8bit", "lion_8bit", "lion_32bit", "paged_adamw_32bit"),
-    *("paged_adamw_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "paged_lion_32bit", "paged_lion_8bit"),
-    *("rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit"),
-)
-# The optimizers of transformers (``OptimizerNames``) that need no more than a name -> the (module, package) that they
-# need. Left out are those that need further settings, another training loop, or a schedule of their own.
-OPTIMIZERS = {
-    **dict.fromkeys((*TORCH_OPTIMIZERS, "adafactor"), ("", "")),
-    **dict.fromkeys(_BITSANDBYTES, ("bitsandbytes", "bitsandbytes")),
-    **dict.fromkeys(("adamw_torch_4bit", "adamw_torch_8bit"), ("torchao", "torchao")),
-    "grokadamw": ("grokadamw", "grokadamw"),
-    "stable_adamw": ("optimi", "torch-optimi"),
-}
+# The optimizers of transformers (``OptimizerNames``) that need neither a package nor settings of their own.
+OPTIMIZERS = (*TORCH_OPTIMIZERS, "adafactor")
 
 
 class Schedule(Enum):

@@ -52,23 +52,15 @@ def read_yaml(path: Path) -> Any:
 
     UserError, in one line, for what cannot be read.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error
-    return parse_yaml(text, str(path))
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """As ``read_yaml``, for a text; ``where`` names its place in the UserError."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     try:
-        check_plain(text, where)
+        text = path.read_text(encoding="utf-8")
+        check_plain(text, str(path))
         return OmegaConf.to_container(OmegaConf.create(text))
     except RecursionError as error:
-        raise UserError(f"{where}: lists or mappings are nested too deeply to be read; write it flatter") from error
-    except (YAMLError, ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
+        raise UserError(f"{path}: lists or mappings are nested too deeply to be read; write it flatter") from error
+    except (OSError, YAMLError, ValueError, OmegaConfBaseException) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:300]}") from error

@@ -1,4 +1,4 @@
-"""Examples to token ids, once per data set and tokenizer: block by block, in parallel, resumed after a kill."""
+"""Examples to token ids, once per data set and tokenizer: block by block, in parallel."""
 
 import hashlib
 import json
@@ -24,11 +24,11 @@ from ntl.data.encode_worker import BlockEncoder, EncodedBlock, Failure, Settings
 from ntl.data.encoded import ABOUT, Damaged, EncodedDataset, EncodedWriter
 from ntl.data.store import Rows
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import sweep
+from ntl.system.files import UNUSED_SECONDS, sweep
 from ntl.system.locks import wait_for_lock
 from ntl.tokenizers.load import backend_state, tokenizer_fingerprint
 
-FORMAT = 4
+FORMAT = 5
 PROGRAM = "import sys; from ntl.data.encode_worker import serve; serve(int(sys.argv[1]))"
 WORD_STARTS = ("\u2581", "\u0120")  # sentencepiece's, and a byte-level space
 # Rows of a block where the source is not a prepared file.
@@ -54,8 +54,7 @@ def encode_dataset(
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
 
-    A second process that does the same waits; after a kill the next call resumes. The result does not depend on
-    ``workers``.
+    A second process that does the same waits. The result does not depend on ``workers``.
 
     Args:
         rows: Returns the rows; called only if they have to be tokenized.
@@ -79,9 +78,9 @@ def encode_dataset(
             if found is None:
                 # What is there is damaged, or written by an older version.
                 shutil.rmtree(folder, ignore_errors=True)
-                # Folders made without a lock, which nobody resumes; those without the hyphen can be resumed.
-                sweep(cache_dir, ".*.part-*")
-                _make(folder, rows(), settings, workers, log, keep=held)
+                # Without a lock the folder of another process at work may be among them.
+                sweep(cache_dir, f".{folder.name}.part-*", 0 if held else UNUSED_SECONDS)
+                _make(folder, rows(), settings, workers, log)
     return EncodedDataset(folder) if found is None else found
 
 
@@ -142,26 +141,19 @@ def _make(
     settings: Settings,
     workers: int | None,
     log: Callable[[str], None],
-    *,
-    keep: bool,
 ) -> None:
-    # Without a lock nobody else may find the unfinished folder.
-    name = folder.with_name(f".{folder.name}.part")
-    part = name if keep else Path(tempfile.mkdtemp(prefix=f"{name.name}-", dir=folder.parent))
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.part-", dir=folder.parent))
     try:
         writer = EncodedWriter(part, settings.dtype, with_values=settings.has_values)
-        if writer.damaged:
-            log(f"{part}: damaged: tokenizing from the start")
-        elif writer.rows:
-            log(f"tokenizing: {writer.rows:,} examples were done before")
         shown = time.monotonic()
         with _encoders(settings, _count_workers(rows, workers)) as encode:
-            for encoded, position in _in_order(encode, blocks(rows, writer.position)):
-                writer.append(encoded, position)
+            for encoded in _in_order(encode, blocks(rows)):
+                writer.append(encoded)
                 if time.monotonic() - shown >= SAY_SECONDS:
                     shown = time.monotonic()
                     log(f"tokenized {writer.rows:,} examples")
         writer.finish()
+        part.chmod(0o755)  # mkdtemp's own mode shuts out everyone else
         try:
             os.replace(part, folder)
         except OSError:
@@ -169,23 +161,18 @@ def _make(
             if not (folder / ABOUT).is_file():
                 raise
     finally:
-        if not keep:
-            shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
 
 
-def blocks(rows: Iterable[Mapping[str, Any]], start: int) -> Iterator[tuple[int, bytes]]:
-    """Blocks of JSON lines from position ``start`` on: (position of its end, block).
-
-    Positions count bytes in a prepared file, and rows in anything else.
-    """
+def blocks(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Blocks of JSON lines."""
     if isinstance(rows, Rows):
-        yield from rows.blocks(start)
+        yield from rows.blocks()
         return
-    remaining = islice(iter(rows), start, None)
+    remaining = iter(rows)
     while chunk := list(islice(remaining, CHUNK)):
-        start += len(chunk)
         lines = [json.dumps({"question": row["question"], "answer": row["answer"]}) for row in chunk]
-        yield start, "\n".join(lines).encode()
+        yield "\n".join(lines).encode()
 
 
 def _count_workers(rows: Iterable[Mapping[str, Any]], workers: int | None) -> int:
@@ -225,8 +212,7 @@ class _Worker:
             answer: EncodedBlock | Failure = self.connection.recv()
         except (EOFError, OSError):
             raise UserError(
-                f"a process that tokenizes ended with status {self.process.wait()} (out of memory?); "
-                "run again: what is done is kept."
+                f"a process that tokenizes ended with status {self.process.wait()} (out of memory?); run again."
             ) from None
         if isinstance(answer, EncodedBlock):
             return answer
@@ -277,13 +263,12 @@ def _encoders(settings: Settings, workers: int) -> Iterator[tuple[Submit, int]]:
         pool.shutdown()
 
 
-def _in_order(encoders: tuple[Submit, int], source: Iterator[tuple[int, bytes]]) -> Iterator[tuple[EncodedBlock, int]]:
+def _in_order(encoders: tuple[Submit, int], source: Iterator[bytes]) -> Iterator[EncodedBlock]:
     submit, ahead = encoders
-    waiting: deque[tuple[Future[EncodedBlock], int]] = deque()
-    for position, block in source:
-        waiting.append((submit(block), position))
+    waiting: deque[Future[EncodedBlock]] = deque()
+    for block in source:
+        waiting.append(submit(block))
         if len(waiting) >= ahead:
-            future, done = waiting.popleft()
-            yield future.result(), done
-    for future, done in waiting:
-        yield future.result(), done
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

@@ -190,24 +190,22 @@ def parse_jsonl(data: bytes, label: str, fields: tuple[str, ...]) -> list[tuple[
 
     Each of ``fields`` must be a string; other keys are kept as they are.
     """
-    lines = enumerate(decode(data, label).split("\n"), start=1)
-    rows = [(number, parse_object(line, f"{label}:{number}", fields)) for number, line in lines if line.strip()]
+    rows = []
+    for number, line in enumerate(decode(data, label).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{label}:{number}: not a JSON object ({error}).") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{label}:{number}: a JSON {type(row).__name__}, not an object.")
+        for field in fields:
+            text_of(row, field, f"{label}:{number}")
+        rows.append((number, row))
     if not rows:
         raise UserError(f"{label}:1: the file is empty.")
     return rows
-
-
-def parse_object(line: str, label: str, fields: tuple[str, ...]) -> dict[str, Any]:
-    """One line of JSON as an object whose ``fields`` are strings that UTF-8 can hold."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{label}: not a JSON object ({error}).") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{label}: a JSON {type(row).__name__}, not an object.")
-    for field in fields:
-        text_of(row, field, label)
-    return row
 
 
 def text_of(row: dict[str, Any], field: str, label: str) -> str:

@@ -97,7 +97,7 @@ class Prepared:
     def rows(self, split: str) -> Rows:
         """The rows of a split as a sequence of dicts, after a check of the file's sha256."""
         folder = self.folder
-        return store.read_split(folder, split, self._entry(folder, split), self.dataset.fault)
+        return store.read_split(folder, split, self._entry(folder, split))
 
     def load(self, split: str) -> "datasets.Dataset":
         """The rows of a split as a ``datasets.Dataset`` with the columns id, question and answer, memory-mapped."""
@@ -230,7 +230,7 @@ class Prepared:
             with wait_for_lock(self.data_dir / f".{self.dataset.folder_name}.lock", log) as held:
                 # Another process may have been first; what it left out, it could not have.
                 found = self._find_complete(log, download=False) or self._make(log, download=download, held=held)
-        manifest = store.check_files(found, self.dataset.fault, digests=verify)
+        manifest = store.check_files(found, digests=verify)
         for path in self._lost():
             log(f"{path}: gone, or changed since it was prepared; reading the prepared copy {found}")
         for warning in manifest.get("remarks", {}).get("warnings", []):

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, overload
 import numpy as np
 
 from ntl.config.targets import check_name
-from ntl.data.files import Buffer, map_file, parse_object
+from ntl.data.files import Buffer, map_file
 from ntl.system.errors import UserError
 from ntl.system.files import sha256_of, sync
 
@@ -22,7 +22,6 @@ FIELDS = ("id", "question", "answer")
 # Rows written at a time, and bytes read at a time.
 CHUNK = 20_000
 BLOCK = 1 << 20
-Fault = Callable[[str, str], str | None]
 
 
 class Example(TypedDict):
@@ -44,9 +43,9 @@ class Rows(Sequence[Example]):
     def _bounds(self) -> np.ndarray:
         # Counted block by block: a mask of all bytes at once would be as large as the file.
         start, ends = 0, [np.zeros(1, dtype=np.int64)]
-        for stop, block in self.blocks():
+        for block in self.blocks():
             ends.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + start + 1)
-            start = stop
+            start += len(block)
         return np.concatenate(ends)
 
     def __len__(self) -> int:
@@ -63,7 +62,7 @@ class Rows(Sequence[Example]):
         return self._parse(self._data[self._bounds[position] : self._bounds[position + 1]])
 
     def __iter__(self) -> Iterator[Example]:
-        for _, block in self.blocks():
+        for block in self.blocks():
             yield from map(self._parse, block.splitlines())
 
     def _parse(self, line: bytes) -> Example:
@@ -75,11 +74,12 @@ class Rows(Sequence[Example]):
     def __reduce__(self) -> tuple[Any, ...]:
         return Rows, (bytes(self._data), self._label)
 
-    def blocks(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Blocks of whole lines, of a megabyte or more, from the byte ``start`` on: (position of its end, block)."""
+    def blocks(self) -> Iterator[bytes]:
+        """Blocks of whole lines, of a megabyte or more."""
+        start = 0
         while start < len(self._data):
             stop = self._data.find(b"\n", start + BLOCK) + 1 or len(self._data)
-            yield stop, self._data[start:stop]
+            yield self._data[start:stop]
             start = stop
 
 
@@ -143,7 +143,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def check_files(folder: Path, fault: Fault, *, digests: bool) -> dict[str, Any]:
+def check_files(folder: Path, *, digests: bool) -> dict[str, Any]:
     """The manifest, after a check of every split's size and, with ``digests``, of its sha256."""
     manifest = read_manifest(folder)
     for split, entry in manifest["splits"].items():
@@ -151,16 +151,18 @@ def check_files(folder: Path, fault: Fault, *, digests: bool) -> dict[str, Any]:
         if not path.is_file():
             raise UserError(f"{path}: missing; {_remedy(folder)}.")
         if digests or path.stat().st_size != entry["bytes"]:
-            read_split(folder, split, entry, fault)
+            read_split(folder, split, entry)
     return manifest
 
 
-def read_split(folder: Path, split: str, entry: dict[str, Any], fault: Fault) -> Rows:
-    """The rows of a split whose sha256 agrees with the manifest; UserError names the damaged line otherwise."""
+def read_split(folder: Path, split: str, entry: dict[str, Any]) -> Rows:
+    """The rows of a split; UserError if its sha256 is not that of the manifest."""
     path = folder / f"{split}.jsonl"
     data = map_file(path)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise UserError(_locate_damage(path, bytes(data), entry, fault))
+        raise UserError(
+            f"{path}: not the file that was prepared: its sha256 differs from {MANIFEST}; {_remedy(folder)}."
+        )
     return Rows(data, str(path))
 
 
@@ -171,25 +173,6 @@ def intact_arrow(folder: Path, entry: dict[str, Any]) -> Path | None:
         return None
     path = folder / check_name(arrow["file"], f"{folder / MANIFEST}: file")
     return path if path.is_file() and sha256_of(path) == arrow["sha256"] else None
-
-
-def _locate_damage(path: Path, data: bytes, entry: dict[str, Any], fault: Fault) -> str:
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines[:-1] if lines[-1] == b"" else lines, start=1):
-        label = f"{path}:{number}"
-        try:
-            row = parse_object(line.decode("ascii"), label, FIELDS)
-        except (UserError, UnicodeDecodeError) as error:
-            reason = str(error).removeprefix(f"{label}: ").removesuffix(".")
-            return f"{label}: damaged ({reason}); {_remedy(path.parent)}."
-        number_in_id = row["id"].rpartition("/")[2]
-        wrong = fault(row["question"], row["answer"])
-        if not number_in_id.isdecimal() or int(number_in_id) != number - 1 or set(row) != set(FIELDS):
-            wrong = f"not row {number - 1}"
-        if wrong:
-            return f"{label}: damaged ({wrong}); {_remedy(path.parent)}."
-    end = f"{path}:{len(lines)}" if len(lines) - 1 < entry["rows"] else str(path)
-    return f"{end}: not the file that was prepared (its sha256 differs from {MANIFEST}); {_remedy(path.parent)}."
 
 
 def _remedy(folder: Path) -> str:

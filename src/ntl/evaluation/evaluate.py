@@ -1,48 +1,16 @@
-"""`scripts/evaluate.py`: recompute the metrics of a run from its predictions.jsonl, or print its worst answers."""
+"""The metrics of a run from its predictions.jsonl alone, and its worst answers, as the commands print them."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from ntl.config.cli import Parser
 from ntl.evaluation.predictions import plain
 from ntl.results.load import find_run
 from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError
 
 PREDICTIONS = "predictions.jsonl"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the metrics of a run: one table per split, or with --json one flat object. UserError for bad input.
-
-    With --worst N it prints the N worst answers of each split instead, with --json as a list for each split.
-    """
-    parser = Parser(
-        description="Recompute the metrics of a run from its predictions.jsonl alone, without a model.",
-        epilog="Undefined metrics are null in --json, values beyond float64 are the strings inf and -inf.",
-    )
-    parser.add_argument("run", metavar="RUN", help="run folder, or the id of a run under --outputs")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
-    parser.add_argument("--json", action="store_true", help='print {"<split>/<metric>": value} instead of tables')
-    worst = "print the N worst answers of each split with their questions instead; needs the data of the run"
-    parser.add_argument("--worst", type=int, default=0, metavar="N", help=worst)
-    arguments = parser.parse_args(argv)
-    if arguments.worst < 0:
-        raise UserError(f"--worst {arguments.worst}: must be 0 or more.")
-    path = find_predictions(arguments.run, arguments.outputs)
-    if arguments.worst:
-        print_worst(path, arguments.worst, as_json=arguments.json)
-        return 0
-    from ntl.evaluation.scores import score_predictions  # numpy, which the help does without
-
-    metrics = score_predictions(path).metrics
-    if arguments.json:
-        print(json.dumps({name: plain(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
-    else:
-        print_tables(metrics)
-    return 0
 
 
 def find_predictions(run: str, outputs: Path) -> Path:
@@ -55,7 +23,18 @@ def find_predictions(run: str, outputs: Path) -> Path:
     return folder / PREDICTIONS
 
 
-def print_tables(metrics: Mapping[str, float]) -> None:
+def print_metrics(path: Path, *, as_json: bool = False) -> None:
+    """Print the metrics of a predictions file: one table per split, or one flat object. UserError: a bad file."""
+    from ntl.evaluation.scores import score_predictions  # numpy, which the help does without
+
+    metrics = score_predictions(path).metrics
+    if as_json:
+        print(json.dumps({name: plain(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
+    else:
+        _print_tables(metrics)
+
+
+def _print_tables(metrics: Mapping[str, float]) -> None:
     """One table per split: each metric under both rules and for constant answers. Headings are suffixes of keys."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

@@ -7,11 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ntl.config import compose, run_id
+from ntl.config import build, compose, run_id
 from ntl.config.composition import base_words
 from ntl.config.identity import plain
+from ntl.config.legality import PLAIN
 from ntl.config.root import Config
-from ntl.costs.runs import kind_of, planned_steps
+from ntl.config.trainer import in_steps
+from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
 from ntl.results.match import RowPlan, override_key, plan_table, row_name
 from ntl.results.spec import TableSpec, load_table_spec
@@ -23,6 +25,7 @@ _TAIL_BYTES = 8192
 # Settings that fit one model only: its weights, its tokenizer.
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")
 MAX_NAMED_ROWS = 3  # in an error message
+Kind = tuple[str, ...]
 
 
 def last_lines(path: Path) -> list[bytes]:
@@ -43,7 +46,7 @@ class Run:
     label: str
     overrides: tuple[str, ...]
     folder: Path
-    kind: tuple[str, ...]
+    kind: Kind
     max_steps: int
     beside: Mapping[str, Any] = field(default_factory=dict)  # settings of each further decoding
     base: str = ""  # the id of the run whose weights it starts from
@@ -145,12 +148,30 @@ def _run(name: str, config: Config, overrides: tuple[str, ...], with_model: bool
         label=f"{' '.join(words)} seed {config.seed}",
         overrides=overrides,
         folder=Path(config.output_dir) / name,
-        kind=kind_of(config),
+        kind=kind_of(plain(config)),
         max_steps=planned_steps(config),
         beside=plain(config.beside),
         base=config.base.rpartition("@")[0],
         keep_steps=tuple(config.keep_steps),
     )
+
+
+def kind_of(config: Mapping[str, Any]) -> Kind:
+    """Return the kind of a run by its config, as in a record. Runs of one kind are expected to take equally long."""
+    names = [str(config.get(group, {}).get("name", "")) for group in ("dataset", "model", "scale")]
+    trainer = config.get("trainer", {})
+    length = f"{epochs:g} epochs" if (epochs := trainer.get("epochs", 0)) else f"{trainer.get('max_steps', 0)} steps"
+    return (*names, length, f"{config.get('objective', {}).get('heads', 1)} heads")
+
+
+def planned_steps(config: Config) -> int:
+    """Return the optimizer steps of a run; 0 if they are epochs of plain text, or of data that is not prepared yet."""
+    if not config.trainer.epochs:
+        return config.trainer.max_steps
+    if config.dataset.answers == PLAIN:
+        return 0
+    prepared = Prepared(build(config.dataset), config.data_dir)
+    return in_steps(config.trainer, prepared.fingerprint()["rows"]["train"]).max_steps if prepared.find() else 0
 
 
 def _quoted(path: Path | str) -> str:

@@ -1,4 +1,4 @@
-"""``scripts/reproduce.py``: train missing runs and print tables, or print the costs.
+"""``scripts/reproduce.py``: train missing runs and print tables, or print what they take.
 
 Settings are written as ``table=2,a6 scale=tiny workers=4``. Any other setting is one of train.py, for all runs.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 from ntl.config import Config
 from ntl.config.cli import Parser
-from ntl.config.folders import RESULTS
 from ntl.config.identity import plain
 from ntl.config.suggestions import did_you_mean, nearest
 from ntl.launch.plan import demands, is_file, runs_to_make
@@ -20,10 +19,9 @@ from ntl.results import load_records
 from ntl.results.spec import load_table_spec, table_names
 from ntl.system.errors import UserError
 from ntl.system.locks import tell_without_locks
-from ntl.system.machine import available_cores
 
 PUBLISHED = Path("results/runs")
-REPRODUCE = "Train the runs that tables still need and print the tables, or print what that would cost."
+REPRODUCE = "Train the runs that tables still need and print the tables, or print what they take."
 HYDRA = "hydra."
 ALL = "all"
 # Settings of train.py that cannot be set for all runs of a table, and what to do instead. Decoding settings are not
@@ -168,53 +166,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=" ".join(f"{key}=" for key in PARSERS))
-    parser.add_argument("--dry-run", action="store_true", help="print runs, hours and disk space, and train nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print runs, steps, hours and disk, and train nothing")
     parser.add_argument(
         "--status", action="store_true", help="print done, running, queued, failed and missing runs, and the hours left"
     )
     parser.add_argument("--json", action="store_true", help="of --dry-run and --status: print JSON")
-    parser.add_argument("--ledger", action="store_true", help="write what every table costs into results/costs.md")
     chosen = parser.parse_intermixed_args(argv)
-    if chosen.dry_run + chosen.status + chosen.ledger > 1:
-        raise UserError("--dry-run, --status, --ledger: one at a time.")
+    if chosen.dry_run and chosen.status:
+        raise UserError("--dry-run, --status: one at a time.")
     if chosen.json and not (chosen.dry_run or chosen.status):
         raise UserError("--json: it prints what --dry-run or --status tells; add one of them.")
-    if chosen.ledger and chosen.settings:
-        raise UserError(f"--ledger {chosen.settings[0]}: it is of all tables; leave the settings out.")
     settings = parse_settings(chosen.settings)
-    # Imported here, as Hydra's launchers are: the command has its help at once.
-    from ntl.launch.ledger import write_ledger
-    from ntl.launch.table import complete_tables
-
-    if chosen.ledger:
-        write_ledger(RESULTS / "costs.md", load_records([RESULTS / "runs"]))
-        return 0
     folders = [settings.outputs] if settings.seeds else [PUBLISHED, settings.outputs]
     if chosen.dry_run or chosen.status:
         _print(settings, folders, dry=chosen.dry_run, as_json=chosen.json)
         return 0
+    # Imported here, as Hydra's launchers are: the command has its help at once.
+    from ntl.launch.table import complete_tables
+
     rest = {key: value for key, value in vars(settings).items() if key not in ("tables", "scale")}
     return complete_tables(settings.tables, settings.scale, records=folders, measured=[PUBLISHED], **rest).exit_code
 
 
 def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: bool) -> None:
     """What ``--dry-run`` or ``--status`` prints."""
-    from ntl.costs.runs import Costs
-    from ntl.launch.ledger import dry_run, dry_run_text, seconds_left, status_text, statuses
+    from ntl.launch.costs import core_seconds, dry_run, dry_run_text
+    from ntl.launch.status import status_text, statuses
+    from ntl.launch.table import runs_at_once
 
     records = load_records(folders)
     tell = (lambda line: None) if as_json else print
     demanded = demands(settings.tables, settings.scale, records, tell, settings.overrides, settings.seeds)
-    costs = Costs(load_records([PUBLISHED, settings.outputs]))
-    workers = settings.workers or available_cores()
+    measured = core_seconds(load_records([PUBLISHED, settings.outputs]))
     if dry:
-        todo = [run.id for run in runs_to_make(demanded, settings.outputs)]
-        result = dry_run(demanded, todo, costs)
-        print(json.dumps(result, indent=1) if as_json else dry_run_text(result, workers))
+        todo = runs_to_make(demanded, settings.outputs)
+        result = dry_run(demanded, todo, measured, runs_at_once(settings.launcher, settings.workers))
+        print(json.dumps(result, indent=1) if as_json else dry_run_text(result))
         return
     found = statuses(demanded, settings.outputs)
     if as_json:
         print(json.dumps([plain(status) for status in found], indent=1))
         return
     tell_without_locks(settings.outputs, "outputs", print)  # running runs are then known of cluster jobs only
-    print(status_text(found, seconds_left(demanded, found, costs), workers))
+    print(status_text(found, demanded, measured))

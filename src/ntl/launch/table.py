@@ -7,8 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ntl.config.root import Config
-from ntl.costs.runs import Costs
-from ntl.launch.ledger import gigabytes
+from ntl.launch.costs import core_seconds, disk_needed, gigabytes
 from ntl.launch.plan import Demand, Ended, Run, demands, missing_overrides, output_root, runs_to_make
 from ntl.launch.progress import duration
 from ntl.launch.workers import TRAIN, Report, run_missing, sweep_missing
@@ -91,13 +90,10 @@ def complete_tables(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     found = load_records(records)
-    costs = Costs(load_records([*measured, *records]) if measured else found)
     demanded = demands(names, scale, found, say, overrides, seeds)
     todo = runs_to_make(demanded, outputs)
     configs = {name: config for demand in demanded for name, config in demand.runs.items()}
-    # On a cluster any number of jobs may run at the same time.
-    at_once = len(todo) if launcher else workers or available_cores()
-    check_disk(todo, configs, costs=costs, at_once=at_once, outputs=outputs, say=say)
+    check_disk(todo, configs, at_once=runs_at_once(launcher, workers), outputs=outputs, say=say)
     for run_id, config in configs.items():
         if (outputs / run_id / RECORD).is_file():
             remove_leftovers(outputs / run_id, config.trainer.keep_checkpoints_after)
@@ -107,7 +103,8 @@ def complete_tables(
     if launcher:
         report = sweep_missing(missing, launcher, hydra, root=root)
     else:
-        known, show = costs.measured, tables.ended
+        known = core_seconds(load_records([*measured, *records]) if measured else found)
+        show = tables.ended
         report = run_missing(
             missing, workers=workers, root=root, target=target, console=console, expected=known, after=show
         )
@@ -120,24 +117,27 @@ def complete_tables(
     return report
 
 
-def check_disk(
-    todo: Sequence[Run], configs: Mapping[str, Config], *, costs: Costs, at_once: int, outputs: Path, say: Say
-) -> None:
-    """Print how much disk space the runs need and how much is free, and whether ``outputs`` has no file locks.
+def runs_at_once(launcher: str, workers: int | None) -> int | None:
+    """How many runs train at the same time; None: all, as on a cluster any number of jobs may."""
+    return None if launcher else workers or available_cores()
 
-    What the runs occupy already is subtracted. ``at_once`` of them train at the same time, each with more than one
-    checkpoint. UserError if not enough is free.
+
+def check_disk(
+    todo: Sequence[Run], configs: Mapping[str, Config], *, at_once: int | None, outputs: Path, say: Say
+) -> None:
+    """Print the disk space that the checkpoints of the runs need and how much is free, and whether locks are missing.
+
+    ``at_once`` as in ``disk_needed``. UserError if not enough is free.
     """
     if not todo:
         return
-    held = sum(path.stat().st_size for run in todo for path in run.folder.rglob("*") if path.is_file())
-    needed = max(0, costs.disk_needed([configs[run.id] for run in todo], at_once) - held)
+    needed = disk_needed(todo, configs, at_once)
     free = shutil.disk_usage(existing(outputs)).free
     runs = f"{len(todo)} run{'' if len(todo) == 1 else 's'}"
     if needed > free:
         raise UserError(
-            f"outputs={outputs}: the {runs} need about {gigabytes(needed)} of disk, and {gigabytes(free)} are free "
-            "there; free some, or choose another folder by outputs=."
+            f"outputs={outputs}: the checkpoints of {runs} need {gigabytes(needed)} of disk, and {gigabytes(free)} are "
+            "free there; free some, or choose another folder by outputs=."
         )
     tell_without_locks(outputs, "outputs", say)
-    say(f"Disk: about {gigabytes(needed)} for {runs}, {gigabytes(free)} free in {outputs}.")
+    say(f"Disk: {gigabytes(needed)} for the checkpoints of {runs}, {gigabytes(free)} free in {outputs}.")

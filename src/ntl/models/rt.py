@@ -120,7 +120,7 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Build a T5 with an encoding for every token ``_d_e_`` of ``tokenizer``.
 
     Pretrained weights may be those of a T5, all of whose rows are kept, or of a model built here. If the tokenizer has
-    no such tokens, because only its size is known (``ntl.costs.estimate``), the paper's tokens are added after its own.
+    no such tokens, because only its size is known, the paper's tokens are added after its own.
     """
     if config.log_scale and config.max_value <= 1:
         raise UserError(

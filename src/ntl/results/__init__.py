@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from ntl.results.record import RunRecord as RunRecord
     from ntl.results.record import read_record as read_record
     from ntl.results.record import write_record as write_record
-    from ntl.results.statistics import bootstrap_difference as bootstrap_difference
     from ntl.results.statistics import paired as paired
     from ntl.results.statistics import summarize as summarize
-    from ntl.results.table import Primary as Primary
     from ntl.results.table import Table as Table
-    from ntl.results.table import Verdict as Verdict
 
 __getattr__, __all__ = exports(__name__, __file__)

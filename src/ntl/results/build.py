@@ -18,6 +18,7 @@ from ntl.results.notes import control_note, example_notes, heading, is_stand_in,
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, ColumnSpec, TableSpec, load_table_spec
 from ntl.results.table import Block, Cell, Primary, Row, Table, TableRow
+from ntl.system.errors import UserError
 
 
 def train_command(plan: RowPlan, seeds: Sequence[int]) -> str:
@@ -63,6 +64,16 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     assert primary is not None  # its block has every scale of the table
     title, added = heading(spec, scale, parts), computing(spec.added)
     return Table(spec.name, scale, title, spec.title, spec.note, tuple(blocks), primary, spec, added)
+
+
+def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunRecord]) -> list[Table]:
+    """The tables of these names at a scale (None: each of theirs). UserError: no such table, none with that scale."""
+    specs = [load_table_spec(name) for name in names]
+    pairs = [(spec, each) for spec in specs for each in spec.scales if scale in (None, each)]
+    if not pairs:
+        known = dict.fromkeys(each for spec in specs for each in spec.scales)
+        raise UserError(f"no table has the scale {scale!r}: choose from {', '.join(known)}")
+    return [build_table(spec, records, each) for spec, each in pairs]
 
 
 def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:

@@ -37,23 +37,16 @@ class Says(Enum):
 
 
 @dataclass
-class PlaceSpec(PairSpec):
-    """Two rows of a ``table``, whose ``metric`` may be read otherwise than its column: ``test/rmse@expectation``.
+class EvidenceSpec(PairSpec):
+    """A comparison of two rows of a ``table``, and what the claim ``says`` of it.
 
-    ``against_metric`` is that of ``against``, empty for the same.
+    Their ``metric`` may be read otherwise than its column: ``test/rmse@expectation``; ``against_metric`` is that of
+    ``against``, empty for the same. ``margin`` is a share of the mean of ``against``. ``scales`` empty: all of the
+    table's.
     """
 
     table: str = MISSING
     against_metric: str = ""
-
-
-@dataclass
-class EvidenceSpec(PlaceSpec):
-    """A comparison of rows, and what the claim ``says`` of it.
-
-    ``margin`` is a share of the mean of ``against``. ``scales`` empty: all of the table's.
-    """
-
     says: Says = MISSING
     margin: float = 0.0
     scales: list[str] = field(default_factory=list)
@@ -119,7 +112,7 @@ def load_claims(path: Path = CLAIMS, known: Iterable[TableSpec] = ()) -> list[Cl
     return spec.claims
 
 
-def check_place(place: PlaceSpec, table: TableSpec, where: str) -> None:
+def check_place(place: EvidenceSpec, table: TableSpec, where: str) -> None:
     """UserError where the table has no such block, row or metric."""
     block = check_pair(place, table, where)
     for key, metric in (("metric", place.metric), ("against_metric", place.against_metric)):
@@ -202,7 +195,7 @@ def find_block(table: Table, number: int, group: str = "") -> tuple[Block, str] 
     return table.blocks[present.index(spec)], part.labels.get(group, group)
 
 
-def compare(table: Table, place: PlaceSpec) -> Compared | None:
+def compare(table: Table, place: EvidenceSpec) -> Compared | None:
     """The comparison at a place that ``check_place`` accepted; None where the table's scale does not have it."""
     found = find_block(table, place.block, place.group)
     if found is None:
@@ -342,12 +335,9 @@ def _record_comparisons(each: EvidenceSpec, tables: Sequence[Table]) -> list[Com
 def read_timing(each: TimingSpec, where: str, folder: Path = BENCHMARKS) -> tuple[float, float, float, int]:
     """Value, low, high and rounds of the one line of the CSV file that it names.
 
-    UserError, which begins with ``where``: no such file or column, no such line or several, a cell that is no number.
+    UserError: no such file; with ``where`` in front, no such column, not one such line, a cell that is no number.
     """
-    path = folder / each.benchmark
-    if not path.is_file():
-        raise UserError(f"{where}.benchmark: there is no {path}")
-    lines = read_rows(path)
+    lines = read_rows(folder / each.benchmark)
     numbers = (each.column, f"{each.column}_low", f"{each.column}_high", "rounds")
     if lost := [name for name in (*each.where, *numbers) if name not in (lines[0] if lines else {})]:
         raise UserError(f"{where}: {each.benchmark} has no column {lost[0]!r}")

@@ -189,14 +189,11 @@ def find_primary(
         notes = []
     if verdict is Verdict.better:
         notes += _control_gain(rows, against, row, endpoint)
-    return replace(primary, sentence=_sentence(primary, summary, _common_mean(row, against, endpoint), notes))
-
-
-def _common_mean(row: Row, against: Row, column: ColumnSpec) -> str:
-    """The mean of ``against`` over the seeds of both rows, which says how large a difference is."""
-    ours, theirs = row.values[column.metric], against.values[column.metric]
+    # The mean of ``against`` over the seeds of both rows says how large a difference is.
+    ours, theirs = row.values[endpoint.metric], against.values[endpoint.metric]
     mean = summarize([theirs[seed] for seed in theirs if seed in ours]).mean
-    return "" if mean is None else number(mean, column.format)
+    whole = "" if mean is None else number(mean, endpoint.format)
+    return replace(primary, sentence=_sentence(primary, summary, whole, notes))
 
 
 def _verdict(cell: DifferenceCell | None, learnt: tuple[bool | None, bool | None]) -> Verdict:
@@ -243,7 +240,7 @@ def _sentence(primary: Primary, summary: Summary | None, mean: str, notes: Seque
     if primary.verdict in (Verdict.better, Verdict.worse) and not primary.confirmed:
         lead += " by the interval, but not by the exact test"
     remarks = [primary.group] if primary.group else []
-    remarks.append(seeds_text([primary.n]))
+    remarks.append(f"n = {seeds_text([primary.n])}")
     if primary.p is not None:
         cannot = f", and n = {primary.n} cannot reach {ALPHA}" if smallest_p(primary.n) > ALPHA else ""
         remarks.append(f"exact p = {primary.p:.3g}{cannot}")

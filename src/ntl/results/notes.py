@@ -207,12 +207,6 @@ def _origin(records: Sequence[RunRecord]) -> str:
 
 
 def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> str:
-    """``control_parts`` as one note, empty without any."""
-    parts = control_parts(columns, rows)
-    return f"What the control, which has no distance, gives alone: {'. '.join(parts)}." if parts else ""
-
-
-def control_parts(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
     """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
 
     All rows compared differ in the loss alone: gains are over the row without a number loss. A row that is not
@@ -233,7 +227,7 @@ def control_parts(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[st
             parts.append(f"{name}of the largest gain over {over}, {'; '.join(found)}")
         if none:
             parts.append(f"{name}no NTL row gains more over {over} than its seeds vary in {', '.join(none)}")
-    return parts
+    return f"What the control, which has no distance, gives alone: {'. '.join(parts)}." if parts else ""
 
 
 def _shares(columns: Sequence[ColumnSpec], base: Row, control: Row, rows: Sequence[Row]) -> tuple[list[str], list[str]]:

@@ -79,9 +79,9 @@ def unpack_errors(text: str) -> np.ndarray:
     """The ``(N,)`` float32 errors of :func:`pack_errors`, to bfloat16 precision."""
     try:
         mark, size, low, high = text.split(":")
-        if mark != _DEFLATED:
-            raise ValueError(mark)
-        count = _sample(size)
+        count = int(size)
+        if mark != _DEFLATED or not 0 <= count <= LARGEST_SAMPLE:
+            raise ValueError(f"{mark}, {count} errors")
         raw = b"".join(_inflate(base64.b85decode(half), count) for half in (low, high))
     except (ValueError, zlib.error) as error:
         raise ValueError(f"not packed errors: {text[:20]!r}") from error
@@ -91,16 +91,8 @@ def unpack_errors(text: str) -> np.ndarray:
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
-def _sample(size: str) -> int:
-    if not 0 <= (count := int(size)) <= LARGEST_SAMPLE:
-        raise ValueError(f"{count} errors")
-    return count
-
-
 def thin_curve(points: Sequence[Sequence[float]], limit: int = CURVE_POINTS) -> list[list[float]]:
-    """At most ``limit`` of the ``[step, value]`` points, evenly spread, the first and the last among them."""
-    if limit < 2:
-        raise ValueError(f"a curve needs at least 2 points, not {limit}")
+    """At most ``limit`` (from 2 on) of the ``[step, value]`` points, evenly spread, with the first and the last."""
     if len(points) <= limit:
         return [list(point) for point in points]
     last = len(points) - 1

@@ -5,11 +5,11 @@ from itertools import groupby
 from pathlib import Path
 
 from ntl.config.folders import RESULTS
-from ntl.results.claims import Claim, ClaimVerdict, Whose, capitalized
+from ntl.results.claims import Claim, ClaimVerdict, Whose, capitalized, judge_claims, load_claims
 from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
-from ntl.system.errors import UserError
+from ntl.system.errors import UserError, one_line_errors
 
 FIGURES = RESULTS / "figures"
 HEADLINE = ("table2", "hour")  # the table and scale whose finding README states
@@ -31,9 +31,17 @@ _TABLES_RULE = (
 )
 # The paper's appendix was not available; there is a table here for each whose subject the paper's text names.
 _UNKNOWN = (
-    "Tables A1 to A4 and Figure A3 of the paper are unknown: its appendix could not be had, and its text does not say "
-    "what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
+    "Tables A1 to A4 and Figure A3 of the paper are unknown: we had no access to its appendix, and its text does not "
+    "say what they show. Of Tables A5 to A7 and appendix A.5 the subject is known, the numbers are not."
 )
+
+
+def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
+    """The texts of ``results/README.md`` and of README by their paths. UserError: README has no place for results."""
+    with one_line_errors("read", readme):
+        text = readme.read_text(encoding="utf-8")
+    claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables)
+    return {page: results_page(claims, tables), readme: with_results(text, readme_results(claims, tables), readme)}
 
 
 def results_page(claims: Sequence[Claim], tables: Sequence[Table]) -> str:

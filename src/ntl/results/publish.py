@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.results.load import RECORD, find_run
-from ntl.results.record import PUBLISHED_ALONE, RunRecord, read_record, write_record
+from ntl.results.record import PUBLISHED_ALONE, read_record, write_record
 from ntl.results.render import csv, latex, markdown
 from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
@@ -39,14 +39,6 @@ def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
     return paths
 
 
-def find_record(run: str, outputs: Path) -> Path:
-    """The record of a run named by its id or its folder. UserError where there is none."""
-    folder = find_run(run, outputs)
-    if not (folder / RECORD).is_file():
-        raise UserError(f"{folder} has no {RECORD}: the run has not ended; resume it with the same command")
-    return folder / RECORD
-
-
 def publish_runs(
     runs: Iterable[str],
     outputs: Path | str = "outputs",
@@ -62,7 +54,9 @@ def publish_runs(
     UserError: a different record is there under that id (published results are never replaced in silence), the run was
     started from a source with uncommitted changes and ``dirty`` does not allow it, or the folder cannot be written to.
     """
-    paths = [find_record(run, Path(outputs)) for run in runs]
+    paths = [find_run(run, Path(outputs)) / RECORD for run in runs]
+    if lacking := [path.parent for path in paths if not path.is_file()]:
+        raise UserError(f"{lacking[0]} has no {RECORD}: the run has not ended; resume it with the same command")
     records = [read_record(path) for path in paths]
     changed = [record.id for record in records if record.git.get("dirty")]
     if changed and not dirty:
@@ -79,14 +73,3 @@ def publish_runs(
         records[number] = replace(record, **fields)
     with one_line_errors("publish to", Path(target)):
         return [write_record(Path(target) / f"{record.id}.json", record) for record in records]
-
-
-def loaded_weights(record: RunRecord) -> str:
-    """The weights that a run was trained from, as its model's name does not say them; "" where none were loaded."""
-    weights = record.model.get("weights")
-    if weights is None:
-        return ""
-    named = [f"{name} {text}" for name, text in weights.items()]
-    shape = [f"{name} {text}" for name, text in record.model.get("shape", {}).items()]
-    parameters = f"{record.model.get('parameters', 0):,} parameters"
-    return f"from weights with {', '.join([*named, parameters, *shape])}"

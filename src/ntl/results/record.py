@@ -19,7 +19,6 @@ from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
 
 SCHEMA = 1
-SIZE_LIMIT = 10 * 1024  # bytes, less what size_of_summary leaves out
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
 DIGITS = 10
@@ -48,12 +47,8 @@ class RunRecord:
     this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
     Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
-    Without curves and packed answers a record has at most 10 KB: multiplication 8.2 KB at scale=tiny (16 cells) and
-    9.0 KB at its default size (36 cells), mathematics 9.0 KB (20 modules). Of that, 4.2 KB are the names and values of
-    some 108 metrics, 1.6 KB the config, 1.3 KB the groups. Packed answers add at most 2.5 KB of errors, and at most 5
-    bytes of correctness for 32 answers: multiplication's 16,840 take up to 2.7 KB, in all 13.2 KB, the 200,000 of
-    mathematics up to 31 KB. No code is much shorter: that is the entropy where half of the answers are right, and where
-    a tenth are the 15 KB are 3 % above it.
+    Without curves and packed answers a record has at most 10 KB. Packed answers add at most 2.5 KB of errors, and at
+    most 5 bytes of correctness for 32 answers, which is their entropy where half of them are right.
     """
 
     id: str
@@ -90,7 +85,7 @@ class RunRecord:
             if self.metrics.get(f"validation/{name}") == 0:
                 self.metrics = {key: value for key, value in self.metrics.items() if key != f"validation/{name}"}
             for series in (name, f"eval_{name}"):
-                kept = [point for point in self.curves.get(series) or () if point[1] != 0]
+                kept = [point for point in self.curves.get(series) or () if list(point[1:]) != [0]]
                 curves = {key: kept if key == series else points for key, points in self.curves.items()}
                 self.curves = {key: points for key, points in curves.items() if key != series or kept}
 
@@ -187,12 +182,6 @@ def dumps(payload: Json) -> str:
         else:
             lines.append(f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'), ensure_ascii=False)}")
     return "{" + ",\n".join(lines) + "}\n"
-
-
-def size_of_summary(record: RunRecord) -> int:
-    """Bytes of the file less its curves, packed examples and answers, which grow with its data."""
-    payload = {**to_json(record), "curves": {}, "correct": {}, "errors": {}}
-    return len(dumps({key: value for key, value in payload.items() if key not in PUBLISHED_ALONE}).encode())
 
 
 def _is_text(value: Any) -> bool:

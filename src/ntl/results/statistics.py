@@ -12,7 +12,7 @@ from ntl.system.errors import UserError
 
 LEVEL = 0.95
 ALPHA = 0.05
-MOST_SIGNS = 40  # each half of them has 2^20 sums
+MOST_SIGNS = 20  # whose flips have 2^20 sums
 # Bootstrap draws for the scores that a record has of each example. Errors take many values, each of which costs.
 DRAWS = {"accuracy": 10_000, "mae": 2_000}
 
@@ -51,15 +51,11 @@ class Paired:
         return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def t_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's t interval of the mean of n >= 2 values: mean ± t(n-1) · sd / √n."""
-    n = len(values)
-    if n < 2:
-        raise ValueError(f"an interval needs at least 2 values, not {n}")
+def _t_interval(n: int, mean: float, sd: float) -> tuple[float, float]:
+    """Student's t interval of the mean of n values: mean ± t(n-1) · sd / √n."""
     from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
-    mean = _mean(values)
-    half = float(stdtrit(n - 1, (1 + level) / 2)) * _sd(values, mean) / math.sqrt(n)
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
     return mean - half, mean + half
 
 
@@ -89,7 +85,9 @@ def summarize(values: Sequence[float | None]) -> Summary:
     good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
     mean = _mean(good) if good else None
     sd = _finite(_sd(good, mean)) if mean is not None and len(good) > 1 else None
-    low, high = map(_finite, t_interval(good)) if sd is not None and len(good) > 2 else (None, None)
+    low, high = None, None
+    if mean is not None and sd is not None and len(good) > 2:
+        low, high = map(_finite, _t_interval(len(good), mean, sd))
     whole = None not in (low, high)
     return Summary(good, len(values) - len(good), mean, sd, low if whole else None, high if whole else None)
 
@@ -119,27 +117,17 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs.
 
     The share of flips whose sum is at least as far from 0 as the observed one, which counts as one of them: p is never
-    below ``smallest_p(n)``. ValueError: none, more than 40, or one that is not finite.
+    below ``smallest_p(n)``. ValueError: none, more than 20, or one that is not finite.
     """
     values = [float(value) for value in differences]
     if not 0 < len(values) <= MOST_SIGNS or not all(map(math.isfinite, values)):
         raise ValueError(f"an exact test takes 1 to {MOST_SIGNS} finite differences, not {values}")
-    half = len(values) // 2
-    left, right = _signed_sums(values[:half]), np.sort(_signed_sums(values[half:]))
-    # A flip that ties with the observed sum may differ from it in the last digits.
-    seen = abs(math.fsum(values)) - 1e-9 * math.fsum(map(abs, values))
-    if seen <= 0:
-        return 1.0
-    above = right.size - np.searchsorted(right, seen - left, side="left")
-    below = np.searchsorted(right, -seen - left, side="right")
-    return float(above.sum() + below.sum()) / (left.size * right.size)
-
-
-def _signed_sums(values: Sequence[float]) -> np.ndarray:
     sums = np.zeros(1)
     for value in values:
         sums = np.concatenate([sums + value, sums - value])
-    return sums
+    # A flip that ties with the observed sum may differ from it in the last digits.
+    seen = abs(math.fsum(values)) - 1e-9 * math.fsum(map(abs, values))
+    return float(np.mean(np.abs(sums) >= seen))
 
 
 def smallest_p(n: int) -> float:

@@ -15,7 +15,7 @@ from ntl.config.composition import read_config
 from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
-from ntl.data.packed import Packed
+from ntl.data.encoded import Packed
 from ntl.decoding.batches import Answer, DecodingLines, Journal, batches, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece

@@ -20,7 +20,7 @@ from ntl.config.targets import locate
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
-from ntl.data.packed import Packed
+from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
 from ntl.decoding.batches import Example
 from ntl.losses import JointLoss

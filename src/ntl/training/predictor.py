@@ -1,37 +1,29 @@
-"""`scripts/predict.py`: answer questions with a trained model, or decode and score the test splits of a run again."""
+"""Answers of a trained model to questions, and the test splits of a run decoded and scored again."""
 
-import json
-import re
-import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ntl.config import build, compose
-from ntl.config.cli import Parser
-from ntl.config.composition import CHANGEABLE, read_config
+from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
 from ntl.config.legality import HUB_ID, PLAIN
 from ntl.config.model import ModelConfig
 from ntl.config.targets import locate
-from ntl.evaluation.evaluate import PREDICTIONS, print_tables
-from ntl.evaluation.predictions import plain as plain_number
+from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results.load import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
-from ntl.system.secrets import redact
 from ntl.training.checkpoints import digest, step_of
 from ntl.training.folder import best_step, only_one
 
 if TYPE_CHECKING:
     from ntl.training.parts import Say
 
-SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
-LEVEL = 0.95  # of the interval around an expectation
+UNLIMITED = 1 << 30
 # Most tokens of an answer by its kind, else ``OTHER``, where no training data says how long answers are.
 LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 
@@ -44,58 +36,11 @@ class Loaded(NamedTuple):
     collator: Any
     decoding: DecodingConfig
     limit: int
-    most: int | None = None
+    most: int = UNLIMITED
     prefix: Sequence[int] = ()  # token ids before every question
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print answers, or metrics as scripts/evaluate.py does; progress goes to standard error. UserError: bad input."""
-    parser = Parser(
-        description="Answer questions with the last or best checkpoint of a run, or with a model that transformers "
-        "loads. Without a question, decode the test splits of a run again and score the answers.",
-        epilog=f"The file of answers is {PREDICTIONS} if the decoding is the run's own, else "
-        "predictions-NAME-BEAMS.jsonl in the same folder. The name of another data set, or of a checkpoint before the "
-        "last step, is appended.",
-    )
-    given = "run folder, the id of a run under --outputs, a folder written by save_pretrained, or a hub id owner/name"
-    parser.add_argument("run", metavar="RUN", help=given)
-    settings = f"a question, or a setting such as decoding=beam or dataset=gsm8k; of {', '.join(CHANGEABLE)}"
-    parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
-    parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
-    lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
-    parser.add_argument("--json", action="store_true", help=lines)
-    chosen = parser.parse_intermixed_args(argv)
-    overrides = [word for word in chosen.words if _is_setting(word)]
-    questions = [word for word in chosen.words if word not in overrides]
-    if chosen.file:
-        questions += read_questions(chosen.file)
-    model = _find(chosen.run, chosen.outputs)
-    if questions:
-        loaded = stored(model, overrides) if isinstance(model, str) else of_run(model, overrides, _to_stderr)
-        for answer in ask(loaded, questions, _to_stderr):
-            print(json.dumps(answer, allow_nan=False) if chosen.json else _as_text(answer))
-        return 0
-    if isinstance(model, str):
-        raise UserError(f"{model}: a model without a run has no test splits; ask it a question.")
-    path = predict(model, overrides, say=_to_stderr)
-    from ntl.evaluation.scores import score_predictions
-
-    metrics = score_predictions(path).metrics
-    if chosen.json:
-        print(json.dumps({name: plain_number(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
-    else:
-        print_tables(metrics)
-    return 0
-
-
-def _is_setting(word: str) -> bool:
-    # "x=3 and y=4: what is x+y?" is a question, "decoding.splits=[test, interpolate]" is not.
-    found = SETTING.match(word)
-    return bool(found and (found[1].split(".")[0] in CHANGEABLE or not re.search(r"\s", word)))
-
-
-def _find(name: str, outputs: Path) -> Path | str:
+def find(name: str, outputs: Path) -> Path | str:
     """The folder of a run; or, as text, what transformers loads: a folder with config.json, or a hub id."""
     folder = Path(name)
     is_stored = (folder / CONFIG).is_file() and not (folder / "config.yaml").is_file()
@@ -104,20 +49,7 @@ def _find(name: str, outputs: Path) -> Path | str:
     return name if is_stored or is_hub_id else find_run(name, outputs)
 
 
-def read_questions(file: str) -> list[str]:
-    """The lines of a text file that are not empty; ``-`` is standard input. UserError: there is no file, or no line."""
-    try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        found = [line.strip() for line in content.decode("utf-8-sig").split("\n") if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UserError(f"--file {file}: {reason}; give a text file with one question on each line.") from error
-    if not found:
-        raise UserError(f"--file {file}: no question in it; write one on each line.")
-    return found
-
-
-def of_run(folder: Path, overrides: Sequence[str], say: "Say") -> Loaded:
+def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Loaded:
     """The model of a run. Nothing is written, and its data need not be here. UserError: see ``restore``."""
     config = read_config(folder, overrides)  # reports mistakes before torch is imported
     if config.dataset.answers == PLAIN:
@@ -128,7 +60,7 @@ def of_run(folder: Path, overrides: Sequence[str], say: "Say") -> Loaded:
     from ntl.training.decode import max_new_tokens, restore
 
     parts, checkpoint = restore(folder, overrides, say, own_data=False)
-    _tell_step(checkpoint, best_step(folder) or config.trainer.max_steps, say)
+    _is_last(checkpoint, best_step(folder) or config.trainer.max_steps, say)
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
@@ -140,15 +72,14 @@ def of_run(folder: Path, overrides: Sequence[str], say: "Say") -> Loaded:
     return Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most)
 
 
-def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
+def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print) -> Loaded:
     """A language model in a folder or at a hub id, with the tokenizer and the special tokens that are stored with it.
 
     It is decoded greedily unless ``decoding=`` says otherwise. UserError: it cannot be read, or writes no text.
     """
     if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
         raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
-    greedy = [] if any(word.startswith("decoding=") for word in overrides) else ["decoding=greedy"]
-    config, weights = compose([*greedy, *overrides]), ModelConfig(name=name, path=name, family="such")
+    config, weights = compose(["decoding=greedy", *overrides]), ModelConfig(name=name, path=name, family="such")
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.utils import logging
 
@@ -172,10 +103,11 @@ def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
     model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
     model.to(pick_device(config.device))
     collator = locate(config.objective.collator)(model.config, tokenizer)
+    # The special tokens that stand before a text.
     whole, bare = (tokenizer("0", add_special_tokens=special)["input_ids"] for special in (True, False))
-    starts = (start for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
+    prefix = next((whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare), [])
     limit = config.decoding.max_new_tokens or OTHER
-    return Loaded(model, tokenizer, collator, config.decoding, limit, prefix=whole[: next(starts, 0)])
+    return Loaded(model, tokenizer, collator, config.decoding, limit, prefix=prefix)
 
 
 def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[dict[str, Any]]:
@@ -189,24 +121,20 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     from ntl.training.decode import positions_of
 
     decoder_only = not loaded.model.config.is_encoder_decoder
-    settings = settings_for(loaded.tokenizer, decoder_only=decoder_only, max_length=1 << 30)
+    settings = settings_for(loaded.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED)
     # A number head predicts what stands in the place of the answer.
     examples: list[Any] = encode_rows([{"question": text.strip(), "answer": "0"} for text in questions], settings)
     positions = positions_of(loaded.model)
     # The last generated token is not an input.
-    room = None if positions is None else positions + 1 - loaded.limit
-    most = min((length for length in (loaded.most, room) if length is not None), default=None)
+    most = loaded.most if positions is None else min(loaded.most, positions + 1 - loaded.limit)
     for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")
         example["question_ids"] = np.concatenate([np.array(loaded.prefix, np.int64), example["question_ids"]])
-        length = len(example["question_ids"])
-        if most is not None and length > most:
-            beside = f" beside an answer of {loaded.limit:,} (decoding.max_new_tokens)" if most == room else ""
-            raise UserError(
-                f"question {number} has {length:,} tokens, and the model reads {most:,}{beside}; shorten it."
-            )
-    options: dict[str, Any] = {"interval": LEVEL} if isinstance(loaded.decoding, TreeConfig) else {}
+        if (length := len(example["question_ids"])) > most:
+            read = f"{most:,} beside an answer of {loaded.limit:,} (decoding.max_new_tokens)"
+            raise UserError(f"question {number} has {length:,} tokens, and the model reads {read}; shorten it.")
+    options: dict[str, Any] = {"interval": 0.95} if isinstance(loaded.decoding, TreeConfig) else {}
     found = decode(
         loaded.decoding,
         model=loaded.model,
@@ -222,18 +150,11 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     return [{"question": q, "answer": a.text, **a.about} for q, a in zip(questions, found, strict=True)]
 
 
-def _as_text(answer: dict[str, Any]) -> str:
-    text = answer["answer"] or "(no answer)"
-    if "interval" in answer:
-        text += " [{:.12g}, {:.12g}]".format(*answer["interval"])
-    return "\n  ".join([answer["question"], *text.splitlines()])
-
-
-def _tell_step(checkpoint: Path, last: int, say: "Say") -> bool:
-    """Whether the checkpoint is before the last step; a line says so."""
-    if step_of(checkpoint) >= last:
+def _is_last(checkpoint: Path, last: int, say: "Say") -> bool:
+    """Whether the checkpoint is of the last step; if not, a line says so."""
+    if step_of(checkpoint) < last:
+        say(f"{checkpoint}: not the last of the {last:,} steps.")
         return False
-    say(f"{checkpoint}: not the last of the {last:,} steps.")
     return True
 
 
@@ -251,14 +172,11 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     config, own = read_config(folder, overrides), read_config(folder)
     elsewhere = plain(config.dataset) != plain(own.dataset)
     with only_one(folder.resolve()), one_line_when_full(folder):
-        from ntl.models.lora import parameters
         from ntl.training import decode
-        from ntl.training.tracking import SAMPLE_COLUMNS, Tracked, mirror, sample
 
-        tracker = mirror(config.tracking, say)
         parts, checkpoint = decode.restore(folder, overrides, say, own_data=not elsewhere)
         more = [parts.dataset.folder_name] if elsewhere else []
-        if _tell_step(checkpoint, best_step(folder) or config.trainer.max_steps, say):
+        if not _is_last(checkpoint, best_step(folder) or config.trainer.max_steps, say):
             more.append(checkpoint.name)
         is_own = not more and plain(config.decoding) == plain(own.decoding)
         path = folder / (PREDICTIONS if is_own else decode.predictions_name(config.decoding, *more))
@@ -266,16 +184,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
         splits = decode.splits_of(parts, config.decoding)
         decode.check_lengths(parts, splits if elsewhere else ())
-        with closing(tracker):
-            job = f"{folder.name}-{path.stem}"
-            tracker.start(Tracked.of(config, job, folder, parameters(parts.model), job="predict"))
-            scores = decode.decode_splits(parts, splits, path, weights=digest(checkpoint))
-            tracker.table("test/predictions", SAMPLE_COLUMNS, sample(parts, path))
-            tracker.finish(scores.metrics)
+        decode.decode_splits(parts, splits, path, weights=digest(checkpoint))
     decode.forget_answers(folder, path.stem)
     say(f"Predictions: {path}")
     return path
-
-
-def _to_stderr(message: str) -> None:
-    print(redact(message), file=sys.stderr, flush=True)

@@ -6,7 +6,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from omegaconf import OmegaConf
 from ntl.config import Config, build, run_id
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
-from ntl.config.trainer import DERIVED, OPTIMIZERS, in_steps, is_decoded
+from ntl.config.trainer import DERIVED, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.models import require, source
@@ -88,7 +87,6 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
             require(source(config.model))
         if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
             say(PUBLISHED_AT_TINY.format(name=config.model.name))
-        _check_optimizer(config)
     with only_one(folder):
         # Checked again: another process may have finished the run before this one got the lock.
         if record_path.is_file():
@@ -103,12 +101,6 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         base = base_for(config) if config.base and not checkpoint else None
         with one_line_when_full(folder):
             return _train(config, folder, overrides, checkpoint, base)
-
-
-def _check_optimizer(config: Config) -> None:
-    module, package = OPTIMIZERS[config.trainer.optim]
-    if config.trainer.max_steps and module and find_spec(module) is None:
-        raise UserError(f"trainer.optim={config.trainer.optim}: needs a package; run pip install {package}.")
 
 
 def _with_steps(config: Config) -> Config:

@@ -74,7 +74,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 @dataclass(frozen=True)
 class Tracked:
-    """What a mirror is told when it starts: a training, or a decoding of a finished run.
+    """What a mirror is told of a run when it starts.
 
     ``config`` has no secrets. ``step`` is the one that the training continues from.
     """
@@ -83,16 +83,15 @@ class Tracked:
     folder: Path
     config: Mapping[str, Any]
     tags: Sequence[str] = ()
-    job: str = "train"
     step: int = 0
 
     @classmethod
-    def of(cls, config: Config, run_id: str, folder: Path, parameters: int, **more: Any) -> "Tracked":
+    def of(cls, config: Config, run_id: str, folder: Path, parameters: int, step: int = 0) -> "Tracked":
         """Describe a run; its tags are those of the config, and its data set, model, loss and scale."""
         values = {key: value for key, value in plain(config).items() if key != "tracking"}
         names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
         tags = tuple(dict.fromkeys([*config.tracking.tags, *names]))
-        return cls(run_id, folder, redacted({**values, "parameters": parameters}), tags, **more)
+        return cls(run_id, folder, redacted({**values, "parameters": parameters}), tags, step)
 
 
 def public_name(name: str) -> str:
@@ -158,7 +157,7 @@ class WandbMirror(NoMirror):
             project=self.tracking.project,
             entity=self.tracking.entity or None,
             group=self.tracking.group or None,  # None is that of WANDB_RUN_GROUP, if it is set
-            job_type=run.job,
+            job_type="train",
             tags=list(run.tags),
             id=run.id,
             name=run.id,
@@ -231,8 +230,7 @@ class TensorboardMirror(NoMirror):
     def start(self, run: Tracked) -> None:
         # A resumed run logs the steps after its checkpoint again: what an earlier process logged of them is hidden.
         self._step = run.step
-        folder = run.folder if run.job == "train" else run.folder / run.id
-        self._writer = self._new_writer(str(folder), purge_step=run.step + 1)
+        self._writer = self._new_writer(str(run.folder), purge_step=run.step + 1)
         self._writer.add_text("config", f"```\n{json.dumps(dict(run.config), indent=1)}\n```", run.step)
 
     def log(self, line: Mapping[str, float]) -> None:

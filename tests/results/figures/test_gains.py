@@ -7,7 +7,7 @@ import pytest
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
 from ntl.results.claims import load_claims
-from ntl.results.figures.gains import COLOURS, EDGE, draw_gains, gains
+from ntl.results.figures.gains import draw_gains, gains
 from ntl.results.figures.spec import FigureSpec, Source
 
 METRIC = "test/rmse_truth"
@@ -53,33 +53,6 @@ def test_rows_that_beat_no_constant_answer_are_counted_and_not_shown(tiny_record
     ]
     assert gains(spec("distance"), Source(useless, RESULTS))["distance"] == ([], 1)
     assert draw_gains(spec("distance"), Source(useless, RESULTS)) is None
-
-
-def test_a_panel_for_each_claim_and_an_arrow_where_an_interval_goes_on(tiny_record, draw) -> None:
-    """CE by expectation against its own greedy answers and, hollow, against those of NTL-WAS."""
-    values = {"ce": ((10.0, 12.0), (9.0, 11.0), (14.0, 4.0)), "ntl_was": ((10.0, None), (12.0, None), (11.0, None))}
-    records = [
-        tiny_record(
-            loss,
-            seed,
-            "noisy_numbers",
-            metrics={METRIC: greedy, f"{METRIC}:mean": 20.0} | ({f"{METRIC}@expectation": read} if read else {}),
-        )
-        for loss, by_seed in values.items()
-        for seed, (greedy, read) in enumerate(by_seed, start=1)
-    ]
-    (own, other), left = gains(spec("decoding rule"), Source(records, RESULTS))["decoding rule"]
-    assert (own.against, other.against, left) == ("", "NTL-WAS, λ = 0.3", 0)
-    assert own.low < -EDGE < own.mean < EDGE < own.high
-    drawing = draw(spec("distance", "decoding rule"), records)
-    assert drawing.caption.startswith(
-        "0 left out. Distance: none. Decoding rule: noisy numbers, tiny GPT-2, tiny: RMSE"
-    )
-    panel, reading = drawing.figure.axes
-    assert [panel.get_title(loc="left"), reading.get_title(loc="left")] == ["distance", "decoding rule"]
-    assert [line.get_marker() for line in reading.lines].count("<") == 2  # both intervals are wide
-    assert [line.get_markerfacecolor() for line in reading.lines if line.get_marker() == "o"] == [COLOURS[1], "#FFFFFF"]
-    assert not [line for line in panel.lines if line.get_marker() == "o"]
 
 
 def test_an_unknown_claim_is_one_line() -> None:

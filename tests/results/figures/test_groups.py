@@ -52,23 +52,6 @@ def test_pairs_are_medians_over_seeds_first_factor_down(tiny_record, draw, on_ev
     assert "1 to 3 seeds a loss" in drawing.caption
 
 
-def test_depths_are_means_over_seeds_and_gaps_stay_gaps(tiny_record, draw, on_evidence) -> None:
-    def record(seed: int, near: float, far: float):
-        inside = {"32@0": {"accuracy": near}, "32@100": {"accuracy": 1.0}}
-        beyond = {"96@0": {"accuracy": far}, "all": {"accuracy": 0.3}}
-        return tiny_record("ce", seed, groups={"interpolate": inside, "extrapolate": beyond})
-
-    drawing = draw(on_evidence("needle", rows=["CE"]), [record(1, 0.5, 0.0), record(2, 1.0, 0.5)])
-    *axes, _ = drawing.figure.axes
-    assert [each.get_title() for each in axes] == ["next token", "15 % masked", "15 % random tokens"]
-    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["32", "96"]
-    for each in axes:
-        shown = np.ma.filled(each.images[0].get_array(), np.nan)
-        np.testing.assert_allclose(shown, [[0.75, 1.0], [0.25, np.nan]])
-        assert [label.get_text() for label in each.get_xticklabels()] == ["0", "100"]
-        assert each.lines[0].get_ydata()[0] == 0.5  # above the first length: the second was not trained on
-
-
 def calibrated(*rows: tuple[int, float]) -> dict[str, Any]:
     """All mass on the digit itself but what a row says of the digit 0; the other rows are unknown."""
     known = {digit: [first, *[0.0] * 9] for digit, first in rows}

@@ -6,7 +6,7 @@ import matplotlib
 import pytest
 
 from ntl.results.figures.spec import FIGURE_FOLDER
-from ntl.results.figures.style import COLOURS, LINES, LOSSES, MARKERS, Drawing, panels, seeds_text, style, write
+from ntl.results.figures.style import COLOURS, LINES, LOSSES, MARKERS, Drawing, panels, style, write
 
 
 def drawing(value: float = 1.0) -> Drawing:
@@ -34,21 +34,9 @@ def test_the_same_figure_is_the_same_file_whatever_the_user_has_set(tmp_path: Pa
         assert b"/Subtype /Type3" not in written
 
 
-def test_the_user_keeps_their_settings() -> None:
-    before = dict(matplotlib.rcParams)
-    with style():
-        pass
-    assert dict(matplotlib.rcParams) == before
-
-
 def test_every_loss_has_a_name_and_a_marker_of_its_own() -> None:
     there = {path.stem for path in (FIGURE_FOLDER.parent / "loss").glob("*.yaml")}
     assert there == LOSSES.keys() == COLOURS.keys() == MARKERS.keys() == LINES.keys()
     assert len(set(LOSSES.values())) == len(set(MARKERS.values())) == len(there)
     # There are fewer colours that the colour-blind tell apart than losses: those that share one differ in the line.
     assert len({(COLOURS[loss], LINES[loss]) for loss in there}) == len(there)
-
-
-@pytest.mark.parametrize(("counts", "text"), [([1], "1 seed"), ([4, 4], "4 seeds"), ([6, 4, 5], "4 to 6 seeds")])
-def test_how_seeds_are_counted(counts: list[int], text: str) -> None:
-    assert seeds_text(counts) == text

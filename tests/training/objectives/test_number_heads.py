@@ -3,15 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
-from ntl.config import UserError, compose
+from ntl.config import compose
 from ntl.config.loss import LossConfig, RegressionConfig
 from ntl.losses import JointLoss, cross_entropy, squared_error
 from ntl.losses.fused.terms import Loss, Terms
-from ntl.models.xval import XValForMaskedNumber, XValModelConfig
 from ntl.training.objectives.number_heads import MaskedNumber, Regression
 from ntl.training.objectives.terms import terms_of
 
@@ -52,30 +50,6 @@ def test_masked_number_by_hand() -> None:
     total.total.backward()
     torch.testing.assert_close(model.numbers.grad, torch.tensor([0.5, -3.0]))  # of the mean of two
     assert model.logits.grad is not None
-
-
-def test_a_loss_without_a_number_term_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"loss.number: this objective trains a number head"):
-        _objective(_Model(torch.zeros(1, 2), torch.zeros(1)), compose(["loss=ce"]).loss)
-
-
-def test_the_model_is_the_real_one() -> None:
-    shape = {"vocab_size": 9, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    torch.manual_seed(0)
-    model = XValForMaskedNumber(XValModelConfig(**shape, num_attention_heads=2, dropout=0.0)).double()
-    inputs = {
-        "input_ids": torch.tensor([[3, 4, 5], [3, 5, 0]]),
-        "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
-        "number_values": torch.tensor([[2.0, 1, 1], [-1, 1, 1]], dtype=torch.float64),
-        "number_positions": torch.tensor([2, 1]),
-    }
-    labels = {"labels": torch.tensor([3, 3]), "number_labels": torch.tensor([0.5, -2.0], dtype=torch.float64)}
-    parts = _objective(model).eval()(**labels, **inputs)
-    output = model(**inputs)
-    torch.testing.assert_close(
-        parts.base.sum, torch.nn.functional.cross_entropy(output.logits, labels["labels"], reduction="none")
-    )
-    torch.testing.assert_close(parts.number.sum, (output.numbers - labels["number_labels"]) ** 2)
 
 
 TERMS = Terms(Loss(cross_entropy), (Loss(squared_error),), 1.0)

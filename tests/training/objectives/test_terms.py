@@ -8,7 +8,6 @@ import torch
 from ntl import losses
 from ntl.config import UserError, compose
 from ntl.config.folders import choices
-from ntl.config.loss import FunctionConfig, LossConfig
 from ntl.losses.fused.terms import Terms
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.terms import number_term, terms_of
@@ -53,29 +52,9 @@ def test_options_reach_their_function() -> None:
         assert _value(function) == float(loss(LOGITS, LABELS, VOCAB, reduction="sum", sigma=2.5))
 
 
-def test_a_cost_is_built_from_the_values_of_the_vocabulary() -> None:
-    config = LossConfig(
-        name="squashed",
-        number=FunctionConfig("ntl.losses.ntl_was"),
-        cost=FunctionConfig("ntl.losses.squashed_cost", {"factor": 2.0}),
-        weight=1.5,
-    )
-    terms = terms_of(config, VOCAB)
-    cost = losses.squashed_cost(torch.tensor([0.0, 1.0, 2.0, 5.0]), 2.0)
-    assert _value(terms.number) == float(losses.ntl_was(LOGITS, LABELS, VOCAB, reduction="sum", cost=cost))
-    assert _value(terms.number) != _value(_terms("loss=ntl_was").number)
-    assert terms.weight == 1.5
-
-
 def test_was_by_hand() -> None:
     """Logits 0 on 0 and 5, minus infinity on 1 and 2: both values have probability 1/2, and the label is 1."""
     logits = torch.full((1, 8), -math.inf)
     logits[0, [3, 4, 7]] = 0.0
     loss = _terms("loss=ntl_was").number
     assert float(loss(logits, torch.tensor([5]), VOCAB, reduction="sum")) == pytest.approx(0.5 * 1 + 0.5 * 4)
-
-
-def test_a_function_that_does_not_exist_is_one_line() -> None:
-    config = LossConfig(name="wrong", base=FunctionConfig("ntl.losses.cross_entropi"))
-    with pytest.raises(UserError, match="cross_entropi"):
-        terms_of(config, VOCAB)

@@ -57,10 +57,6 @@ class Arithmetic(TextDataset):
         rows = {split: numbered(split, pairs, len(pairs)) for split, pairs in splits.items()}
         return Material({**rows}, texts.source)
 
-    def fault(self, question: str, answer: str) -> str | None:
-        found = wrong_line(question, answer)
-        return found[1] if found else None
-
     def shortcut(self, question: str) -> str:
         return answer_without_parentheses(question)
 

@@ -84,9 +84,6 @@ class GSM8K(TextDataset):
     def scored(self, answer: str) -> str:
         return answer.rpartition(MARK)[2].strip()
 
-    def fault(self, question: str, answer: str) -> str | None:
-        return None if FINAL.fullmatch(answer.rpartition("\n")[2]) else "the answer does not end in '#### number'"
-
 
 def parse(data: bytes, label: str) -> list[Pair]:
     """Question and answer of each line; UserError names a line without them, or without a final number."""

@@ -81,10 +81,6 @@ class Mathematics(TextDataset):
         }
         return Material({**splits}, texts.source)
 
-    def fault(self, question: str, answer: str) -> str | None:
-        found = wrong_line(question, answer)
-        return found[1] if found else None
-
 
 def train_rows(config: MathematicsConfig) -> int:
     """How many rows of a training file are for training; the rest are for validation. UserError where one has none."""

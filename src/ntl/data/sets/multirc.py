@@ -70,11 +70,6 @@ class MultiRC(TextDataset):
             rows[split] = numbered(split, kept, len(kept))
         return Material(rows, self.origin.source, remarks={**self.origin.remarks, "dropped": dropped})
 
-    def fault(self, question: str, answer: str) -> str | None:
-        if "\n\nQuestion: " not in question:
-            return "no question behind the passage"
-        return None if answer or self.config.paper_compat else "empty answer"
-
 
 def pair(item: Item) -> Pair:
     """Question with passage, and answer; empty when no option is right."""

@@ -9,10 +9,9 @@ training.
 """
 
 import random
-import re
 
 from ntl.config.generated import SENTENCE_WORDS, NeedleConfig
-from ntl.data.generated import Row, words
+from ntl.data.dataset import Row, words
 from ntl.data.sets.key_values import Place, Recall
 
 QUALITIES = words("quiet old young tall small grey clever hungry shy proud brave gentle")
@@ -42,14 +41,6 @@ class Needle(Recall):
         for place, pair in zip([slot, *rng.sample(free, len(others))], [asked, *others], strict=True):
             sentences[place] = NEEDLE.format(*pair)
         return Row(" ".join([*sentences, QUESTION.format(asked[0])]), str(asked[1]), group)
-
-    def fault(self, question: str, answer: str) -> str | None:
-        asked = re.search(QUESTION.format("([a-z]+)").replace("?", r"\?") + r"\Z", question)
-        if asked is None or len(question.split()) % SENTENCE_WORDS:
-            return f"{question!r} is not a question of needle"
-        told = dict(re.findall(NEEDLE.format("([a-z]+)", r"(\d+)"), question))
-        expected = told.get(asked[1])
-        return None if answer == expected else f"the answer {answer!r} is wrong, {expected} is right"
 
 
 def _distractor(rng: random.Random) -> str:

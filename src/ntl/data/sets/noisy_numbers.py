@@ -76,11 +76,6 @@ class NoisyNumbers(TextDataset):
         whole, tenth = divmod(int(tenths(OFFSETS[word], *map(int, numbers))), 10)
         return f"{whole}.{tenth}"
 
-    def fault(self, question: str, answer: str) -> str | None:
-        if QUESTION.fullmatch(question) is None:
-            return f"{question!r} is not a question of noisy_numbers"
-        return None if re.fullmatch("[0-9]{2}", answer) else f"the answer {answer!r} is not two digits"
-
 
 def tenths(offset: Any, a: Any, b: Any, e: Any) -> Any:
     """Ten times f, an exact integer (arrays or ints)."""

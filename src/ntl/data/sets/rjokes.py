@@ -85,9 +85,6 @@ class RJokes(TextDataset):
         }
         return Material({**rows}, self.origin.source, missing, remarks)
 
-    def fault(self, question: str, answer: str) -> str | None:
-        return None if answer in SCORES else f"the score {answer!r} is not one of 0 to 11"
-
 
 def parse(data: bytes, label: str) -> list[Pair]:
     """Joke as written and score; UserError names a line that has not both."""

@@ -9,14 +9,11 @@ A model trained on one token ahead learns the look-up and stays there.
 """
 
 import random
-import re
 from itertools import pairwise
 from typing import NamedTuple
 
 from ntl.config.generated import StarGraphConfig
-from ntl.data.generated import Generated, Row, drawn_on
-
-QUESTION = re.compile(r"((?:\d+>\d+ )+)from (\d+) to (\d+)")
+from ntl.data.dataset import Generated, Row, drawn_on
 
 
 class Star(NamedTuple):
@@ -58,14 +55,3 @@ class StarGraph(Generated):
         length = self.config.path_length - 1
         centre, *others = rng.sample(range(self.config.nodes), 1 + self.config.degree * length)
         return Star(centre, [others[i : i + length] for i in range(0, len(others), length)])
-
-    def fault(self, question: str, answer: str) -> str | None:
-        match = QUESTION.fullmatch(question)
-        if match is None:
-            return f"{question!r} is not a question of star_graph"
-        nodes = answer.split()
-        edges = match[1].split()
-        is_path = [nodes[0], nodes[-1]] == [match[2], match[3]] if nodes else False
-        if is_path and all(f"{a}>{b}" in edges for a, b in pairwise(nodes)):
-            return None
-        return f"the answer {answer!r} is no path from {match[2]} to {match[3]}"

@@ -1,4 +1,4 @@
-"""Plain text of one's own: a row's answer is a document, its question is empty (``ntl.data.packed``)."""
+"""Plain text of one's own: a row's answer is a document, its question is empty (``ntl.data.encoded.Packed``)."""
 
 from collections.abc import Iterator
 from itertools import dropwhile, groupby
@@ -7,8 +7,7 @@ from typing import Any
 
 from ntl.config.data import PLAIN_TEXT, Documents, TextConfig, suffix_of
 from ntl.data.files import Pair
-from ntl.data.formats import Table, read_text, text_of
-from ntl.data.sets.file import Own
+from ntl.data.sets.file import Own, Table, read_text, text_of
 from ntl.system.errors import UserError
 
 # The longest document in characters; a tokenizer needs some hundred times as much memory.
@@ -34,9 +33,6 @@ class Text(Own):
     def pair(self, values: list[Any]) -> Pair | None:
         text = text_of(self.config.column, values[0])
         return ("", text) if text.strip() else None
-
-    def fault(self, question: str, answer: str) -> str | None:
-        return None if answer.strip() and not question else "no document"
 
 
 def documents(path: Path, kind: Documents) -> Iterator[tuple[str, list[str]]]:

@@ -38,10 +38,10 @@ from ntl.results.figures.style import (
     name_of,
     name_rows,
     panels,
-    seeds_text,
 )
 from ntl.results.match import row_records
 from ntl.results.record import RunRecord
+from ntl.results.render.text import seeds_text
 from ntl.system.errors import UserError
 
 SPLITS = ("interpolate", "extrapolate")

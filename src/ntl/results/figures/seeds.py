@@ -16,8 +16,8 @@ from ntl.results.figures.spec import (
     runs_by_loss,
     scores_by_loss,
 )
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels, seeds_text
-from ntl.results.render.text import interval_text
+from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels
+from ntl.results.render.text import interval_text, seeds_text
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, paired, sign_flip_p
 

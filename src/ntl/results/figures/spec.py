@@ -13,7 +13,7 @@ from ntl.results.compare import by_seed, constant_values
 from ntl.results.match import RowPlan, plan_block, row_records
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, TableSpec, load_table_spec, read_typed
+from ntl.results.spec import BlockSpec, ColumnSpec, load_table_spec, read_typed
 from ntl.system.errors import UserError
 
 FIGURE_FOLDER = CONFIG_DIR / "figure"
@@ -93,10 +93,8 @@ class Source:
         return self.results / spec.files[name]
 
 
-@cache
-def table_spec(name: str) -> TableSpec:
-    """A table by its name, read once: figures share few tables, and one takes a tenth of a second."""
-    return load_table_spec(name)
+# Read once: figures share few tables, and one takes a tenth of a second.
+table_spec = cache(load_table_spec)
 
 
 def panel_block(spec: FigureSpec, panel: PanelSpec) -> BlockSpec:

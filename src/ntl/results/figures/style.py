@@ -132,9 +132,3 @@ def _in_256_colours(png: BytesIO) -> bytes:
 def name_of(loss: str) -> str:
     """The name of a loss in a line of text; of one without a look, the one it is configured by."""
     return LOSSES.get(loss, loss).replace("\n", " ")
-
-
-def seeds_text(counts: list[int]) -> str:
-    """ "4 seeds", or "4 to 6 seeds" where the rows differ."""
-    low, high = min(counts), max(counts)
-    return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"

@@ -22,9 +22,9 @@ from ntl.results.figures.style import (
     name_of,
     name_rows,
     panels,
-    seeds_text,
 )
 from ntl.results.record import PROBE, RunRecord
+from ntl.results.render.text import seeds_text
 from ntl.results.spec import ColumnSpec
 
 

@@ -13,7 +13,6 @@ from ntl.results.render.text import (
     seeds_text,
     short_legend,
     short_text,
-    unbroken_header,
     value_text,
 )
 from ntl.results.spec import ColumnSpec
@@ -41,7 +40,8 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def _header(column: ColumnSpec) -> str:
-    return _wrapped(unbroken_header(column), HEADER_WIDTH)
+    # The arrow stays with the last word.
+    return _wrapped(header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓"), HEADER_WIDTH)
 
 
 def _row(row: TableRow, block: Block) -> str:
@@ -62,7 +62,7 @@ def _row(row: TableRow, block: Block) -> str:
 
 def _block(block: Block) -> list[str]:
     headers = [_header(column) for column in block.shown]
-    lines = [f"## {escape(block.title)}, {seeds_text(block.seeds_per_row)}", ""]
+    lines = [f"## {escape(block.title)}, n = {seeds_text(block.seeds_per_row)}", ""]
     lines += [line(["", *headers]), line(["---"] + ["---:"] * len(headers))]
     for group, row in block.grouped_rows():
         if group is not None:

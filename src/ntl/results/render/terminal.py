@@ -8,10 +8,10 @@ from ntl.results.render.text import header, not_in_records, paper_text, seeds_te
 from ntl.results.table import Block, Table
 
 
-def block_parts(block: Block) -> list[RenderableType]:
+def _block_parts(block: Block) -> list[RenderableType]:
     """The grid of a block's own columns, and the remarks below it."""
     # Text, not str: rich would read "[0.41, 0.45]" as markup.
-    grid = RichTable(title=Text(f"{block.title}, {seeds_text(block.seeds_per_row)}"), title_justify="left")
+    grid = RichTable(title=Text(f"{block.title}, n = {seeds_text(block.seeds_per_row)}"), title_justify="left")
     grid.add_column("")
     for column in block.shown:
         grid.add_column(Text(header(column)), justify="right")
@@ -44,5 +44,5 @@ def render(table: Table, console: Console | None = None) -> str:
     with console.capture() as capture:
         console.print(Text(f"{table.title} ({of})", style="bold"), Text(table.finding), sep="\n")
         for block in table.blocks:
-            console.print(*block_parts(block), sep="\n")
+            console.print(*_block_parts(block), sep="\n")
     return capture.get()

@@ -47,18 +47,13 @@ def short_legend(block: Block) -> str:
 
 
 def seeds_text(counts: Sequence[int]) -> str:
-    """``n = 3 seeds``, or ``n = 1 to 3 seeds`` where rows differ."""
+    """``3 seeds``, or ``1 to 3 seeds`` where rows differ."""
     low, high = min(counts, default=0), max(counts, default=0)
-    return f"n = {low if low == high else f'{low} to {high}'} seed{'s' * (high != 1)}"
+    return f"{low if low == high else f'{low} to {high}'} seed{'s' * (high != 1)}"
 
 
 def header(column: ColumnSpec) -> str:
     return column.header + ARROWS[column.better]
-
-
-def unbroken_header(column: ColumnSpec) -> str:
-    """The header, whose arrow stays with the last word."""
-    return header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓")
 
 
 def number(value: float, spec: str, sign: str = "") -> str:
@@ -103,8 +98,8 @@ def short_text(cell: Cell, row: TableRow) -> str:
     return text if whole else f"{text}\n{summary.n} of {len(row.records)} seeds"
 
 
-def mean_and_interval(cell: Cell) -> tuple[str, str]:
-    """The mean with its spread, and the interval, empty where there is none.
+def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
+    """The mean with its spread, and the interval, empty where there is none; with n where some runs lack the metric.
 
     ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
     """
@@ -120,14 +115,6 @@ def mean_and_interval(cell: Cell) -> tuple[str, str]:
         interval = f"[{number(summary.low, spec)}, {number(summary.high, spec)}]"
     if summary.undefined:
         text = f"undefined in {summary.undefined} of {summary.n + summary.undefined}, else {text}"
-    return text, interval
-
-
-def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
-    """As ``mean_and_interval``; the number of seeds follows the interval where some runs lack the metric."""
-    text, interval = mean_and_interval(cell)
-    if cell.summary is None or cell.summary.mean is None:
-        return text, interval
     if not row.spec.constant and len(cell.seeds) != len(row.records):
         interval = f"{interval} (n={len(cell.seeds)})".strip()
     return text, interval
