@@ -19,6 +19,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
 MISTAKES = {
     "loss=ntl_wsa": ("loss=ntl_wsa: no such choice", "Did you mean 'ntl_was'?"),
+    "dataset=my.jsonl": ("dataset=my.jsonl: no such choice", "dataset=file dataset.path=my.jsonl"),
     "trainer.lr=abc": ("trainer.lr=abc", "could not be converted to Float"),
     "trainer.foo=1": ("trainer.foo: no such setting", "max_steps"),
     "loss.weight=-1": ("loss.weight=-1.0", "at least 0"),
@@ -94,7 +95,7 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("loss=cdf", "Did you mean 'ntl_was_cdf'"),
         ("decoding=greddy", "Did you mean 'greedy'"),
         ("hydra/launcher=slrm", "Did you mean 'slurm'"),
-        ("objective.mask=0.15", "objective.mask=0.15: Invalid type"),
+        ("objective.mask=0.15", "a group of settings; set one of objective.mask.fraction"),
         ("model=null", "a group cannot be null"),
         ("loss=ce loss.number.options.x=1", "a setting is given below one that is null"),
     ],

@@ -29,6 +29,11 @@ MISUSES = {
     "Unexpected type": "a setting is given below one that is null, as loss.number is for loss=ce.",
     "Config group override must be": "a group cannot be null: leave it out, or choose one of its names.",
 }
+# Advice where a group is given a path.
+PATH_ADVICE = {
+    "dataset": " A file is given by dataset=file dataset.path={0}, plain text by dataset=text dataset.path={0}.",
+    "model": " Weights are given by model.path={0}, with a model= of their kind.",
+}
 # Errors about a path that cannot be followed: the path was typed by the user.
 PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 
@@ -60,6 +65,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:  # Hydra's have no file name
         return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+    from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
     from ntl.config.folders import GROUPS
@@ -68,7 +74,9 @@ def explain(error: Exception) -> str:
         file = str(error.missing_cfg_file)
         group = next((group for group in GROUPS if file.startswith(f"{group}/")), file.rpartition("/")[0])
         name, options = file.removeprefix(f"{group}/"), [option for option in error.options if "/" not in option]
-        return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{nearest(name, options)}"
+        is_path = group in PATH_ADVICE and ("/" in name or "." in name)
+        remedy = PATH_ADVICE[group].format(name) if is_path else nearest(name, options)
+        return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{remedy}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not a setting of the form key=value."
     cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
@@ -78,6 +86,9 @@ def explain(error: Exception) -> str:
             return _unknown_key(cause)
         override = re.search(r"override (\S+)", str(error))
         subject = override.group(1) if override else full_key
+        if isinstance(cause.child_node, DictConfig):
+            below = ", ".join(f"{full_key}.{key}" for key in cause.child_node)
+            return f"{subject}: no value but a group of settings; set one of {below}."
         return f"{subject}: {str(cause).splitlines()[0]}."
     message = _message(error)
     return next((line for start, line in MISUSES.items() if message.startswith(start)), message)
