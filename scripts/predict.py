@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.cli import Parser, report
-from ntl.config.composition import CHANGEABLE
-from ntl.evaluation.evaluate import PREDICTIONS, print_metrics
 from ntl.system.errors import UserError
 from ntl.system.secrets import redact
 
@@ -18,6 +16,9 @@ SETTING = re.compile(r"([A-Za-z_][\w./]*)=")
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print answers, or metrics as scripts/evaluate.py does; progress goes to standard error. UserError: bad input."""
+    from ntl.config.composition import CHANGEABLE
+    from ntl.evaluation.evaluate import PREDICTIONS, print_metrics
+
     parser = Parser(
         description="Answer questions with the last or best checkpoint of a run, or with a model that transformers "
         "loads. Without a question, decode the test splits of a run again and score the answers.",
@@ -56,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def is_setting(word: str) -> bool:
     """Whether a word sets something: "decoding.splits=[test, x]" does, "x=3 and y=4: what is x+y?" does not."""
+    from ntl.config.composition import CHANGEABLE
+
     found = SETTING.match(word)
     return bool(found and (found[1].split(".")[0] in CHANGEABLE or not re.search(r"\s", word)))
 
