@@ -1,4 +1,4 @@
-"""Token ids and values on disk: what is stored, when it is reused, and what a kill leaves."""
+"""Token ids and values: by hand, against the tokenizer that a user would call, and when those on disk are reused."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.data import encode, store
-from ntl.data.encode import encode_dataset
+from ntl.data.encode import encode_dataset, encode_rows
 from ntl.data.encoded import EncodedDataset
-from ntl.data.store import Example, Rows
+from ntl.data.files import Pairs, iterate_members
+from ntl.data.store import Example
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 
+PARTS = ("question", "answer")
 ROWS = [
     {"id": "0", "question": "1+2=", "answer": "3"},
     {"id": "1", "question": "22+1=", "answer": "23"},
@@ -35,18 +37,6 @@ def _encode(folder: Path, rows: Any = ROWS, tokenizer: Any = None, **changes: An
     return encode_dataset(lambda: rows, tokenizer or _tokenizer(), **{**settings, **changes})
 
 
-def _finished(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-
-
-def _prepared(folder: Path, rows: int = 4000) -> Rows:
-    """A prepared file of some blocks (read with a small ``store.BLOCK``)."""
-    examples = [Example(id=f"train/{i:05d}", question=f"{i}+{i % 7}=", answer=str(i + i % 7)) for i in range(rows)]
-    folder.mkdir(exist_ok=True)
-    entry = store.write_split(folder, "train", examples)
-    return store.read_split(folder, "train", entry)
-
-
 def _same(first: EncodedDataset, second: EncodedDataset) -> bool:
     contents = [{path.name: path.read_bytes() for path in each.folder.iterdir()} for each in (first, second)]
     return contents[0] == contents[1]
@@ -58,19 +48,6 @@ def xval(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Any]:
     folder = tmp_path_factory.mktemp("tokenizer") / "trained"
     train_tokenizer(["1+2= -"], folder, kind="xval", vocab_size=60)
     return {rule: load_tokenizer(folder, kind="xval", paper_compat=rule) for rule in (False, True)}
-
-
-@pytest.fixture(params=["ids", "values"])
-def tokenizer(request: pytest.FixtureRequest) -> Any:
-    """One without values, and one with."""
-    return _tokenizer() if request.param == "ids" else request.getfixturevalue("xval")[False]
-
-
-@pytest.fixture
-def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rows:
-    """A prepared file of many blocks."""
-    monkeypatch.setattr(store, "BLOCK", 16_000)
-    return _prepared(tmp_path / "data")
 
 
 def _texts(example: dict[str, np.ndarray]) -> tuple[Any, ...]:
@@ -86,7 +63,6 @@ def test_decoder_by_hand(tmp_path: Path) -> None:
     assert dataset.about == {"truncated": 0, "unknown": 1, **longest}
     assert dataset.lengths(np.array([2, 0])).tolist() == [2 + 2, 4 + 2]
     assert (dataset.tokens.dtype, dataset.offsets.dtype) == (np.uint16, np.int64)
-    assert [len(row["answer_ids"]) for row in dataset.__getitems__([2, 1])] == [2, 3]
 
 
 def test_an_encoder_reads_its_end_token(tmp_path: Path) -> None:
@@ -130,30 +106,19 @@ def test_other_content_is_another_folder(tmp_path: Path, change: dict[str, Any])
     assert _encode(tmp_path, **change).folder != _encode(tmp_path).folder
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_processes_give_the_same(tmp_path: Path, rows: Rows, tokenizer: Any, xval: Any, workers: int) -> None:
-    alone = _encode(tmp_path / "alone", rows, tokenizer, workers=0)
-    assert _same(_encode(tmp_path / "many", rows, tokenizer, workers=workers), alone)
-    assert _same(_encode(tmp_path / "list", list(rows), tokenizer), alone)
-    assert len(alone) == 4000
-    if alone.values is None:
-        assert _texts(alone[1234]) == (list("1234+2="), [*"1236", "</s>"])
-        return
-    assert len(alone.values) == len(alone.tokens)
-    paper = [_encode(tmp_path / f"paper-{count}", rows, xval[True], workers=count) for count in (0, workers)]
-    assert _same(*paper)
-
-
-def test_a_worker_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "PROGRAM", "import os, sys; os.read(int(sys.argv[1]), 100); sys.exit(9)")
-    with pytest.raises(UserError, match=r"ended with status 9 .*; run again\."):
-        _encode(tmp_path / "cache", workers=2)
-    assert _finished(tmp_path / "cache") == []
-
-
-def test_an_error_in_a_worker_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="tokenizing failed: KeyError: 'answer'"):
-        _encode(tmp_path, rows=Rows(b'{"question": "1"}\n'), workers=1)
+@pytest.mark.parametrize("kind", ["ids", "values"])
+def test_the_rows_encoded_at_a_time_do_not_matter(
+    tmp_path: Path, xval: dict[bool, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Example(id=f"train/{i}", question=f"{i}+{i % 7}=", answer=str(i + i % 7)) for i in range(100)]
+    prepared = store.read_split(tmp_path, "train", store.write_split(tmp_path, "train", rows))
+    tokenizer = _tokenizer() if kind == "ids" else xval[False]
+    whole = _encode(tmp_path / "whole", prepared, tokenizer)
+    monkeypatch.setattr(encode, "CHUNK", 7)
+    assert _same(_encode(tmp_path / "pieces", rows, tokenizer), whole)
+    assert len(whole) == 100
+    if kind == "ids":
+        assert _texts(whole[99]) == (list("99+1="), [*"100", "</s>"])
 
 
 def test_a_large_vocabulary_needs_wider_ids(tmp_path: Path) -> None:
@@ -172,11 +137,79 @@ def test_another_reading_is_another_folder(tmp_path: Path, xval: dict[bool, Any]
     assert paper[0]["answer_values"].tolist()[-2:] == [2, 1]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_answer_without_a_number_is_one_line_from_any_process(
-    tmp_path: Path, xval: dict[bool, Any], workers: int
-) -> None:
+def test_an_answer_without_a_number_is_one_line(tmp_path: Path, xval: dict[bool, Any]) -> None:
     rows = [{"question": "What is 1?", "answer": "one"}]
     with pytest.raises(UserError, match=r"^the answer 'one' of 'What is 1\?' has no number"):
-        _encode(tmp_path, rows, xval[False], workers=workers)
+        _encode(tmp_path, rows, xval[False])
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+
+
+def test_values_stand_beside_the_numbers_and_one_beside_the_rest(tmp_path: Path, xval: dict[bool, Any]) -> None:
+    rows = [{"question": "1.5 + -20=", "answer": "-3"}, {"question": "[NUM]1", "answer": "4 4"}]
+    dataset = _encode(tmp_path, rows, xval[False], decoder_only=False)
+    numbers = [
+        [example[f"{part}_values"][example[f"{part}_ids"] == xval[False].number_token_id].tolist() for part in PARTS]
+        for example in map(dataset.__getitem__, range(2))
+    ]
+    assert numbers == [[[1.5, -20], [-3]], [[1], [4, 4]]]
+    assert dataset.values is not None
+    assert (len(dataset.values), dataset.values.dtype) == (len(dataset.tokens), np.float64)
+    assert set(dataset.values[dataset.tokens != xval[False].number_token_id]) == {1}
+    # The first number of a question that is cut off takes its value with it.
+    cut = dataset[0]["question_values"].tolist()[1:]
+    short = _encode(tmp_path, rows, xval[False], decoder_only=False, max_length=len(cut))[0]
+    assert short["question_values"].tolist() == cut
+    assert [value for value in cut if value != 1] == [-20]
+
+
+def test_a_target_stands_beside_the_end_of_the_answer(tmp_path: Path) -> None:
+    rows = [{"question": "1+2=", "answer": "-1,003.5"}, {"question": "=", "answer": "2"}]
+    dataset = _encode(tmp_path, rows, keep_target=True)
+    assert dataset.values is not None
+    assert dataset.values.tolist() == [*[1] * 12, -1003.5, 1, 1, 2]
+    for answer in ("x", "1 2", "", "1e400"):
+        with pytest.raises(UserError, match=r"the answer .* of '=' is no number: take another model"):
+            encode_rows(
+                [{"question": "=", "answer": answer}], _tokenizer(), decoder_only=True, max_length=9, keep_target=True
+            )
+
+
+def test_numbers_in_tokens_of_their_own(tmp_path: Path) -> None:
+    texts = ["What is -12.5 times (3/2)?", "x=1,234.5 and 007", "0.0000000000005 <pad> 1e5"]
+    tokenizer = train_tokenizer(texts, tmp_path / "rt", kind="rt")
+    rows = [{"question": text, "answer": text} for text in texts]
+    found = encode_rows(rows, tokenizer, decoder_only=False, max_length=64)
+    for part in PARTS:
+        assert [example[f"{part}_ids"].tolist() for example in found] == tokenizer(texts).input_ids
+    with pytest.raises(UserError, match="has 21 digits before its point"):
+        encode_rows([{"question": "1" * 21, "answer": "2"}], tokenizer, decoder_only=False, max_length=64)
+
+
+def test_padding_and_truncation_of_the_last_call_do_not_matter() -> None:
+    tokenizer = _tokenizer()
+    tokenizer(["1", "22"], padding="max_length", truncation=True, max_length=2)
+    (found,) = encode_rows(ROWS[:1], tokenizer, decoder_only=True, max_length=64)
+    assert _texts(found) == (list("1+2="), ["3", "</s>"])
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize(("folder", "decoder_only"), [("t5", False), ("gpt2", True)])
+@pytest.mark.parametrize("kind", ["digit", "default"])
+def test_the_ids_are_those_of_the_tokenizer(
+    data_root: Path, tmp_path: Path, folder: str, decoder_only: bool, kind: str
+) -> None:
+    tokenizer: Any = load_tokenizer(str(data_root / "tokenizers" / folder), kind=kind)
+    name = "train-hard/numbers__round_number_composed.txt"
+    archive = data_root / "mathematics_dataset" / "mathematics_dataset-regen-1k.tar.gz"
+    ((_, content),) = iterate_members(archive, [name])
+    pairs = list(Pairs(content, name))[:300]
+    rows = [{"question": question, "answer": answer} for question, answer in pairs]
+    dataset = _encode(tmp_path, rows, tokenizer, decoder_only=decoder_only, max_length=512)
+    prefix, end = (" ", []) if decoder_only else ("", [tokenizer.eos_token_id])
+    expected: list[int] = []
+    for question, answer in pairs:
+        expected += tokenizer(question, add_special_tokens=False)["input_ids"] + end
+        expected += tokenizer(prefix + answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    assert dataset.tokens.tolist() == expected
+    assert (dataset.about["truncated"], dataset.about["unknown"]) == (0, 0)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.data.collate import IGNORE_INDEX, CausalCollator
-from ntl.data.encode_worker import EncodedBlock
-from ntl.data.encoded import EncodedWriter, Packed
+from ntl.data.encoded import EncodedBlock, EncodedWriter, Packed
 
 END = 9
 
@@ -21,7 +20,7 @@ def write(folder: Path, documents: list[list[int]]) -> Path:
     writer = EncodedWriter(folder, "<u2")
     flat = [token for ids in documents for token in [*ids, END]]
     sizes = np.array([size for ids in documents for size in (0, len(ids) + 1)], dtype=np.int64)
-    writer.append(EncodedBlock(np.array(flat, dtype=np.uint16), sizes, (0, 0, 0, 9, 9)))
+    writer.append(EncodedBlock(np.array(flat, dtype=np.uint16), sizes))
     writer.finish()
     return folder
 
@@ -50,7 +49,7 @@ def test_by_hand(tmp_path: Path) -> None:
 
 def test_a_batch_predicts_each_token_from_the_one_before(tmp_path: Path) -> None:
     packed = Packed(write(tmp_path / "x", [[1, 2, 3], [4], [5, 6]]), 4, END)
-    batch = CausalCollator(0)(packed.__getitems__([0, 1, 2]))
+    batch = CausalCollator(0)([packed[index] for index in range(3)])
     assert batch["input_ids"].tolist() == [[END, 1, 2, 3], [END, 4, END, 5], [6, 0, 0, 0]]
     assert batch["labels"].tolist() == [[1, 2, 3, END], [4, END, 5, 6], [END, *[IGNORE_INDEX] * 3]]
     # Nothing but the end of the split is padded, and documents are not masked from each other.

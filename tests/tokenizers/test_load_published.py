@@ -9,8 +9,7 @@ from published_makes import MAKES, REFUSED, Made
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ntl.config import UserError
-from ntl.data.encode import answer_text, settings_for
-from ntl.data.encode_worker import BlockEncoder
+from ntl.data.encode import answer_text, encode_rows
 from ntl.numbers import NumberVocabulary
 from ntl.tokenizers import load_tokenizer
 
@@ -60,11 +59,12 @@ def test_plain_auto_tokenizer_reloads_it(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["digit", "default"])
 def test_question_and_answer_are_encoded_as_one_text(folder: Path, kind: str) -> None:
     tokenizer = load_tokenizer(folder, kind)
-    encode = BlockEncoder(settings_for(tokenizer, decoder_only=True, max_length=100))
     for question, answer in [("what is 12*34?", "408"), ("the 12", "the -15.67"), ("a", "12 the 34")]:
-        encoded = encode(json.dumps({"question": question, "answer": answer}).encode())
-        assert encoded.tokens.tolist() == [*ids_of(tokenizer, f"{question} {answer}"), tokenizer.eos_token_id]
-        assert encoded.sizes.tolist()[0] == len(ids_of(tokenizer, question))
+        rows = [{"question": question, "answer": answer}]
+        (found,) = encode_rows(rows, tokenizer, decoder_only=True, max_length=100)
+        assert found["question_ids"].tolist() == ids_of(tokenizer, question)
+        ids = [*found["question_ids"].tolist(), *found["answer_ids"].tolist()]
+        assert ids == [*ids_of(tokenizer, f"{question} {answer}"), tokenizer.eos_token_id]
 
 
 @pytest.mark.parametrize(("make", "answer"), [("gpt2", " 7"), ("gemma", " 7"), ("llama2", "7"), ("t5", "7")])

@@ -84,7 +84,7 @@ def test_logged_losses_by_hand(parts) -> None:
     made = parts("trainer.max_steps=1", "trainer.logging_steps=1", "loss.weight=0.7", "trainer.batch_size=96")
     objective = made.objective().eval()
     trainer = _trainer(made)
-    rows = made.encoded("train").__getitems__(range(96))
+    rows = list(made.encoded("train").first(96))
     with torch.no_grad():
         sums = [float(part.sum()) for part in objective(**trainer.data_collator(rows)).flat]
     trainer.train()

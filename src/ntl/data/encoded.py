@@ -10,14 +10,14 @@ Arrow columns of lists, a random batch of mathematics is read in a third of the 
 import json
 import os
 import zlib
-from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ntl.data.encode_worker import COUNTERS, EncodedBlock, combine
+from ntl.data.files import map_open
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch.utils.data import Subset
 
 ABOUT = "about.json"
-BLOCK = 1 << 20
 
 
 class Damaged(UserError):
@@ -36,7 +35,7 @@ class EncodedDataset:
     """Token ids of questions and answers, read from disk on demand.
 
     ``dataset[i]`` is ``{"question_ids": (S,), "answer_ids": (T,)}``, both uint16 where the vocabulary allows and int32
-    otherwise, the answer with its end token; where tokens have values (``ntl.data.encode_worker.EncodedBlock``), also
+    otherwise, the answer with its end token; where tokens have values (``ntl.data.encode.Encoder``), also
     ``question_values`` (S,) and ``answer_values`` (T,) float64. ``about`` counts truncated questions and examples with
     unknown tokens, and has the longest question, answer and example in tokens. ``Damaged`` where a file is not as it
     was written; with ``check=False`` the arrays are not compared.
@@ -61,7 +60,7 @@ class EncodedDataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A data worker that is not forked opens the files itself.
-        return _reopened, (type(self), (self.folder,))
+        return partial(type(self), check=False), (self.folder,)
 
     def __len__(self) -> int:
         return (len(self.offsets) - 1) // 2
@@ -74,9 +73,6 @@ class EncodedDataset:
         if self.values is not None:
             example |= {"question_values": self.values[start:middle], "answer_values": self.values[middle:end]}
         return example
-
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
-        return [self[index] for index in indices]
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
         """Tokens of each example (int64), question and answer together."""
@@ -107,7 +103,7 @@ class Packed(EncodedDataset):
         self.about |= {"longest_question": 1, "longest_answer": longest, "longest_example": longest + 1}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (type(self), (self.folder, self.length, self.end))
+        return partial(type(self), check=False), (self.folder, self.length, self.end)
 
     def __len__(self) -> int:
         return -(-len(self.tokens) // self.length)
@@ -139,16 +135,9 @@ class Packed(EncodedDataset):
         return np.ascontiguousarray(self.offsets[::2])
 
 
-def _reopened(kind: type[EncodedDataset], arguments: tuple[Any, ...]) -> EncodedDataset:
-    return kind(*arguments, check=False)
-
-
 def _crc32(path: Path) -> int:
-    total = 0
     with open(path, "rb") as stream:
-        while block := stream.read(BLOCK):
-            total = zlib.crc32(block, total)
-    return total
+        return zlib.crc32(map_open(stream))
 
 
 class _GrowingArray:
@@ -177,31 +166,44 @@ class _GrowingArray:
         return _crc32(self.path)
 
 
+@dataclass
+class EncodedBlock:
+    """The token ids of questions and answers in turn, the length of each, and, if asked for, a value for each token.
+
+    ``truncated`` questions lost their beginning, ``unknown`` examples have an unknown token.
+    """
+
+    tokens: np.ndarray
+    sizes: np.ndarray
+    values: np.ndarray | None = None
+    truncated: int = 0
+    unknown: int = 0
+
+
 class EncodedWriter:
     """Appends encoded blocks to a folder, which counts as whole after ``finish``."""
 
     def __init__(self, folder: Path, dtype: str, *, with_values: bool = False) -> None:
         folder.mkdir(exist_ok=True)
-        self.folder = folder
+        self.folder, self.rows = folder, 0
         dtypes = {"tokens.npy": dtype, "offsets.npy": "<i8", **({"values.npy": "<f8"} if with_values else {})}
         self.arrays = {name: _GrowingArray(folder / name, dtype) for name, dtype in dtypes.items()}
         self.arrays["offsets.npy"].append(np.zeros(1, dtype=np.int64))
-        self.counters = (0,) * len(COUNTERS)
+        self.about = {"truncated": 0, "unknown": 0, "longest_question": 0, "longest_answer": 0, "longest_example": 0}
 
-    @property
-    def rows(self) -> int:
-        """Examples so far."""
-        return self.arrays["offsets.npy"].length // 2
-
-    def append(self, encoded: EncodedBlock) -> None:
-        self.arrays["offsets.npy"].append(self.arrays["tokens.npy"].length + np.cumsum(encoded.sizes))
-        self.arrays["tokens.npy"].append(encoded.tokens)
-        if "values.npy" in self.arrays and encoded.values is not None:
-            self.arrays["values.npy"].append(encoded.values)
-        self.counters = combine(self.counters, encoded.counters)
+    def append(self, block: EncodedBlock) -> None:
+        self.arrays["offsets.npy"].append(self.arrays["tokens.npy"].length + np.cumsum(block.sizes))
+        self.arrays["tokens.npy"].append(block.tokens)
+        if block.values is not None:
+            self.arrays["values.npy"].append(block.values)
+        self.rows += len(block.sizes) // 2
+        self.about["truncated"] += block.truncated
+        self.about["unknown"] += block.unknown
+        questions, answers = block.sizes[::2], block.sizes[1::2]
+        for part, sizes in (("question", questions), ("answer", answers), ("example", questions + answers)):
+            self.about[f"longest_{part}"] = max(self.about[f"longest_{part}"], int(sizes.max(initial=0)))
 
     def finish(self) -> None:
         """Complete the arrays, then write ``about.json``."""
-        sums = {name: array.close() for name, array in self.arrays.items()}
-        about = {**dict(zip(COUNTERS, self.counters, strict=True)), "arrays": sums}
+        about = {**self.about, "arrays": {name: array.close() for name, array in self.arrays.items()}}
         write_atomically(self.folder / ABOUT, json.dumps({**about, "sum": zlib.crc32(json.dumps(about).encode())}))

@@ -1,7 +1,8 @@
 """The tokenizers of the Regression Transformer and of xVal, which write numbers in tokens of their own."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 from typing import Any, ClassVar
 
@@ -10,6 +11,8 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from ntl.numbers.text import MAX_PLACE, MIN_PLACE, find_place_tokens, place_tokens
 from ntl.tokenizers import rt, xval
 
+# Text -> the text with numbers replaced by number tokens, and the values of these tokens in order.
+Reader = Callable[[str], tuple[str, list[float]]]
 _NUMBER = re.compile(re.escape(xval.NUMBER))
 _SIGN = re.compile(r"([+-]) (?=[0-9.])")
 
@@ -31,9 +34,13 @@ class RTTokenizer(PreTrainedTokenizerFast):
 
     @property
     def reader(self) -> str:
-        """The dotted name of the function with which encoding processes read numbers (``ntl.data.encode_worker``)."""
+        """The name of ``number_reader``, by which encoded data is found again."""
         place = self.max_place
         return "ntl.tokenizers.rt.read" if place == MAX_PLACE else f"ntl.tokenizers.rt.read:{place}"
+
+    def number_reader(self) -> Reader:
+        """The function that writes the numbers of a text as tokens."""
+        return partial(rt.read, max_place=self.max_place)
 
     def count_malformed(self, ids: list[int]) -> int:
         return rt.count_malformed(self._known(ids))
@@ -84,9 +91,13 @@ class XValTokenizer(PreTrainedTokenizerFast):
 
     @property
     def reader(self) -> str:
-        """The dotted name of the function that reads the numbers of a text."""
-        function = xval.read_paper if self.paper_compat else xval.read
-        return f"{function.__module__}.{function.__qualname__}"
+        """The name of ``number_reader``, by which encoded data is found again."""
+        function = self.number_reader()
+        return f"{function.__module__}.{function.__name__}"
+
+    def number_reader(self) -> Reader:
+        """The function that replaces the numbers of a text by ``[NUM]``, and returns them."""
+        return xval.read_paper if self.paper_compat else xval.read
 
     @property
     def number_token_id(self) -> int:
@@ -133,7 +144,7 @@ class XValTokenizer(PreTrainedTokenizerFast):
 
     def _read(self, text: str) -> tuple[str, dict[int, float]]:
         """The text with ``[NUM]`` for its numbers, and their values by where that stands."""
-        written, values = (xval.read_paper if self.paper_compat else xval.read)(text)
+        written, values = self.number_reader()(text)
         places = [match.start() for match in _NUMBER.finditer(written)]
         return written, dict(zip(places, values, strict=True))
 

@@ -1,7 +1,4 @@
-"""How xVal reads a text: each number is one token with a value (Golkar et al., 2023).
-
-Encoding processes import this file, so its imports must be fast.
-"""
+"""How xVal reads a text: each number is one token with a value (Golkar et al., 2023)."""
 
 import math
 import re

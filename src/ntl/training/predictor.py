@@ -116,14 +116,14 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd" and "covered", the
     probability of all numbers that it found. UserError, before anything is decoded, for a question that is too long.
     """
-    from ntl.data.encode import encode_rows, settings_for
+    from ntl.data.encode import encode_rows
     from ntl.decoding.batches import DecodingLines, decode
     from ntl.training.decode import positions_of
 
     decoder_only = not loaded.model.config.is_encoder_decoder
-    settings = settings_for(loaded.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED)
     # A number head predicts what stands in the place of the answer.
-    examples: list[Any] = encode_rows([{"question": text.strip(), "answer": "0"} for text in questions], settings)
+    rows = [{"question": text.strip(), "answer": "0"} for text in questions]
+    examples: list[Any] = encode_rows(rows, loaded.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED)
     positions = positions_of(loaded.model)
     # The last generated token is not an input.
     most = loaded.most if positions is None else min(loaded.most, positions + 1 - loaded.limit)

@@ -44,7 +44,7 @@ def parts(small, tmp_path: Path) -> Callable[..., RunParts]:
 
 
 def _examples(parts: RunParts, count: int = 6) -> list[dict[str, np.ndarray]]:
-    examples = parts.encoded("train").__getitems__(range(count))
+    examples = list(parts.encoded("train").first(count))
     assert len({len(example["question_ids"]) for example in examples}) > 1
     assert len({len(example["answer_ids"]) for example in examples}) > 1
     return examples
