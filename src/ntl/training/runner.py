@@ -29,7 +29,6 @@ from ntl.training.checkpoints import (
     check_data,
     check_state,
     checkpoint_at,
-    digest,
     is_whole,
     keep_newest,
     not_kept,
@@ -131,7 +130,6 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         decode_additional,
         decode_splits,
         decode_validation,
-        forget_answers,
         splits_of,
     )
     from ntl.training.parts import RunParts
@@ -187,15 +185,14 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
             stop.call_previous_handler()
             raise KeyboardInterrupt
         scored = _scored_step(trainer)
-        weights = digest(checkpoint_at(folder, scored))
         validation = _validation(trainer, scored)
         seen = trainer.examples_and_tokens_seen()
         parts.gather_model(trainer)
         if scored != trainer.state.global_step:
             _load(checkpoint_at(folder, scored), parts)
         splits = splits_of(parts, config.decoding)
-        scores = decode_splits(parts, splits, folder / PREDICTIONS, weights=weights)
-        beside = decode_additional(parts, config.beside, folder, weights=weights)
+        scores = decode_splits(parts, splits, folder / PREDICTIONS)
+        beside = decode_additional(parts, config.beside, folder)
         if is_first:
             scores.metrics.update(beside)
             record = build_record(
@@ -211,7 +208,6 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
                 seen=seen,
                 seconds=trainer.wall_time(),
             )
-            forget_answers(folder)
             write_record(folder / "record.json", record)
             # predict.py decodes the newest checkpoint, and a longer run resumes from it.
             keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None)
