@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -16,7 +16,7 @@ from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
-from ntl.decoding.batches import Answer, DecodingLines, decode
+from ntl.decoding.batches import Answer, DecodingLines, Example, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.evaluation import (
@@ -142,24 +142,30 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
     return chosen
 
 
+def decode_in_training(parts: RunParts, decoding: DecodingConfig, examples: Sequence[Example]) -> list[Answer]:
+    """Decode examples without affecting the training: the random state is restored."""
+    model: Any = parts.model
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        return decode(
+            decoding,
+            model=model,
+            tokenizer=parts.tokenizer,
+            examples=examples,
+            collate=parts.collator.prompts,
+            max_new_tokens=max_new_tokens(parts),
+        )
+
+
 def decode_validation(parts: RunParts) -> dict[str, float]:
     """Decode the validation examples of an evaluation as the test splits are decoded, and return their metrics.
 
     These are accuracy and MAE, of texts BLEU, ROUGE-1 and exact match, and ``trainer.best``; an undefined one is left
     out. Every rank must call this; the training is not affected.
     """
-    config, dataset, model = parts.config, parts.dataset, cast(Any, parts.model)
+    config, dataset = parts.config, parts.dataset
     rows, examples = parts.rows("validation"), parts.encoded("validation").first(config.trainer.eval_rows)
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-        mine = decode(
-            config.decoding,
-            model=model,
-            tokenizer=parts.tokenizer,
-            examples=[examples[index] for index in my_share(len(examples))],
-            collate=parts.collator.prompts,
-            max_new_tokens=max_new_tokens(parts),
-        )
-    answers, found = from_all(mine), [{}]
+    mine = [examples[index] for index in my_share(len(examples))]
+    answers, found = from_all(decode_in_training(parts, config.decoding, mine)), [{}]
     if answers is not None:
         known = [rows[index] for index in range(len(examples))]
         texts, correct = [answer.text for answer in answers], [row["answer"] for row in known]

@@ -124,7 +124,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
-    from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
+    from ntl.training.callbacks import Probe, ProgressLines, StopOnSignal, banner
     from ntl.training.decode import (
         check_lengths,
         decode_additional,
@@ -134,7 +134,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     )
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
-    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, Tracked, mirror, sample
+    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, mirror, sample
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
@@ -167,11 +167,11 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     for line in banner(parts, trainer, folder, step):
         say(line)
     with closing(tracker):
-        tracker.start(Tracked.of(config, folder.name, folder, parameters(parts.model), step=step))
+        tracker.start(config, folder, parameters(parts.model), step)
         trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(say))
         if config.probe_steps:
-            trainer.add_callback(probe(parts, config.probe_steps, folder / METRICS))
+            trainer.add_callback(Probe(parts, config.probe_steps, folder / METRICS))
         if config.trainer.max_steps:
             with stop:
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
