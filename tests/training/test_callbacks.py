@@ -15,7 +15,7 @@ from ntl.config import compose
 from ntl.decoding.batches import Answer
 from ntl.results import read_record
 from ntl.training import callbacks, run
-from ntl.training.callbacks import StopOnSignal, banner, probe
+from ntl.training.callbacks import Probe, StopOnSignal, banner
 from ntl.training.tracking import METRICS, read_metrics
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
@@ -125,7 +125,7 @@ def test_the_same_weights_with_and_without_and_after_a_resume(settings, tmp_path
 
 def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, monkeypatch) -> None:
     sizes = ["dataset.test_rows_per_cell=25", "dataset.max_digits=2", "dataset.extrapolate_digits=3"]
-    made = probe(parts(*sizes, dataset="multiplication"), 4, tmp_path / METRICS)
+    made = Probe(parts(*sizes, dataset="multiplication"), 4, tmp_path / METRICS)
     assert {group: made.groups.count(group) for group in made.groups} == {"1x1": 16, "1x2": 20, "2x1": 20, "2x2": 20}
     # Answers of which every second is 10 % too large, and no number at all in one group.
     written = [
@@ -133,7 +133,7 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
         for index, (group, answer) in enumerate(zip(made.groups, made.answers, strict=True))
     ]
     answers = [Answer(text, []) for text in written]
-    monkeypatch.setattr("ntl.training.callbacks.decode", lambda *args, **kwargs: answers)
+    monkeypatch.setattr("ntl.training.callbacks.decode_in_training", lambda *args, **kwargs: answers)
     assert made.mape() == pytest.approx({"1x1": 5.0, "1x2": 5.0, "2x1": 5.0})
 
 

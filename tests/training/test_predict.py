@@ -1,4 +1,4 @@
-"""scripts/predict.py: questions, test splits decoded again, and decodings that are interrupted."""
+"""scripts/predict.py: questions, and test splits decoded again."""
 
 import json
 import os
@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ntl.decoding.batches import Journal
 from ntl.evaluation import read_predictions, score_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
-from ntl.training import run
+from ntl.training import decode, run
 from ntl.training.folder import is_taken, only_one
 from ntl.training.predictor import predict
 
@@ -176,46 +175,8 @@ def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_pat
     link.symlink_to(finished)
     with only_one(finished), pytest.raises(Busy, match="another process is working on this run"):
         predict(link)
-    add, taken = Journal.add, []
-    monkeypatch.setattr(Journal, "add", lambda *batch: (taken.append(is_taken(finished)), add(*batch)))
+    write, taken = decode.write_predictions, []
+    monkeypatch.setattr(decode, "write_predictions", lambda *file: (taken.append(is_taken(finished)), write(*file)))
     predict(link)
     assert taken == [True]
     assert not is_taken(finished)
-
-
-BESIDE = ("beside=expectation", "beside.expectation.num_beams=20", "beside.expectation.batch_size=16")
-# Batches of 30 examples: greedy, then by expectation.
-GREEDY, BY_EXPECTATION = 5, 2
-
-
-def end_after_a_batch(patch: pytest.MonkeyPatch) -> list[int]:
-    """From here on every batch that is answered ends the run; their sizes."""
-    add, decoded = Journal.add, []
-
-    def once(self: Journal, batch: int, answers: list) -> None:
-        add(self, batch, answers)
-        decoded.append(len(answers))
-        raise KeyboardInterrupt
-
-    patch.setattr(Journal, "add", once)
-    return decoded
-
-
-@pytest.mark.slow
-def test_no_batch_is_decoded_twice(small, without_times, monkeypatch, capsys, tmp_path: Path) -> None:
-    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'straight'}")
-    straight = run(config)
-    assert not list(straight.parent.glob(".*"))
-    decoded = end_after_a_batch(monkeypatch)
-    config = small("decoding.batch_size=7", *BESIDE, f"output_dir={tmp_path / 'ended'}")
-    for _ in range(GREEDY + BY_EXPECTATION):
-        with pytest.raises(KeyboardInterrupt):
-            run(config)
-    monkeypatch.setattr(Journal, "add", lambda *arguments: pytest.fail("decoded again"))
-    again = run(config)
-    assert decoded == [7, 7, 7, 7, 2, 16, 14]
-    assert "decoding test: 28 were decoded before" in capsys.readouterr().out
-    assert without_times(again) == without_times(straight)
-    for name in ("predictions.jsonl", "predictions-expectation-20.jsonl", "metrics.jsonl"):
-        assert (again.parent / name).read_bytes() == (straight.parent / name).read_bytes()
-    assert not list(again.parent.glob(".*"))

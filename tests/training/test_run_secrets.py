@@ -13,7 +13,7 @@ import pytest
 from ntl.config import Config, compose, run_id
 from ntl.launch.worker import error_line
 from ntl.launch.workers import worker_environment
-from ntl.training.tracking import Tracked, WandbMirror
+from ntl.training.tracking import WandbMirror
 
 PLANTED = {
     "WANDB_API_KEY": "5ec4e7" * 6 + "beef",
@@ -80,7 +80,7 @@ def test_what_wandb_says_of_a_key(monkeypatch: pytest.MonkeyPatch, small: Callab
     said: list[str] = []
     config = small("tracking=wandb")
     tracker = WandbMirror(config.tracking, warn=said.append)
-    tracker.start(Tracked.of(config, "id", Path("folder"), 1))
+    tracker.start(config, Path("folder"), 1)
     tracker.close()
     tracker._thread.join(10)
     assert "the key <WANDB_API_KEY> is refused" in " ".join(said)

@@ -15,7 +15,7 @@ from ntl.config import Config, compose, run_id
 from ntl.evaluation import write_predictions
 from ntl.results import read_record
 from ntl.training import run, tracking
-from ntl.training.tracking import MetricsFile, NoMirror, Tracked, WandbMirror, mirror, read_metrics, sample
+from ntl.training.tracking import MetricsFile, NoMirror, WandbMirror, mirror, read_metrics, sample
 
 
 def _state(*history: dict[str, float]) -> Any:
@@ -51,7 +51,7 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) ->
 
 def _started(config: Config, folder: Path, warn: Callable[[str], object] = print) -> Any:
     tracker = mirror(config.tracking, warn)
-    tracker.start(Tracked.of(config, "id", folder, 1234))
+    tracker.start(config, folder, 1234)
     return tracker
 
 
@@ -98,7 +98,7 @@ def test_offline_without_a_key_and_never_a_prompt(wandb, tmp_path: Path, monkeyp
     _started(config, tmp_path).finish({})
     wandb.login.assert_called_once_with(prompt=False)
     seen = wandb.init.call_args.kwargs
-    assert (seen["mode"], seen["group"], seen["id"]) == ("offline", "table2", "id")
+    assert (seen["mode"], seen["group"], seen["id"]) == ("offline", "table2", tmp_path.name)
     assert seen["tags"] == ["mine", "tiny", "multiplication", "gpt2_tiny", "ntl_was"], "each once: the scale is tiny"
     assert (seen["config"]["parameters"], seen["config"]["loss"]["name"]) == (1234, "ntl_was")
     assert "tracking" not in seen["config"]

@@ -19,7 +19,7 @@ from ntl.config import Config, build, compose
 from ntl.models.lora import parameters
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
-from ntl.training.tracking import METRICS, MetricsFile, Tracked, mirror
+from ntl.training.tracking import METRICS, MetricsFile, mirror
 
 NONE = "tracking=none"
 WAYS: dict[str, Mapping[str, str]] = {NONE: {}, "offline": {"WANDB_MODE": "offline"}}
@@ -204,7 +204,7 @@ def seconds_per_step(overrides: Sequence[str], environment: Mapping[str, str], w
         trainer.args.set_save("no")
         # The client's warnings are discarded.
         with closing(mirror(config.tracking, lambda line: None)) as tracker:
-            tracker.start(Tracked.of(config, "benchmark", Path(folder), parameters(parts.model)))
+            tracker.start(config, Path(folder), parameters(parts.model))
             trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
             trainer.train()
         wall, worked = ((ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up) for ends in (clock.ends, clock.worked))

@@ -1,10 +1,7 @@
-"""One loop over batches for every decoding, and the answers on disk that let an interrupted one continue."""
+"""One loop over batches for every decoding, and its lines of progress."""
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -50,7 +47,6 @@ def decode(
     collate: Collate,
     max_new_tokens: int,
     progress: Callable[[int], None] = lambda done: None,
-    journal: "Journal | None" = None,
     **options: Any,
 ) -> list[Answer]:
     """Decode by ``config._target_``: one answer per example, in the order of the examples.
@@ -61,95 +57,29 @@ def decode(
         collate: Makes the inputs of a batch, for example input_ids and attention_mask (B, S).
         max_new_tokens: Used where the config says 0; taken from the training data, never from the test answers.
         progress: Called after each batch with the number of examples that are done.
-        journal: Stores the answers of each batch. Batches that it has already are not decoded again.
         options: Further arguments of the decoding itself.
     """
     was_training = model.training
     model.eval()
     limit = config.max_new_tokens or max_new_tokens
     read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=limit, **options)
-    known = journal.answers if journal else {}
-    done = journal.examples if journal else 0
     answers: dict[int, Answer] = {}
-    for number, indices in enumerate(batches(examples, config.batch_size)):
-        if number in known:
-            answers.update(zip(indices, known[number], strict=True))
-            continue
+    for indices in batches(examples, config.batch_size):
         batch = [examples[index] for index in indices]
         found = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
         answers.update(zip(indices, found, strict=True))
-        if journal:
-            journal.add(number, found)
-        done += len(indices)
-        progress(done)
+        progress(len(answers))
     model.train(was_training)
     return [answers[index] for index in range(len(examples))]
 
 
-class Journal:
-    """Answers on disk: a first line that says what they answer, then one line per batch.
-
-    A line has the batch's index, its answers, and a sha256 of the first line, the index, the ids of the examples and
-    the answers. Lines whose digest does not match, or that were cut off, are ignored.
-
-    ``answers`` are the stored ones by batch index; none where the first line is not this ``key``.
-
-    Args:
-        batches: The ids of each batch's examples.
-    """
-
-    def __init__(self, path: Path, key: Mapping[str, Any], batches: Sequence[Sequence[str]]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self.batches = batches
-        self.answers: dict[int, list[Answer]] = {}
-        self._first = _line(key, sort_keys=True)
-        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        whole = [line for line in lines if line.endswith(b"\n")] if lines[:1] == [self._first] else []
-        for line in whole[1:]:
-            self.answers.update(self._read(line))
-        with path.open("r+b" if lines else "wb") as file:
-            file.truncate(sum(map(len, whole)))
-            if not whole:
-                file.write(self._first)
-
-    @property
-    def examples(self) -> int:
-        """The number of examples in ``answers``."""
-        return sum(map(len, self.answers.values()))
-
-    def add(self, batch: int, answers: Sequence[Answer]) -> None:
-        """Append to the file; ``answers`` stays as it was read."""
-        with self.path.open("ab") as file:
-            file.write(_line({"batch": batch, "sha256": self._digest(batch, answers), "answers": answers}))
-
-    def _digest(self, batch: int, answers: Sequence[Answer]) -> str:
-        return hashlib.sha256(self._first + _line([batch, self.batches[batch], answers])).hexdigest()
-
-    def _read(self, line: bytes) -> dict[int, list[Answer]]:
-        try:
-            entry = json.loads(line)
-            batch, answers = entry["batch"], [Answer(*fields) for fields in entry["answers"]]
-            return {batch: answers} if entry["sha256"] == self._digest(batch, answers) else {}
-        except (ValueError, TypeError, LookupError):
-            return {}
-
-
-def _line(value: Any, sort_keys: bool = False) -> bytes:
-    return json.dumps(value, sort_keys=sort_keys).encode("ascii") + b"\n"
-
-
 class DecodingLines:
-    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done.
+    """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done."""
 
-    ``known`` is that number at the start.
-    """
-
-    def __init__(self, say: Callable[[str], None], split: str, total: int, known: int = 0) -> None:
+    def __init__(self, say: Callable[[str], None], split: str, total: int) -> None:
         self.say = say
         self.split = split
         self.total = total
-        self.known = known
         self.started = self.last_line = time.monotonic()
 
     def __call__(self, done: int) -> None:
@@ -158,5 +88,5 @@ class DecodingLines:
         if now - self.last_line < SECONDS_BETWEEN or done >= self.total:
             return
         self.last_line = now
-        left = (self.total - done) * (now - self.started) / (done - self.known)
+        left = (self.total - done) * (now - self.started) / done
         self.say(f"decoding {self.split} {done:,}/{self.total:,}, {left:.0f} s left")

@@ -4,7 +4,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -15,12 +15,11 @@ from torch import distributed
 from transformers import TrainerCallback
 
 from ntl.config import DecodingConfig
-from ntl.decoding import decode
 from ntl.decoding.batches import SECONDS_BETWEEN
 from ntl.evaluation import number_metrics
 from ntl.models.lora import parameters
 from ntl.system.machine import device_name
-from ntl.training.decode import max_new_tokens
+from ntl.training.decode import decode_in_training
 from ntl.training.parts import RunParts
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -149,20 +148,23 @@ class ProgressLines(TrainerCallback):
 
 
 class Probe(TrainerCallback):
-    """Scores the greedy answers to a few test examples of each group, every ``steps`` optimizer steps.
+    """Scores greedy answers to the first examples of each group of the first test split, every ``steps`` steps.
 
     A probe is one entry ``{"step", "probe": {group: MAPE in percent}}`` of the trainer's history, which a checkpoint
-    keeps, and one line of the run's metrics.jsonl, ``path``. A probe does not affect the training: the random state is
-    restored, and no weight changes. ``read`` generates the answers of the model as it is now; ``answers`` and
-    ``groups`` are the correct answer and the group of each.
+    keeps, and one line of the run's metrics.jsonl, ``path``. It does not affect the training.
     """
 
-    def __init__(
-        self, read: Callable[[], Sequence[str]], answers: Sequence[str], groups: Sequence[str], steps: int, path: Path
-    ) -> None:
-        self.read, self.answers, self.groups = read, answers, groups
-        self.steps = steps
-        self.path = path
+    def __init__(self, parts: RunParts, steps: int, path: Path) -> None:
+        self.parts, self.steps, self.path = parts, steps, path
+        split = parts.dataset.test_splits[0]
+        rows, encoded = parts.rows(split), parts.encoded(split)
+        in_group: dict[str, list[int]] = {}
+        for index, row in enumerate(rows):
+            in_group.setdefault(parts.dataset.group(row["id"]) or ALL, []).append(index)
+        chosen = [(group, index) for group in sorted(in_group) for index in in_group[group][:GROUP_EXAMPLES]]
+        self.groups = [group for group, _ in chosen]
+        self.answers = [rows[index]["answer"] for _, index in chosen]
+        self.examples = [encoded[index] for _, index in chosen]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe before the checkpoint of the same step is written, so that the checkpoint includes the probe."""
@@ -175,36 +177,10 @@ class Probe(TrainerCallback):
 
     def mape(self) -> dict[str, float]:
         """Return group -> mean absolute percentage error, in percent; a group where it is undefined is left out."""
-        answered = self.read()
+        answered = decode_in_training(self.parts, DecodingConfig(name="greedy"), self.examples)
         found = {}
         for group in dict.fromkeys(self.groups):
             indices = [index for index, name in enumerate(self.groups) if name == group]
-            texts, correct = ([source[index] for index in indices] for source in (answered, self.answers))
+            texts, correct = [answered[index].text for index in indices], [self.answers[index] for index in indices]
             found[group] = number_metrics(texts, correct)["mape"]
         return {group: round(value, 4) for group, value in found.items() if math.isfinite(value)}
-
-
-def probe(parts: RunParts, steps: int, path: Path) -> Probe:
-    """Build a probe of the first ``GROUP_EXAMPLES`` examples of each group of the first test split."""
-    split = parts.dataset.test_splits[0]
-    rows, encoded = parts.rows(split), parts.encoded(split)
-    in_group: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        in_group.setdefault(parts.dataset.group(row["id"]) or ALL, []).append(index)
-    chosen = [(group, index) for group in sorted(in_group) for index in in_group[group][:GROUP_EXAMPLES]]
-    examples = [encoded[index] for _, index in chosen]
-
-    def read() -> list[str]:
-        model: Any = parts.model
-        with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-            answers = decode(
-                DecodingConfig(name="greedy"),
-                model=model,
-                tokenizer=parts.tokenizer,
-                examples=examples,
-                collate=parts.collator.prompts,
-                max_new_tokens=max_new_tokens(parts),
-            )
-        return [answer.text for answer in answers]
-
-    return Probe(read, [rows[index]["answer"] for _, index in chosen], [group for group, _ in chosen], steps, path)

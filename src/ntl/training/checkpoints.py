@@ -49,18 +49,13 @@ def write_manifest(folder: Path) -> None:
     sync(folder.parent)
 
 
-def digest(folder: Path) -> str:
-    """Return the sha256 of the manifest, which identifies every file; "" without a manifest."""
-    return sha256_of(folder / MANIFEST) if (folder / MANIFEST).is_file() else ""
-
-
 def is_whole(folder: Path) -> bool:
     """Return whether every file that the manifest names is there, unchanged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         # A manifest written here names only files of its own folder.
         local = all(Path(name).name == name for name in manifest)
-        return bool(manifest) and local and all(sha256_of(folder / name) == digest for name, digest in manifest.items())
+        return bool(manifest) and local and all(sha256_of(folder / name) == known for name, known in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 

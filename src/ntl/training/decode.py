@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -16,7 +16,7 @@ from ntl.config.identity import plain
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
-from ntl.decoding.batches import Answer, DecodingLines, Journal, batches, decode
+from ntl.decoding.batches import Answer, DecodingLines, Example, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
 from ntl.evaluation import (
@@ -33,7 +33,6 @@ from ntl.training.checkpoints import (
     CHECKPOINTS,
     check_data,
     checkpoint_at,
-    digest,
     is_whole,
     newest_whole,
     step_of,
@@ -43,7 +42,6 @@ from ntl.training.parts import RunParts, Say, TextRows
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
-JOURNAL = ".answers"
 # The metrics that a record keeps of additional decodings (``config.beside``).
 ADDITIONAL_METRICS = (
     "accuracy",
@@ -144,24 +142,30 @@ def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
     return chosen
 
 
+def decode_in_training(parts: RunParts, decoding: DecodingConfig, examples: Sequence[Example]) -> list[Answer]:
+    """Decode examples without affecting the training: the random state is restored."""
+    model: Any = parts.model
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        return decode(
+            decoding,
+            model=model,
+            tokenizer=parts.tokenizer,
+            examples=examples,
+            collate=parts.collator.prompts,
+            max_new_tokens=max_new_tokens(parts),
+        )
+
+
 def decode_validation(parts: RunParts) -> dict[str, float]:
     """Decode the validation examples of an evaluation as the test splits are decoded, and return their metrics.
 
     These are accuracy and MAE, of texts BLEU, ROUGE-1 and exact match, and ``trainer.best``; an undefined one is left
     out. Every rank must call this; the training is not affected.
     """
-    config, dataset, model = parts.config, parts.dataset, cast(Any, parts.model)
+    config, dataset = parts.config, parts.dataset
     rows, examples = parts.rows("validation"), parts.encoded("validation").first(config.trainer.eval_rows)
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-        mine = decode(
-            config.decoding,
-            model=model,
-            tokenizer=parts.tokenizer,
-            examples=[examples[index] for index in my_share(len(examples))],
-            collate=parts.collator.prompts,
-            max_new_tokens=max_new_tokens(parts),
-        )
-    answers, found = from_all(mine), [{}]
+    mine = [examples[index] for index in my_share(len(examples))]
+    answers, found = from_all(decode_in_training(parts, config.decoding, mine)), [{}]
     if answers is not None:
         known = [rows[index] for index in range(len(examples))]
         texts, correct = [answer.text for answer in answers], [row["answer"] for row in known]
@@ -181,16 +185,14 @@ def predictions_name(decoding: DecodingConfig, *more: str) -> str:
     return f"{'-'.join(['predictions', decoding.name, str(decoding.num_beams), *more])}.jsonl"
 
 
-def decode_additional(
-    parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path, *, weights: str
-) -> dict[str, float]:
+def decode_additional(parts: RunParts, decodings: Mapping[str, DecodingConfig], folder: Path) -> dict[str, float]:
     """Decode in each of these ways, too: returns "<split>/<metric>@<name>" for each of ``ADDITIONAL_METRICS``."""
     found = {}
     for name, decoding in decodings.items():
         parts.say(f"decoding by {name}:")
         path = folder / predictions_name(decoding)
         splits = splits_of(parts, decoding)
-        scores = decode_splits(parts, splits, path, weights=weights, decoding=decoding)
+        scores = decode_splits(parts, splits, path, decoding)
         metrics = scores.metrics if scores else {}
         for split in splits:
             known = [metric for metric in ADDITIONAL_METRICS if f"{split}/{metric}" in metrics]
@@ -198,14 +200,11 @@ def decode_additional(
     return found
 
 
-def decode_splits(
-    parts: RunParts, splits: Sequence[str], path: Path, *, weights: str = "", decoding: DecodingConfig | None = None
-) -> Any:
+def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: DecodingConfig | None = None) -> Any:
     """Decode all examples of the splits, write the predictions file, and score it from the file.
 
     ``decoding`` is by default the run's own. Of several processes, each decodes a share; the first one writes and
-    scores, and the others return None. ``weights`` is the digest of the model's checkpoint. If it is given, answers are
-    stored until `forget_answers`, so that an interrupted decoding continues.
+    scores, and the others return None.
     """
     config = decoding or parts.config.decoding
     _report_own_settings(parts, config)
@@ -218,10 +217,6 @@ def decode_splits(
         chosen: list[Any] = [examples[index] for index in share]
         if isinstance(examples, Packed):
             chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
-        ids = [
-            [parts.example_id(split, share[place]) for place in batch] for batch in batches(chosen, config.batch_size)
-        ]
-        journal = _journal(parts, split, path, config, ids, weights) if weights else None
         mine = decode(
             config,
             model=parts.model,
@@ -229,8 +224,7 @@ def decode_splits(
             examples=chosen,
             collate=parts.collator if isinstance(examples, Packed) else parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
-            progress=DecodingLines(parts.say, split, len(share), journal.examples if journal else 0),
-            journal=journal,
+            progress=DecodingLines(parts.say, split, len(share)),
         )
         predictions = from_all(mine)
         if predictions is None:
@@ -281,28 +275,6 @@ def _report_own_settings(parts: RunParts, decoding: DecodingConfig) -> None:
             f"decoding={decoding.name}: the model's own generation config has {words}, which is not used; "
             "decoding=model uses it."
         )
-
-
-def _journal(
-    parts: RunParts, split: str, path: Path, config: DecodingConfig, ids: list[list[str]], weights: str
-) -> Journal:
-    rank, size = rank_and_size()
-    key = {
-        "weights": weights,
-        "decoding": plain(config),
-        "max_new_tokens": max_new_tokens(parts),
-        "examples": parts.prepared.content_key(split),
-    }
-    journal = Journal(path.with_name(f".{path.stem}.{split}.{rank}-of-{size}{JOURNAL}"), key, ids)
-    if journal.answers:
-        parts.say(f"decoding {split}: {journal.examples:,} were decoded before")
-    return journal
-
-
-def forget_answers(folder: Path, predictions: str = "*") -> None:
-    """Delete the stored answers of the predictions file with this stem, or of all, once these are complete."""
-    for path in folder.glob(f".{predictions}.*{JOURNAL}"):
-        path.unlink(missing_ok=True)
 
 
 def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
@@ -381,6 +353,5 @@ def add_readings(record_path: Path, readings: Mapping[str, DecodingConfig], say:
             f"{checkpoint.name}; restore the other, or remove the folder and train it again."
         )
     config = {**record.config, "beside": {**record.config.get("beside", {}), **plain(dict(readings))}}
-    metrics = {**record.metrics, **decode_additional(parts, readings, folder, weights=digest(checkpoint))}
-    forget_answers(folder)
+    metrics = {**record.metrics, **decode_additional(parts, readings, folder)}
     write_record(record_path, replace(record, config=config, metrics=metrics), overwrite=True)

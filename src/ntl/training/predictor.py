@@ -17,7 +17,7 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results.load import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
-from ntl.training.checkpoints import digest, step_of
+from ntl.training.checkpoints import step_of
 from ntl.training.folder import best_step, only_one
 
 if TYPE_CHECKING:
@@ -184,7 +184,6 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
         splits = decode.splits_of(parts, config.decoding)
         decode.check_lengths(parts, splits if elsewhere else ())
-        decode.decode_splits(parts, splits, path, weights=digest(checkpoint))
-    decode.forget_answers(folder, path.stem)
+        decode.decode_splits(parts, splits, path)
     say(f"Predictions: {path}")
     return path

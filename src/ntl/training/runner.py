@@ -29,7 +29,6 @@ from ntl.training.checkpoints import (
     check_data,
     check_state,
     checkpoint_at,
-    digest,
     is_whole,
     keep_newest,
     not_kept,
@@ -125,18 +124,17 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     """Train, starting from ``checkpoint``, from the weights of ``base`` or from scratch, up to record.json."""
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
-    from ntl.training.callbacks import ProgressLines, StopOnSignal, banner, probe
+    from ntl.training.callbacks import Probe, ProgressLines, StopOnSignal, banner
     from ntl.training.decode import (
         check_lengths,
         decode_additional,
         decode_splits,
         decode_validation,
-        forget_answers,
         splits_of,
     )
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
-    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, Tracked, mirror, sample
+    from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, mirror, sample
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
     started, git, values = time.monotonic(), git_state(), recorded(config)
@@ -169,11 +167,11 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     for line in banner(parts, trainer, folder, step):
         say(line)
     with closing(tracker):
-        tracker.start(Tracked.of(config, folder.name, folder, parameters(parts.model), step=step))
+        tracker.start(config, folder, parameters(parts.model), step)
         trainer.add_callback(MetricsFile(folder / METRICS, tracker.log))
         trainer.add_callback(ProgressLines(say))
         if config.probe_steps:
-            trainer.add_callback(probe(parts, config.probe_steps, folder / METRICS))
+            trainer.add_callback(Probe(parts, config.probe_steps, folder / METRICS))
         if config.trainer.max_steps:
             with stop:
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -187,15 +185,14 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
             stop.call_previous_handler()
             raise KeyboardInterrupt
         scored = _scored_step(trainer)
-        weights = digest(checkpoint_at(folder, scored))
         validation = _validation(trainer, scored)
         seen = trainer.examples_and_tokens_seen()
         parts.gather_model(trainer)
         if scored != trainer.state.global_step:
             _load(checkpoint_at(folder, scored), parts)
         splits = splits_of(parts, config.decoding)
-        scores = decode_splits(parts, splits, folder / PREDICTIONS, weights=weights)
-        beside = decode_additional(parts, config.beside, folder, weights=weights)
+        scores = decode_splits(parts, splits, folder / PREDICTIONS)
+        beside = decode_additional(parts, config.beside, folder)
         if is_first:
             scores.metrics.update(beside)
             record = build_record(
@@ -211,7 +208,6 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
                 seen=seen,
                 seconds=trainer.wall_time(),
             )
-            forget_answers(folder)
             write_record(folder / "record.json", record)
             # predict.py decodes the newest checkpoint, and a longer run resumes from it.
             keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None)

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -72,28 +71,6 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     return lines
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """What a mirror is told of a run when it starts.
-
-    ``config`` has no secrets. ``step`` is the one that the training continues from.
-    """
-
-    id: str
-    folder: Path
-    config: Mapping[str, Any]
-    tags: Sequence[str] = ()
-    step: int = 0
-
-    @classmethod
-    def of(cls, config: Config, run_id: str, folder: Path, parameters: int, step: int = 0) -> "Tracked":
-        """Describe a run; its tags are those of the config, and its data set, model, loss and scale."""
-        values = {key: value for key, value in plain(config).items() if key != "tracking"}
-        names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
-        tags = tuple(dict.fromkeys([*config.tracking.tags, *names]))
-        return cls(run_id, folder, redacted({**values, "parameters": parameters}), tags, step)
-
-
 def public_name(name: str) -> str:
     """Return the name that trackers show: ce is train/ce, eval_ce is validation/ce, interpolate/mae is a test's."""
     if "/" not in name:
@@ -105,14 +82,20 @@ def _public(values: Mapping[str, Any]) -> dict[str, Any]:
     return {public_name(name): value for name, value in values.items() if name != "step"}
 
 
+def _settings(config: Config, parameters: int) -> dict[str, Any]:
+    """What a tracker shows of a run's config, without secrets."""
+    values = {key: value for key, value in plain(config).items() if key != "tracking"}
+    return redacted({**values, "parameters": parameters})
+
+
 class NoMirror:
     """The mirror of ``tracking=none``, which does nothing; base class of the others."""
 
     def __init__(self, tracking: TrackingConfig, *, warn: Callable[[str], None]) -> None:
         self.tracking, self.warn = tracking, warn
 
-    def start(self, run: Tracked) -> None:
-        """Begin; nothing is sent or written before."""
+    def start(self, config: Config, folder: Path, parameters: int, step: int = 0) -> None:
+        """Begin the run of a folder, which continues from ``step``; nothing is sent or written before."""
 
     def log(self, line: Mapping[str, float]) -> None:
         """Show one line of metrics.jsonl."""
@@ -141,28 +124,29 @@ class WandbMirror(NoMirror):
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="wandb", daemon=True)
 
-    def start(self, run: Tracked) -> None:
-        self._waiting.put(lambda: self._start(run))
+    def start(self, config: Config, folder: Path, parameters: int, step: int = 0) -> None:
+        self._waiting.put(lambda: self._start(config, folder, parameters))
         self._thread.start()
 
-    def _start(self, run: Tracked) -> None:
+    def _start(self, config: Config, folder: Path, parameters: int) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         with needs("train"):
             import wandb
 
         # Without a key the client would prompt for one.
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+        names = [part.name for part in (config.dataset, config.model, config.loss, config.scale)]
         self._client = wandb
         self._run = wandb.init(
             project=self.tracking.project,
             entity=self.tracking.entity or None,
             group=self.tracking.group or None,  # None is that of WANDB_RUN_GROUP, if it is set
             job_type="train",
-            tags=list(run.tags),
-            id=run.id,
-            name=run.id,
-            dir=str(run.folder),
-            config=dict(run.config),
+            tags=list(dict.fromkeys([*config.tracking.tags, *names])),
+            id=folder.name,
+            name=folder.name,
+            dir=str(folder),
+            config=_settings(config, parameters),
             mode=mode,  # pyright: ignore[reportArgumentType] - WANDB_MODE may be any text
             resume="allow",
             # An earlier run of this process that failed must not receive the metrics of this one.
@@ -227,11 +211,11 @@ class TensorboardMirror(NoMirror):
         self._writer: Any = None
         self._step = 0
 
-    def start(self, run: Tracked) -> None:
+    def start(self, config: Config, folder: Path, parameters: int, step: int = 0) -> None:
         # A resumed run logs the steps after its checkpoint again: what an earlier process logged of them is hidden.
-        self._step = run.step
-        self._writer = self._new_writer(str(run.folder), purge_step=run.step + 1)
-        self._writer.add_text("config", f"```\n{json.dumps(dict(run.config), indent=1)}\n```", run.step)
+        self._step = step
+        self._writer = self._new_writer(str(folder), purge_step=step + 1)
+        self._writer.add_text("config", f"```\n{json.dumps(_settings(config, parameters), indent=1)}\n```", step)
 
     def log(self, line: Mapping[str, float]) -> None:
         self._step = int(line["step"])
