@@ -22,7 +22,7 @@ from ntl.data.raw import Missing
 from ntl.data.reads import Files, Stamp, code_of, named_files, watching
 from ntl.data.store import Rows
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import UNUSED_SECONDS, data_roots, sha256_of, sweep, sync
+from ntl.system.files import UNUSED_SECONDS, data_roots, sha256_changes, sha256_of, sweep, sync
 from ntl.system.locks import wait_for_lock
 
 if TYPE_CHECKING:
@@ -145,8 +145,7 @@ class Prepared:
         if own:
             return f"{' and '.join(own[0].changed)} has other content since"
         now = next((copy.digests for copy in found if copy.is_current), files)
-        names = [name for name in sorted({*files, *now}) if files.get(name) != now.get(name)]
-        return ", ".join(f"{name} had sha256 {files.get(name)} and has {now.get(name)}" for name in names)
+        return sha256_changes(files, now)
 
     def _entry(self, folder: Path, split: str) -> dict[str, Any]:
         name, splits = self.dataset.name, self.dataset.splits

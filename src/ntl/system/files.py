@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -20,6 +20,12 @@ def sha256_of(path: Path) -> str:
     """Return the hexadecimal sha256 digest of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Say which names have another sha256 now; "" if none has."""
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} had sha256 {before.get(name)} and has {now.get(name)}" for name in changed)
 
 
 def data_roots(data_dir: Path) -> list[Path]:

@@ -1,9 +1,7 @@
 """The best checkpoint of a run by a validation metric, and the end of a training that no longer improves it."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers import TrainerCallback
@@ -39,11 +37,6 @@ def best_of(history: Iterable[Mapping[str, Any]], metric: str) -> Best:
         elif best.step is not None:
             best = best._replace(since=best.since + 1)
     return best
-
-
-def best_so_far(checkpoint: Path, metric: str) -> Best:
-    """Return ``best_of`` the history in a checkpoint."""
-    return best_of(json.loads((checkpoint / "trainer_state.json").read_bytes())["log_history"], metric)
 
 
 class KeepBest(TrainerCallback):

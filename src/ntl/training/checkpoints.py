@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ntl.config.folders import RESULTS
 from ntl.results.record import check
 from ntl.system.errors import UserError
-from ntl.system.files import remove_parts, sha256_of, sync, write_atomically
+from ntl.system.files import remove_parts, sha256_changes, sha256_of, sync, write_atomically
 
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
@@ -181,8 +181,7 @@ def check_data(folder: Path, files: Mapping[str, str]) -> None:
     A checkpoint of a version that did not write the data files passes.
     """
     before = _read_object(folder, DATA) if (folder / DATA).is_file() else files
-    if changed := [name for name in sorted({*before, *files}) if before.get(name) != files.get(name)]:
-        how = ", ".join(f"{name} had sha256 {before.get(name)} and has {files.get(name)}" for name in changed)
+    if how := sha256_changes(before, files):
         raise UserError(
             f"{folder}: the data is not what it was trained on: {how}; restore it, or start over with resume=never."
         )

@@ -10,6 +10,7 @@ from ntl.config import Config
 from ntl.config.identity import deciding
 from ntl.config.trainer import Schedule, TrainerConfig
 from ntl.system.errors import UserError
+from ntl.system.files import sha256_changes
 from ntl.training.checkpoints import (
     BASES,
     CHECKPOINTS,
@@ -158,9 +159,7 @@ def _is_on_the_way(checkpoint: Path, before: Mapping[str, Any], config: Config) 
 
 def check_made_of(checkpoint: Path, now: Mapping[str, str]) -> None:
     """Raise ``UserError`` if the tokenizer or the initial weights (name -> sha256) are not those of the checkpoint."""
-    before = read_run(checkpoint).get("made_of", now)
-    if changed := [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]:
-        how = ", ".join(f"{name} had sha256 {before.get(name)} and has {now.get(name)}" for name in changed)
+    if how := sha256_changes(read_run(checkpoint).get("made_of", now), now):
         raise UserError(f"{checkpoint}: {how}; restore what it was trained with, or start over with resume=never.")
 
 

@@ -1,5 +1,6 @@
 """One run, from its config to its record. Checks come first, so that a mistake is reported before slow work."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -243,7 +244,7 @@ def _validation(trainer: "ObjectiveTrainer", step: int) -> Mapping[str, float]:
 
 
 def _check_checkpoint(checkpoint: Path, parts: "RunParts", folder: Path) -> None:
-    from ntl.training.best import best_so_far
+    from ntl.training.best import best_of
 
     # The digests of the files themselves: an edited file may still have the size in the manifest of the data.
     prepared = Prepared(build(parts.config.dataset), parts.data_dir)
@@ -251,7 +252,8 @@ def _check_checkpoint(checkpoint: Path, parts: "RunParts", folder: Path) -> None
     check_state(checkpoint)
     trainer = parts.config.trainer
     if trainer.best and trainer.max_steps:
-        best = best_so_far(checkpoint, trainer.best).step
+        history = json.loads((checkpoint / "trainer_state.json").read_bytes())["log_history"]
+        best = best_of(history, trainer.best).step
         at_best = checkpoint_at(folder, best or 0)
         if best not in (None, step_of(checkpoint)) and not is_whole(at_best):
             raise UserError(
