@@ -21,12 +21,6 @@ from ntl.results.table import Block, Cell, Primary, Row, Table, TableRow
 from ntl.system.errors import UserError
 
 
-def train_command(plan: RowPlan, seeds: Sequence[int]) -> str:
-    """The shell command that trains the runs of these seeds."""
-    multirun = " -m" if len(seeds) > 1 else ""
-    return f"python train.py{multirun} {' '.join(plan.overrides)} seed={','.join(map(str, seeds))}"
-
-
 def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
     """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
 
@@ -111,6 +105,7 @@ def _table_rows(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> tuple[Tab
         if row.spec.constant and not any(cell.summary for cell in cells):
             continue  # a constant that no record scores
         missing = tuple(seed for seed in row.plan.seeds if seed not in row.records)
-        command = train_command(row.plan, missing) if missing else ""
+        start = "python train.py -m" if len(missing) > 1 else "python train.py"
+        command = f"{start} {' '.join(row.plan.overrides)} seed={','.join(map(str, missing))}" if missing else ""
         found.append(TableRow(**vars(row), cells=tuple(cells), missing=missing, command=command))
     return tuple(found)

@@ -16,7 +16,7 @@ from ntl.results.notes import model_name
 from ntl.results.render.text import interval_text
 from ntl.results.spec import BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
 from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
-from ntl.results.table import Block, Table, TableRow, prints_as_zero
+from ntl.results.table import Table, TableRow, prints_as_zero
 from ntl.system.errors import UserError
 
 CLAIMS, READINGS = CONFIG_DIR / "claims.yaml", CONFIG_DIR / "beside"
@@ -185,22 +185,15 @@ class Compared:
         return f"{text}, n = {self.paired.differences.n}" + ("" if self.p is None else f", p = {self.p:.3g}")
 
 
-def find_block(table: Table, number: int, group: str = "") -> tuple[Block, str] | None:
-    """Block ``number`` of the table's spec, and the name of ``group`` in it; None where the scale does not have it."""
-    spec = table.spec.blocks[number]
-    part = spec.scales.get(table.scale)
-    if part is None or (part.groups and group and group not in part.groups):
-        return None
-    present = [block for block in table.spec.blocks if table.scale in block.scales]
-    return table.blocks[present.index(spec)], part.labels.get(group, group)
-
-
 def compare(table: Table, place: EvidenceSpec) -> Compared | None:
     """The comparison at a place that ``check_place`` accepted; None where the table's scale does not have it."""
-    found = find_block(table, place.block, place.group)
-    if found is None:
+    spec = table.spec.blocks[place.block]
+    part = spec.scales.get(table.scale)
+    if part is None or (part.groups and place.group and place.group not in part.groups):
         return None
-    by_label = {row.spec.label: row for row in found[0].rows if row.spec.group == found[1]}
+    present = [block for block in table.spec.blocks if table.scale in block.scales]
+    group, rows = part.labels.get(place.group, place.group), table.blocks[present.index(spec)].rows
+    by_label = {row.spec.label: row for row in rows if row.spec.group == group}
     row, against = by_label[place.row], by_label[place.against]
     base = by_seed(place.against_metric or place.metric, against.records)
     result = paired(base, by_seed(place.metric, row.records))
@@ -209,7 +202,7 @@ def compare(table: Table, place: EvidenceSpec) -> Compared | None:
     return Compared(
         row,
         against,
-        column_of(table.spec.blocks[place.block], place.metric, place.table),
+        column_of(spec, place.metric, place.table),
         place.against_metric or place.metric,
         result,
         sign_flip_p(values) if len(values) > 1 else None,

@@ -10,7 +10,7 @@ from ntl.results.match import NOT_COMPUTED_WITH
 from ntl.results.record import RunRecord
 from ntl.results.render.text import interval_text, number, seeds_text
 from ntl.results.spec import SHORTCUT, BlockSpec, ColumnSpec, PrimarySpec, Role
-from ntl.results.statistics import ALPHA, Summary, example_difference, holm, sign_flip_p, smallest_p, summarize
+from ntl.results.statistics import ALPHA, example_difference, holm, sign_flip_p, smallest_p, summarize
 from ntl.results.table import Difference, DifferenceCell, Primary, Row, Verdict, prints_as_zero
 
 
@@ -157,6 +157,17 @@ def primary_pair(spec: PrimarySpec, block: BlockSpec, scale: str, rows: Sequence
     return by_label[spec.against], by_label[spec.row]
 
 
+_LEADS = {
+    Verdict.not_run: "Nothing is shown yet: no seed of both {row} and {against} has {header}",
+    Verdict.undefined: "Nothing is shown: {header} is undefined for a run of {row} or {against}",
+    Verdict.not_learnt: "Nothing is shown, as neither {row} nor {against} beats a constant answer in {header}",
+    Verdict.too_few: "Nothing is shown, as so few seeds have no interval: {row} minus {against} in {header}",
+    Verdict.nothing: "No difference between {row} and {against} in {header} is shown",
+    Verdict.better: "{row} is better than {against} in {header}",
+    Verdict.worse: "{row} is worse than {against} in {header}",
+}
+
+
 def find_primary(
     spec: PrimarySpec,
     endpoint: ColumnSpec,
@@ -168,32 +179,31 @@ def find_primary(
     against, row = pair
     cell = next((c for each in differences for c in each.cells if c.primary), None)
     verdict = _verdict(cell, (row.learnt, against.learnt))
-    summary = cell.paired.differences if cell and cell.paired else None
     commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
-    primary = Primary(
-        group=row.spec.group,
-        row=row.spec.label,
-        against=against.spec.label,
-        column=endpoint,
-        n=summary.n if summary else 0,
-        mean=summary.mean if summary else None,
-        low=summary.low if summary else None,
-        high=summary.high if summary else None,
-        p=cell.p if cell else None,
-        verdict=verdict,
-        named_after=any(commit.startswith(tuple(spec.seen)) for commit in commits),
-        sentence="",
-    )
-    notes = [f"{each.spec.label} beats no constant answer" for each in (row, against) if each.learnt is False]
-    if verdict is Verdict.not_learnt:
-        notes = []
-    if verdict is Verdict.better:
-        notes += _control_gain(rows, against, row, endpoint)
+    named_after = any(commit.startswith(tuple(spec.seen)) for commit in commits)
+    lead = _LEADS[verdict].format(row=row.spec.label, against=against.spec.label, header=endpoint.header)
+    text = interval_text(cell.paired.differences, endpoint) if cell and cell.paired else ""
+    if not cell or not text:
+        return Primary(verdict, None, named_after, f"{lead}.")
+    if verdict in (Verdict.better, Verdict.worse) and (cell.p is None or cell.p > ALPHA):
+        lead += " by the interval, but not by the exact test"
     # The mean of ``against`` over the seeds of both rows says how large a difference is.
     ours, theirs = row.values[endpoint.metric], against.values[endpoint.metric]
-    mean = summarize([theirs[seed] for seed in theirs if seed in ours]).mean
-    whole = "" if mean is None else number(mean, endpoint.format)
-    return replace(primary, sentence=_sentence(primary, summary, whole, notes))
+    common = summarize([theirs[seed] for seed in theirs if seed in ours])
+    whole = "" if common.mean is None else number(common.mean, endpoint.format)
+    remarks = [row.spec.group] if row.spec.group else []
+    remarks.append(f"n = {seeds_text([common.n])}")
+    if cell.p is not None:
+        cannot = f", and n = {common.n} cannot reach {ALPHA}" if smallest_p(common.n) > ALPHA else ""
+        remarks.append(f"exact p = {cell.p:.3g}{cannot}")
+    if named_after:
+        remarks.append("named after these runs")
+    parts = [f"{lead}: {text} against a mean of {whole} ({'; '.join(remarks)})"]
+    if verdict is not Verdict.not_learnt:
+        parts += [f"{each.spec.label} beats no constant answer" for each in (row, against) if each.learnt is False]
+    if verdict is Verdict.better:
+        parts += _control_gain(rows, against, row, endpoint)
+    return Primary(verdict, cell.p, named_after, f"{'; '.join(parts)}.")
 
 
 def _verdict(cell: DifferenceCell | None, learnt: tuple[bool | None, bool | None]) -> Verdict:
@@ -218,33 +228,3 @@ def _control_gain(rows: Sequence[Row], base: Row, row: Row, column: ColumnSpec) 
     gain = control.minus(base, column) if control and row in same else None
     text = interval_text(gain.differences, column) if gain else ""
     return [f"the control, which has no distance: {text}"] if text else []
-
-
-_LEADS = {
-    Verdict.not_run: "Nothing is shown yet: no seed of both {row} and {against} has {header}",
-    Verdict.undefined: "Nothing is shown: {header} is undefined for a run of {row} or {against}",
-    Verdict.not_learnt: "Nothing is shown, as neither {row} nor {against} beats a constant answer in {header}",
-    Verdict.too_few: "Nothing is shown, as so few seeds have no interval: {row} minus {against} in {header}",
-    Verdict.nothing: "No difference between {row} and {against} in {header} is shown",
-    Verdict.better: "{row} is better than {against} in {header}",
-    Verdict.worse: "{row} is worse than {against} in {header}",
-}
-
-
-def _sentence(primary: Primary, summary: Summary | None, mean: str, notes: Sequence[str]) -> str:
-    header = primary.column.header
-    lead = _LEADS[primary.verdict].format(row=primary.row, against=primary.against, header=header)
-    text = interval_text(summary, primary.column) if summary else ""
-    if not text:
-        return f"{lead}."
-    if primary.verdict in (Verdict.better, Verdict.worse) and not primary.confirmed:
-        lead += " by the interval, but not by the exact test"
-    remarks = [primary.group] if primary.group else []
-    remarks.append(f"n = {seeds_text([primary.n])}")
-    if primary.p is not None:
-        cannot = f", and n = {primary.n} cannot reach {ALPHA}" if smallest_p(primary.n) > ALPHA else ""
-        remarks.append(f"exact p = {primary.p:.3g}{cannot}")
-    if primary.named_after:
-        remarks.append("named after these runs")
-    result = f"{lead}: {text} against a mean of {mean} ({'; '.join(remarks)})"
-    return f"{'; '.join([result, *notes])}."

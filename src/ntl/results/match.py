@@ -161,13 +161,13 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
 
     A setting that is younger than a record was off when the record was written: empty, 0 or false.
     """
-    have = config.get("beside", {})
-    return [name for name, settings in wanted.items() if name not in have or not _is_same_reading(settings, have[name])]
-
-
-def _is_same_reading(settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
-    values = {key: recorded.get(key, type(value)()) for key, value in settings.items()}
-    return values == settings and recorded.keys() <= settings.keys()
+    lacking = []
+    for name, settings in wanted.items():
+        recorded = config.get("beside", {}).get(name)
+        off = {key: type(value)() for key, value in settings.items()}
+        if recorded is None or off | recorded != settings:
+            lacking.append(name)
+    return lacking
 
 
 def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
@@ -193,16 +193,10 @@ def _same(pinned: Any, stored: Any) -> bool:
     return pinned == stored and (all(numbers) or type(pinned) is type(stored))
 
 
-def _has_values(pins: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    return all(_has_value(key, pinned, config) for key, pinned in pins.items())
-
-
-def unpinned(plan: RowPlan, record: RunRecord) -> list[str]:
-    """The record's own overrides that the row does not pin and that may change what is computed."""
-    keys = [override_key(override) for override in record.overrides]
-    return [
-        key for key in keys if key not in plan.pins and key.replace("/", ".").split(".")[0] not in NOT_COMPUTED_WITH
-    ]
+def _sets_more(record: RunRecord, plan: RowPlan) -> bool:
+    """Whether the record has overrides that the row does not pin and that may change what is computed."""
+    keys = {override_key(override) for override in record.overrides} - plan.pins.keys()
+    return any(key.replace("/", ".").split(".")[0] not in NOT_COMPUTED_WITH for key in keys)
 
 
 @cache
@@ -233,9 +227,10 @@ def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRec
     """The row's records by seed. Two records for one seed are a UserError that names both and where they differ."""
     found: dict[int, RunRecord] = {}
     for record in records:
-        if record.seed not in plan.seeds or not _has_values(plan.pins, record.config):
+        pins = plan.pins.items()
+        if record.seed not in plan.seeds or not all(_has_value(key, value, record.config) for key, value in pins):
             continue
-        exactly = plan.added or unpinned(plan, record) or "base" in plan.pins
+        exactly = plan.added or _sets_more(record, plan) or "base" in plan.pins
         if exactly and _composed_id(tuple(plan.run(record.seed))) != record.id:
             continue
         if (other := found.get(record.seed)) is not None:

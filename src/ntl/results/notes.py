@@ -18,9 +18,7 @@ MODELS = {
     "gpt2_large": "GPT-2 Large",
     "gpt2_medium": "GPT-2 Medium",
     "gpt2_small": "GPT-2 Small",
-    "gpt2_small_regression": "GPT-2 Small",
     "gpt2_tiny": "a tiny GPT-2",
-    "gpt2_tiny_regression": "a tiny GPT-2",
     "gpt2_xl": "GPT-2 XL",
     "granite_3_1_moe_1b": "Granite 3.1 1B (MoE)",
     "granite_3_2_2b": "Granite 3.2 2B",
@@ -37,9 +35,7 @@ MODELS = {
     "t5_base": "T5-Base",
     "t5_mini": "a small T5",
     "t5_small": "T5-Small",
-    "t5_small_regression": "T5-Small",
     "t5_tiny": "a tiny T5",
-    "t5_tiny_regression": "a tiny T5",
     "xval": "xVal",
     "xval_tiny": "a tiny xVal",
 }
@@ -47,7 +43,7 @@ MODELS = {
 
 def model_name(model: str) -> str:
     """What a model of ``config/model`` is called in a text."""
-    return MODELS.get(model, model)
+    return MODELS.get(model.removesuffix("_regression"), model)
 
 
 def is_stand_in(block: BlockSpec, scale: str, plan: RowPlan) -> bool:
@@ -97,8 +93,9 @@ def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
     """What the scale changes, settings and data that make rows unequal, and records of an unknown source."""
     records = _records(rows)
     dirty = sum(bool(record.git.get("dirty")) for record in records)
+    added = next((row.plan.added for row in rows if row.plan.added), ())
     remarks = (
-        _added(rows),
+        f"Not the table as described: every run of it was made with {', '.join(added)}." if added else "",
         block.scales[scale].note,
         _settings(rows),
         _data_versions(records),
@@ -106,11 +103,6 @@ def warnings(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
         _longer_than_train(records),
     )
     return [" ".join(remark.split()) for remark in remarks if remark]
-
-
-def _added(rows: Sequence[Row]) -> str:
-    words = next((row.plan.added for row in rows if row.plan.added), ())
-    return f"Not the table as described: every run of it was made with {', '.join(words)}." if words else ""
 
 
 def _longer_than_train(records: Sequence[RunRecord]) -> str:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -113,13 +113,11 @@ class RunRecord:
 
 # Fields that are read from the predictions as a record is published.
 PUBLISHED_ALONE = ("worst", "typical", "mistakes")
-# Measured on the data, and not in every record of the same data.
-MEASURED = ("longer_than_train",)
 
 
 def data_read(record: RunRecord) -> Json:
-    """The data that a run read: its files and rows, without what was measured on them."""
-    return {key: value for key, value in record.data.items() if key not in MEASURED}
+    """The data that a run read: its files and rows, without what was measured on them, which not every record has."""
+    return {key: value for key, value in record.data.items() if key != "longer_than_train"}
 
 
 def _absent_terms(config: Json) -> list[str]:
@@ -184,59 +182,35 @@ def dumps(payload: Json) -> str:
     return "{" + ",\n".join(lines) + "}\n"
 
 
-def _is_text(value: Any) -> bool:
-    # JSON can escape half of a surrogate pair, which no file and no terminal takes.
-    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value))
-
-
 def printable(text: str) -> str:
     """The text with half surrogate pairs as their escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
+WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "a mapping", list: "a list"}
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond float64
+def _fits(value: Any, kind: type) -> bool:
+    if value is None or isinstance(value, bool):
+        return kind is type(value)
+    if kind is float:
+        try:
+            return isinstance(value, int | float) and math.isfinite(value)
+        except OverflowError:  # a whole number beyond float64
+            return False
+    if not isinstance(value, kind):
         return False
-
-
-KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {
-    str: (_is_text, "a text"),
-    int: (_is_whole, "a whole number"),
-    float: (_is_number, "a number"),
-    bool: (lambda value: isinstance(value, bool), "true or false"),
-    NoneType: (lambda value: value is None, "null"),
-    dict: (lambda value: isinstance(value, dict), "a mapping"),
-    list: (lambda value: isinstance(value, list), "a list"),
-}
-
-
-class Wrong(ValueError):
-    """A value of a wrong type; ``path`` lists the keys that lead to it."""
-
-    def __init__(self, value: Any, wanted: str) -> None:
-        self.path = list[str]()
-        self.what = f"{json.dumps(value)[:40]}, not {wanted}"
-
-    def __str__(self) -> str:
-        return f"'{'.'.join(self.path)}' is {self.what}"
+    if isinstance(value, str):
+        # JSON can escape half of a surrogate pair, which no file and no terminal takes.
+        return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
+    return kind is not int or abs(value) < LARGEST
 
 
 def check(name: str, value: Any, kind: Any, depth: int = 0) -> None:
-    """``Wrong`` where parsed JSON is not of ``kind``, an annotation such as ``dict[str, float | None]`` or ``Any``."""
-    try:
-        _check(value, kind, depth)
-    except Wrong as error:
-        error.path.insert(0, name)
-        raise
+    """ValueError where parsed JSON is not of ``kind``, an annotation such as ``dict[str, float | None]`` or ``Any``.
 
-
-def _check(value: Any, kind: Any, depth: int) -> None:
+    ``name``: the keys that lead to the value, joined by dots.
+    """
     if isinstance(kind, UnionType):
         if value is None:
             return
@@ -246,18 +220,17 @@ def _check(value: Any, kind: Any, depth: int) -> None:
         kind = {dict: dict[str, Any], list: list[Any], int: float}.get(type(value), type(value))
     origin = get_origin(kind) or kind
     origin = {Mapping: dict, Sequence: list}.get(origin, origin)
-    fits, words = KINDS[origin]
-    if not fits(value):
-        raise Wrong(value, words)
+    if not _fits(value, origin):
+        raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {WORDS[origin]}")
     if depth > DEEPEST:
-        raise Wrong("...", f"within {DEEPEST} levels")
+        raise ValueError(f"'{name}' is not within {DEEPEST} levels")
     if isinstance(value, dict):
         for key, item in value.items():
-            check(key, key, str, depth + 1)
-            check(key, item, get_args(kind)[1], depth + 1)
+            check(f"{name}.{key}", key, str, depth + 1)
+            check(f"{name}.{key}", item, get_args(kind)[1], depth + 1)
     elif isinstance(value, list):
         for place, item in enumerate(value):
-            check(str(place), item, get_args(kind)[0], depth + 1)
+            check(f"{name}.{place}", item, get_args(kind)[0], depth + 1)
 
 
 def _check_together(record: RunRecord) -> None:
@@ -297,15 +270,12 @@ def from_json(payload: Any, where: str) -> RunRecord:
     """A record from parsed JSON; ``where`` names the file in the UserError of a payload that is none."""
     if not isinstance(payload, dict) or type(payload.get("schema")) is not int:
         raise UserError(f"{where}: not a run record (no integer 'schema')")
-    if payload["schema"] < SCHEMA:
-        raise UserError(f"{where}: record schema {payload['schema']} is unknown: run the training again")
     if payload["schema"] > SCHEMA:
         raise UserError(f"{where}: written by a newer ntl (record schema {payload['schema']}, here {SCHEMA}): upgrade")
     if missing := [name for name in _REQUIRED if name not in payload]:
         raise UserError(f"{where}: the record lacks {', '.join(missing)}: copy the whole file or run again")
     if unknown := sorted(set(payload) - set(_KINDS) - {"schema"}):
-        names = ", ".join(unknown)
-        raise UserError(f"{where}: the record has unknown keys {printable(names)}: was it edited by hand?")
+        raise UserError(f"{where}: the record has unknown keys {printable(', '.join(unknown))}: was it edited by hand?")
     values = {name: value for name, value in payload.items() if name != "schema"}
     try:
         values["groups"] = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
@@ -332,11 +302,9 @@ def _parse(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: broken JSON (not UTF-8): restore the file or run again") from error
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, endless lists
         raise UserError(f"{path}: broken JSON ({error}): restore the file or run again") from error
 
 

@@ -51,14 +51,6 @@ class Paired:
         return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def _t_interval(n: int, mean: float, sd: float) -> tuple[float, float]:
-    """Student's t interval of the mean of n values: mean ± t(n-1) · sd / √n."""
-    from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
-
-    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
-    return mean - half, mean + half
-
-
 def _mean(values: Sequence[float]) -> float:
     try:
         return math.fsum(values) / len(values)
@@ -87,7 +79,10 @@ def summarize(values: Sequence[float | None]) -> Summary:
     sd = _finite(_sd(good, mean)) if mean is not None and len(good) > 1 else None
     low, high = None, None
     if mean is not None and sd is not None and len(good) > 2:
-        low, high = map(_finite, _t_interval(len(good), mean, sd))
+        from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
+
+        half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(len(good))
+        low, high = _finite(mean - half), _finite(mean + half)
     whole = None not in (low, high)
     return Summary(good, len(values) - len(good), mean, sd, low if whole else None, high if whole else None)
 

@@ -121,34 +121,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Primary:
-    """``row`` minus ``against``, two rows of ``group``, in ``metric``, over the ``n`` seeds that both have.
+    """The result of the primary comparison, in one ``sentence``.
 
-    ``low`` and ``high`` are the 95 % t interval, None below three seeds; ``p`` is the exact two-sided sign-flip p, None
-    below two. ``sentence`` is ``Table.finding``. ``named_after``: the results were known when the comparison
-    was named.
+    ``p`` is the exact two-sided sign-flip p, None below two seeds. ``named_after``: the results were known when the
+    comparison was named.
     """
 
-    group: str
-    row: str
-    against: str
-    column: ColumnSpec
-    n: int
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None
     verdict: Verdict
+    p: float | None
     named_after: bool
     sentence: str
-
-    @property
-    def metric(self) -> str:
-        return self.column.metric
-
-    @property
-    def confirmed(self) -> bool:
-        """A difference whose interval excludes 0 and whose exact p is at most 0.05."""
-        return self.verdict in (Verdict.better, Verdict.worse) and self.p is not None and self.p <= ALPHA
 
 
 @dataclass(frozen=True)
