@@ -150,7 +150,7 @@ def test_both_sides_train_the_same_batches_to_the_same_loss(tmp_path: Path) -> N
     config = compose([*settings, f"output_dir={tmp_path}", f"data_dir={tmp_path}"])
     found = []
     for side in (training.ours, training.bare):
-        trainer = side(config, tmp_path)(training.Clock())
+        trainer = side(config, tmp_path, training.Clock())
         trainer.train()
         found.append(trainer.state.log_history[-1]["train_loss"])
     assert found[0] == pytest.approx(found[1], rel=1e-4)

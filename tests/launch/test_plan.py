@@ -131,9 +131,9 @@ def test_some_seeds_of_a_table(small_table: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("loss.weight=0.5", "small sets loss.weight itself, in the row 'NTL-WAS'; leave it out, .*table=FILE.yaml"),
-        ("model=t5_tiny", "small sets model itself, in every row; .*"),
-        ("dataset=gsm8k", "small sets dataset itself, in every row; .*"),
+        ("loss.weight=0.5", "small sets loss.weight itself, as in the row 'NTL-WAS'; leave it out, .*table=FILE.yaml"),
+        ("model=t5_tiny", "small sets model itself, as in the row .*"),
+        ("dataset=gsm8k", "small sets dataset itself, as in the row .*"),
     ],
 )
 def test_what_rows_pin_is_not_overridden(override: str, message: str, small_table: Path) -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ntl.launch import progress
 from ntl.launch.plan import Ended, Run
-from ntl.launch.progress import Estimate, LiveDisplay, duration, make_display
+from ntl.launch.progress import Display, Estimate, duration
 
 MakeRun = Callable[..., Run]
 
@@ -50,11 +50,10 @@ def test_what_is_expected_holds_until_something_is_known(make_run: MakeRun) -> N
     assert estimate.left([(run, 0.0)], [run]) == 50.0
 
 
-def test_plain_display_is_lines_without_markup_or_wrapping(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_lines_without_markup_or_wrapping(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     out, now = io.StringIO(), [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    display = make_display(2, Console(file=out, width=20))
-    assert not isinstance(display, LiveDisplay)
+    display = Display(2, Console(file=out, width=20))
     run = make_run("a[b]", max_steps=400)
     (run.folder / "metrics.jsonl").write_text('{"step": 100}\n')
     now[0] = 20.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ntl.benchmarks.timing import MIB, Peak, Row, measured, timed
+from ntl.benchmarks.timing import MIB, POLL_SECONDS, Row, anonymous_bytes, measured, timed
 from ntl.config.data import MathematicsConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.deepmind import OFFICIAL_TREE
@@ -64,9 +64,8 @@ def data_set(folder: Path, rows_per_file: int) -> Prepared:
 
 def prepare(folder: Path, rows_per_file: int) -> Row:
     """From text files to prepared files, every answer checked."""
-    row: Row = {}
-    with timed(row):
-        data_set(folder, rows_per_file).prepare(lambda line: None, download=False)
+    prepared = data_set(folder, rows_per_file)
+    row = timed(lambda: prepared.prepare(lambda line: None, download=False))
     files = (folder / OFFICIAL_TREE).rglob("*.txt")
     return row | {"bytes": sum(path.stat().st_size for path in files)}
 
@@ -96,10 +95,7 @@ def tokenize(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
     loaded = _load(tokenizer)
     for split in ("validation", "interpolate", "extrapolate"):  # a few rows, not timed
         _encode(folder, rows_per_file, loaded, split)
-    row: Row = {}
-    with timed(row):
-        _encode(folder, rows_per_file, loaded)
-    return row
+    return timed(lambda: _encode(folder, rows_per_file, loaded))
 
 
 def map_datasets(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
@@ -117,10 +113,8 @@ def map_datasets(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
             "labels": loaded(batch["answer"], return_attention_mask=False)["input_ids"],
         }
 
-    row: Row = {"pairs": len(data)}
-    with timed(row):
-        data.map(encode, batched=True, remove_columns=data.column_names, load_from_cache_file=False)
-    return row
+    options: Any = {"remove_columns": data.column_names, "load_from_cache_file": False}
+    return {"pairs": len(data)} | timed(lambda: data.map(encode, batched=True, **options))
 
 
 def first_step(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
@@ -133,20 +127,18 @@ def first_step(folder: Path, rows_per_file: int, tokenizer: str) -> Row:
     settings += [f"trainer.eval_batch_size={BATCH}", "trainer.length_bucketing=false"]
     command = [sys.executable, "-c", RUN, "dataset=mathematics", *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        peak = Peak(process.pid)
-        peak.start()
         assert process.stdout is not None
         # Other packages may have a word to say before.
         started = time.perf_counter() if "imported\n" in iter(process.stdout.readline, "") else None
-        seconds = None
+        seconds, peak = None, 0
         while process.poll() is None:
             if seconds is None and started and any((folder / "outputs").glob("*/metrics.jsonl")):
                 seconds = time.perf_counter() - started
-            time.sleep(0.02)
-        anonymous = peak.stop()
+            peak = max(peak, anonymous_bytes(process.pid))
+            time.sleep(POLL_SECONDS)
     if process.returncode or seconds is None:
         raise UserError(f"the run ended with status {process.returncode}.")
-    return {"seconds": round(seconds, 3), "peak_anon_mib": round(anonymous / MIB)}
+    return {"seconds": round(seconds, 3), "peak_anon_mib": round(peak / MIB)}
 
 
 def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None]) -> None:

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from ntl.benchmarks.implementations import check
+from ntl.benchmarks.objectives import random_llama
 from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short
 from ntl.config import compose
 from ntl.config.decoding import DecodingConfig, SpeculativeConfig
@@ -60,33 +60,27 @@ def ours(parts: RunParts, rows: int) -> Side:
     return answer
 
 
-@torch.inference_mode()
-def _bare(parts: RunParts, questions: list[list[int]]) -> list[str]:
-    config, tokenizer, model = parts.config.decoding, parts.tokenizer, parts.model
-    encoder_decoder = model.config.is_encoder_decoder
-    model.eval()
-    texts = []
-    for start in range(0, len(questions), config.batch_size):
-        batch = questions[start : start + config.batch_size]
-        inputs: Any = tokenizer.pad(
-            {"input_ids": batch}, return_tensors="pt", padding_side="right" if encoder_decoder else "left"
-        )
-        generated = model.generate(  # pyright: ignore[reportCallIssue]
-            **inputs.to(model.device),
-            num_beams=config.num_beams,
-            do_sample=False,
-            max_new_tokens=max_new_tokens(parts),
-        )
-        skipped = 0 if encoder_decoder else inputs["input_ids"].shape[1]
-        texts += tokenizer.batch_decode(generated[:, skipped:], skip_special_tokens=True)
-    return texts
-
-
 def bare(parts: RunParts, rows: int) -> Side:
     """A minimal loop: pad the token ids, in the order of the examples, generate, decode."""
+    config, tokenizer, model = parts.config.decoding, parts.tokenizer, cast("Any", parts.model).eval()
     examples = parts.encoded(parts.dataset.test_splits[0]).first(rows)
     questions = [examples[index]["question_ids"].tolist() for index in range(len(examples))]
-    return lambda: _bare(parts, questions)
+    encoder_decoder = model.config.is_encoder_decoder
+    side = "right" if encoder_decoder else "left"
+    options = {"num_beams": config.num_beams, "do_sample": False, "max_new_tokens": max_new_tokens(parts)}
+
+    @torch.inference_mode()
+    def answer() -> list[str]:
+        texts = []
+        for start in range(0, len(questions), config.batch_size):
+            batch = {"input_ids": questions[start : start + config.batch_size]}
+            inputs: Any = tokenizer.pad(batch, return_tensors="pt", padding_side=side)
+            generated = model.generate(**inputs.to(model.device), **options)
+            skipped = 0 if encoder_decoder else inputs["input_ids"].shape[1]
+            texts += tokenizer.batch_decode(generated[:, skipped:], skip_special_tokens=True)
+        return texts
+
+    return answer
 
 
 def compare_loops(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, Any]:
@@ -159,19 +153,8 @@ class Text:
 
 def model_of(arguments: argparse.Namespace, width: int) -> Any:
     """Return a Llama of random weights with heads for all that is asked for; its depth does not count them."""
-    torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=arguments.vocab,
-        hidden_size=width,
-        intermediate_size=4 * width,
-        num_hidden_layers=arguments.layers,
-        num_attention_heads=max(width // 64, 1),
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=PAD,
-    )
-    model: Any = LlamaForCausalLM(shape).to(arguments.device)
-    return add_heads(model, MTPConfig(heads=max(2, *arguments.heads), kind=arguments.kind, keep_depth=True))
+    config = MTPConfig(heads=max(2, *arguments.heads), kind=arguments.kind, keep_depth=True)
+    return add_heads(random_llama(arguments, width, PAD), config)
 
 
 def train(model: Any, text: Text, arguments: argparse.Namespace, say: Callable[[str], object]) -> None:

@@ -36,8 +36,9 @@ from ntl.system.machine import keep_freed_memory
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import terms_of
 
-WEIGHT, HIDDEN, LARGE = 0.3, 512, 2**28
-SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155), (8, 1024, 151_936))
+WEIGHT, HIDDEN = 0.3, 512
+LOGITS_HELD = 8  # peak memory of a case at most, as a multiple of that of its logits
+SHAPES = ((32, 64, 32_128), (8, 256, 50_257), (4, 256, 49_155))
 DTYPES = ("float32", "bfloat16")
 Loss = Callable[[Tensor], Tensor]
 
@@ -118,7 +119,7 @@ def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]
     yield Case(replace(first, batch=8, share=0.3), "step")
     if device == "cpu":
         yield Case(first, threads=2)
-        warm = (Setting(device, dtype, *shape, 0.8) for shape in shapes[:3] for dtype in DTYPES)
+        warm = (Setting(device, dtype, *shape, 0.8) for shape in shapes for dtype in DTYPES)
         yield from (Case(setting, heap="warm") for setting in warm)
 
 
@@ -212,20 +213,16 @@ def step_calls(case: Case) -> dict[str, Call]:
         optimizer.step()
         optimizer.zero_grad()
 
-    def ours(loss: str, implementation: str) -> None:
+    def ours(loss: str, implementation: str) -> Call:
         terms = terms_of(compose([f"loss={loss}", f"loss.implementation={implementation}"]).loss, vocab)
         objective = NextToken(NextTokenConfig(), model=network, terms=terms, number_vocab=vocab).train()
-        calls[f"{loss} {implementation}"] = lambda: finish(total(objective))
+        given = {"decoder_input_ids": inputs}
+        return lambda: finish(objective(inputs, mask, labels, **given, counts=objective.count(labels)).total)
 
-    def total(objective: NextToken) -> Tensor:
-        return objective(inputs, mask, labels, decoder_input_ids=inputs, counts=objective.count(labels)).total
-
-    calls: dict[str, Call] = {
-        BASELINE: lambda: finish(network(input_ids=inputs, attention_mask=mask, labels=labels).loss)
+    return {
+        BASELINE: lambda: finish(network(input_ids=inputs, attention_mask=mask, labels=labels).loss),
+        **{" ".join(way): ours(*way) for way in (("ce", "auto"), ("ntl_was", "reference"), ("ntl_was", "auto"))},
     }
-    for loss, implementation in (("ce", "auto"), ("ntl_was", "reference"), ("ntl_was", "auto")):
-        ours(loss, implementation)
-    return calls
 
 
 CALLS = {"loss": logits_calls, "linear": linear_calls, "step": step_calls}
@@ -258,22 +255,14 @@ def gradient_errors(case: Case, rows: int = 64) -> dict[str, float]:
     return errors
 
 
-def logits_held(name: str, dtype: str) -> int:
-    """Return the peak memory of a call, the logits included, as a multiple of the memory of the logits."""
-    if name == "was reference":
-        return 5 if dtype == "float32" else 8
-    return 6 if name == "ntloss reweighed" else 4
-
-
 def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
-    """Return a row for each implementation, except those that would not fit into the free memory, which are logged."""
+    """Return a row for each implementation; none, and a line, where the free memory might not be enough."""
     setting = case.setting
     shape = f"{setting.batch}x{setting.length}x{setting.vocab} {setting.dtype}"
-    count = setting.batch * setting.length * setting.vocab
-    size = count * getattr(torch, setting.dtype).itemsize
+    size = setting.batch * setting.length * setting.vocab * getattr(torch, setting.dtype).itemsize
     room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if setting.device == "cpu" else math.inf
-    if room < (needed := logits_held(BASELINE, setting.dtype) if case.part == "loss" else 5) * size:
-        say(f"skipped {shape}: it needs {needed * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
+    if room < LOGITS_HELD * size:
+        say(f"skipped {shape}: it needs {LOGITS_HELD * size / 2**30:.1f} GiB, and {room / 2**30:.1f} are free")
         return []
     say(f"{case.part} {shape} share {setting.share:g} threads {case.threads} heap {case.heap} ignored {case.ignored:g}")
     if setting.device == "cpu":
@@ -284,13 +273,8 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     errors = gradient_errors(case) if case.part == "loss" else {}
     common = {**asdict(setting), "threads": case.threads, "heap": case.heap, "ignored": case.ignored}
     clock = time.process_time if case.threads == 1 else time.perf_counter
-    # Fewer rounds for large shapes: a call on a billion logits takes seconds.
-    rounds = max(3, min(rounds, rounds * LARGE // count))
-    found, calls = [], CALLS[case.part](case)
-    for name in [name for name in calls if logits_held(name, setting.dtype) * size > room]:
-        say(f"  {name:<24} skipped: it needs more than the {room / 2**30:.1f} GiB that are free")
-        del calls[name]
-    for row in measure(calls, setting.device, rounds, clock):
+    found = []
+    for row in measure(CALLS[case.part](case), setting.device, rounds, clock):
         row |= {"logits_mib": size / 2**20, "gradient_error": errors.get(row["loss"])}
         found.append({**common, "part": case.part, "rounds": rounds, **{key: short(row[key]) for key in row}})
         extra = row["peak_mib"] / row["logits_mib"]

@@ -36,21 +36,26 @@ VARIANTS = ("paper", "code", "random")
 REPEATS = 20  # maskings of one measurement
 
 
-def step_of(arguments: argparse.Namespace, form: str, heads: int) -> Callable[[], None]:
-    """Return a function that computes the loss and all gradients once."""
+def random_llama(arguments: argparse.Namespace, width: int, pad: int | None = None) -> Any:
+    """Return a Llama of random weights, always the same."""
     torch.manual_seed(0)
     shape = LlamaConfig(
         vocab_size=arguments.vocab,
-        hidden_size=arguments.width,
-        intermediate_size=4 * arguments.width,
+        hidden_size=width,
+        intermediate_size=4 * width,
         num_hidden_layers=arguments.layers,
-        num_attention_heads=max(arguments.width // 64, 1),
+        num_attention_heads=max(width // 64, 1),
         bos_token_id=None,
         eos_token_id=None,
-        pad_token_id=None,
-        max_position_embeddings=arguments.length,
+        pad_token_id=pad,
     )
-    model: Any = LlamaForCausalLM(shape).to(arguments.device, getattr(torch, arguments.dtype))
+    network: Any = LlamaForCausalLM(shape)
+    return network.to(arguments.device)
+
+
+def step_of(arguments: argparse.Namespace, form: str, heads: int) -> Callable[[], None]:
+    """Return a function that computes the loss and all gradients once."""
+    model = random_llama(arguments, arguments.width).to(getattr(torch, arguments.dtype))
     terms = Terms.of("was", 0.3, {})
     terms = Terms(terms.base, terms.numbers, terms.weight, arguments.implementation)
     common: Any = {"model": model, "terms": terms, "number_vocab": number_vocabulary(arguments.vocab)}

@@ -6,10 +6,8 @@ import json
 import multiprocessing
 import os
 import platform
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +19,7 @@ from ntl.system.machine import available_cores, processor_name
 
 BASELINE = "ce"
 MIB = 1 << 20
+POLL_SECONDS = 0.02  # between two readings of a process's memory
 Call = Callable[[], Any]
 Clock = Callable[[], float]
 Row = dict[str, Any]
@@ -155,7 +154,7 @@ def write_csv(path: Path, rows: Sequence[Row], remark: str, columns: Sequence[st
         writer.writerows(rows)
 
 
-def anonymous_bytes(pid: int | str = "self") -> int:
+def anonymous_bytes(pid: int | None) -> int:
     """Return the current anonymous memory of a process; 0 if the system does not report it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -164,32 +163,8 @@ def anonymous_bytes(pid: int | str = "self") -> int:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
 
 
-class Peak(threading.Thread):
-    """A thread that records the peak of a process's anonymous memory until it is stopped."""
-
-    def __init__(self, pid: int | str = "self") -> None:
-        super().__init__(daemon=True)
-        self.pid = pid
-        self.bytes = 0
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        """Sample the memory every 20 ms."""
-        while not self.done.wait(0.02):
-            self.bytes = max(self.bytes, anonymous_bytes(self.pid))
-
-    def stop(self) -> int:
-        """Stop and return the peak in bytes."""
-        self.done.set()
-        self.join()
-        return max(self.bytes, anonymous_bytes(self.pid))
-
-
 def _in_child(pipe: Any, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:
-    peak = Peak()
-    peak.start()
-    row = function(*arguments)
-    pipe.send({**row, "peak_anon_mib": round(peak.stop() / MIB)})
+    pipe.send(function(*arguments))
 
 
 def measured(function: Callable[..., Row], *arguments: Any) -> Row:
@@ -199,17 +174,17 @@ def measured(function: Callable[..., Row], *arguments: Any) -> Row:
     process = context.Process(target=_in_child, args=(theirs, function, arguments))
     process.start()
     theirs.close()
+    peak = 0
+    while not ours.poll(POLL_SECONDS):
+        peak = max(peak, anonymous_bytes(process.pid))
     try:
-        return ours.recv()
+        return {**ours.recv(), "peak_anon_mib": round(peak / MIB)}
     except EOFError as error:
         raise UserError(f"the stage {function.__name__} failed; its message stands above.") from error
     finally:
         process.join()
 
 
-@contextmanager
-def timed(row: Row) -> Iterator[None]:
-    """Store the seconds that the block takes in the row."""
-    started = time.perf_counter()
-    yield
-    row["seconds"] = max(round(time.perf_counter() - started, 3), 0.001)
+def timed(call: Call) -> Row:
+    """Return a row with the seconds that the call takes, on the clock."""
+    return {"seconds": max(round(seconds(call, "cpu", time.perf_counter), 3), 0.001)}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -48,60 +49,52 @@ def _quiet(arguments: Any) -> Any:
     return arguments
 
 
-def ours(config: Config, scratch: Path) -> Make:
-    """Return a function that builds our trainer, with prepared data, cached token ids and objective."""
-
-    def make(clock: Clock) -> Any:
-        trainer = RunParts(config, say=lambda line: None).trainer(scratch / "run", callbacks=[clock])
-        _quiet(trainer.args)
-        return trainer
-
-    return make
+def ours(config: Config, scratch: Path, clock: Clock) -> Any:
+    """Return our trainer, with prepared data, cached token ids and objective."""
+    trainer = RunParts(config, say=lambda line: None).trainer(scratch / "run", callbacks=[clock])
+    _quiet(trainer.args)
+    return trainer
 
 
-def bare(config: Config, scratch: Path) -> Make:
-    """Return a function that builds a plain trainer, with tokenized rows, a standard collator and the model's loss."""
-
-    def make(clock: Clock) -> Any:
-        parts = RunParts(config, say=lambda line: None)
-        tokenizer, rows = parts.tokenizer, parts.rows("train")
-        set_seed(config.seed)
-        model: Any = build(config.model, tokenizer=tokenizer)
-        end = [tokenizer.eos_token_id]
-        questions: Any = tokenizer([row["question"] for row in rows], add_special_tokens=False)["input_ids"]
-        answers: Any = tokenizer([row["answer"] for row in rows], add_special_tokens=False)["input_ids"]
-        if model.config.is_encoder_decoder:
-            data = [{"input_ids": q + end, "labels": a + end} for q, a in zip(questions, answers, strict=True)]
-        else:
-            pairs = zip(questions, answers, strict=True)
-            data = [{"input_ids": q + a + end, "labels": [-100] * len(q) + a + end} for q, a in pairs]
-        trainer = Seq2SeqTrainer(
-            model=model,
-            args=_quiet(training_arguments(config, scratch / "bare")),
-            train_dataset=data,  # pyright: ignore[reportArgumentType] - a list is a data set to the Trainer
-            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            callbacks=[clock],
-        )
-        trainer.remove_callback(PrinterCallback)
-        return trainer
-
-    return make
+def bare(config: Config, scratch: Path, clock: Clock) -> Any:
+    """Return a plain trainer, with tokenized rows, a standard collator and the model's loss."""
+    parts = RunParts(config, say=lambda line: None)
+    tokenizer, rows = parts.tokenizer, parts.rows("train")
+    set_seed(config.seed)
+    model: Any = build(config.model, tokenizer=tokenizer)
+    end = [tokenizer.eos_token_id]
+    questions: Any = tokenizer([row["question"] for row in rows], add_special_tokens=False)["input_ids"]
+    answers: Any = tokenizer([row["answer"] for row in rows], add_special_tokens=False)["input_ids"]
+    pairs = zip(questions, answers, strict=True)
+    if model.config.is_encoder_decoder:
+        data = [{"input_ids": q + end, "labels": a + end} for q, a in pairs]
+    else:
+        data = [{"input_ids": q + a + end, "labels": [-100] * len(q) + a + end} for q, a in pairs]
+    trainer = Seq2SeqTrainer(
+        model=model,
+        args=_quiet(training_arguments(config, scratch / "bare")),
+        train_dataset=data,  # pyright: ignore[reportArgumentType] - a list is a data set to the Trainer
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        callbacks=[clock],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
-def measure(make: Make, warm_up: int) -> dict[str, float]:
-    """Return the seconds until the end of the first step, and the median of a step after ``warm_up`` steps."""
+def measure(make: Make, warm_up: int) -> tuple[float, float]:
+    """Return the median seconds of a step after ``warm_up`` steps, and the seconds until the end of the first one."""
     clock = Clock()
     started = time.perf_counter()
     make(clock).train()
-    steps = [after - before for before, after in zip(clock.ends[warm_up:], clock.ends[warm_up + 1 :], strict=False)]
-    return {"first_step_s": clock.ends[0] - started, "step_s": median(steps)}
+    ends = clock.ends[warm_up:]
+    return median(after - before for before, after in pairwise(ends)), clock.ends[0] - started
 
 
 def measure_in_turns(sides: Mapping[str, Make], steps: int, rounds: int) -> tuple[dict[str, list[float]], ...]:
     """Return the seconds of a step and those until the end of the first step, by side and round."""
     measure(next(iter(sides.values())), 1)  # fills the caches and triggers lazy imports
     turns = in_turns({name: partial(measure, side, warm_up=steps // 5) for name, side in sides.items()}, rounds)
-    return tuple({name: [turn[key] for turn in turns[name]] for name in sides} for key in ("step_s", "first_step_s"))
+    return tuple({name: [turn[which] for turn in turns[name]] for name in sides} for which in (0, 1))
 
 
 @contextmanager
@@ -117,7 +110,7 @@ def compare(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
     """Measure our trainer and a plain one in turns."""
     with composed(overrides, steps) as (scratch, config_of):
         config = config_of()
-        sides = {"ours": ours(config, scratch), "bare": bare(config, scratch)}
+        sides = {"ours": partial(ours, config, scratch), "bare": partial(bare, config, scratch)}
         step, first = measure_in_turns(sides, steps, rounds)
     batch = config.trainer.batch_size * config.trainer.accumulation_steps
     return {
@@ -146,7 +139,7 @@ def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> l
     ]
     with composed(overrides, steps) as (scratch, config_of):
         configs = {(kernel, precision): config_of(*settings) for kernel, precision, *settings in ways}
-        sides = {" ".join(way): ours(config, scratch) for way, config in configs.items()}
+        sides = {" ".join(way): partial(ours, config, scratch) for way, config in configs.items()}
         seconds, _ = measure_in_turns(sides, steps, rounds)
     return [
         {
@@ -170,10 +163,10 @@ def compare_diagnostics(overrides: Sequence[str], *, steps: int, rounds: int) ->
     """
     with composed(overrides, steps * (rounds + 1)) as (scratch, config_of):
         config, clock = config_of(), Clock()
-        trainer = ours(config, scratch)(clock)
+        trainer = ours(config, scratch, clock)
         trainer.is_logged = lambda: trainer.state.global_step % 2 == 1
         trainer.train()
-    worked = [after - before for before, after in zip(clock.worked, clock.worked[1:], strict=False)]
+    worked = [after - before for before, after in pairwise(clock.worked)]
     # The first round warms up. ``worked`` begins with the second step, the first that has diagnostics.
     starts = range(steps, steps * (rounds + 1) - 1, steps)
     with_them, without = (

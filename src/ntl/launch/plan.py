@@ -15,7 +15,7 @@ from ntl.config.root import Config
 from ntl.config.trainer import in_steps
 from ntl.data.prepared import Prepared
 from ntl.results import RunRecord, lacking_readings, missing_runs, read_record, table_runs
-from ntl.results.match import RowPlan, override_key, plan_table, row_name
+from ntl.results.match import override_key, plan_table, row_name
 from ntl.results.spec import TableSpec, load_table_spec
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import BASES, find_base, not_kept
@@ -24,7 +24,6 @@ from ntl.training.checkpoints import BASES, find_base, not_kept
 _TAIL_BYTES = 8192
 # Settings that fit one model only: its weights, its tokenizer.
 OF_ONE_MODEL = ("model.path", "model.hub_id", "model.tokenizer_hub_id", "tokenizer.path")
-MAX_NAMED_ROWS = 3  # in an error message
 Kind = tuple[str, ...]
 
 
@@ -246,10 +245,10 @@ def _check(specs: Sequence[TableSpec], scale: str, overrides: Sequence[str]) -> 
     for override in overrides:
         key = override_key(override)
         for name, plans in by_table.items():
-            if pinning := [plan for plan in plans if any(_is_part(key, pin) for pin in plan.pins)]:
+            if row := next((plan.row for plan in plans if any(_is_part(key, pin) for pin in plan.pins)), None):
                 raise UserError(
-                    f"{override}: {name} sets {key} itself, {_rows(pinning, plans)}; leave it out, or write a table of "
-                    "your own, table=FILE.yaml."
+                    f"{override}: {name} sets {key} itself, as in the row {row_name(row)!r}; leave it out, or write a "
+                    "table of your own, table=FILE.yaml."
                 )
         # Rows without a model have the default one.
         models = dict.fromkeys(str(plan.pins.get("model", "model=")) for plans in by_table.values() for plan in plans)
@@ -265,14 +264,6 @@ def _is_part(key: str, pin: str) -> bool:
     if "." not in pin:
         return key in (pin, f"{pin}.name", f"{pin}._target_")
     return key == pin or key.startswith(f"{pin}.") or (pin.startswith(f"{key}.") and "." in key)
-
-
-def _rows(pinning: Sequence[RowPlan], plans: Sequence[RowPlan]) -> str:
-    if len(pinning) == len(plans):
-        return "in every row"
-    names = [repr(row_name(plan.row)) for plan in pinning]
-    more = [f"{len(names) - MAX_NAMED_ROWS} more"] if len(names) > MAX_NAMED_ROWS else []
-    return f"in the row{'s' * (len(names) > 1)} {', '.join([*names[:MAX_NAMED_ROWS], *more])}"
 
 
 def _demand(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> Demand:

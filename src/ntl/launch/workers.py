@@ -32,7 +32,7 @@ import ntl
 from ntl.config.composition import register
 from ntl.config.folders import CONFIG_DIR
 from ntl.launch.plan import Ended, Run, plan_runs
-from ntl.launch.progress import Display, Estimate, make_display
+from ntl.launch.progress import Display, Estimate
 from ntl.launch.worker import error_line, train
 from ntl.system.errors import UserError
 from ntl.system.machine import available_cores
@@ -138,7 +138,7 @@ def run_missing(
         workers: number of processes; by default one per core. Each gets an equal share of the cores.
         root: folder of run folders; by default the ``output_dir`` of each config.
         target: dotted name of a function ``target(config, overrides=[...])`` that writes the record.
-        console: where progress is shown: bars on a terminal, lines elsewhere.
+        console: where progress is shown.
         expected: seconds by kind of run, for the time left until a run of that kind has ended here.
         after: called with each run that has ended, whether it succeeded or failed.
 
@@ -152,13 +152,10 @@ def run_missing(
     ended: list[Ended] = []
     if todo:
         size = min(workers or available_cores(), len(todo))
-        display = make_display(len(todo), console or Console())
+        display = Display(len(todo), console or Console())
         have = f", {len(skipped)} more have a record already" if skipped else ""
         display.say(f"{len(todo)} runs in {size} worker process{'es' if size > 1 else ''}{have}.")
-        try:
-            ended = _run_all(todo, size, target, display, Estimate(size, expected or {}), after)
-        finally:
-            display.close()
+        ended = _run_all(todo, size, target, display, Estimate(size, expected or {}), after)
     return _report(ended, skipped, started)
 
 
