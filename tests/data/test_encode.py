@@ -9,7 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
-from ntl.data import encode, store
+from ntl.data import encode, files, store
 from ntl.data.encode import encode_dataset
 from ntl.data.encoded import EncodedDataset
 from ntl.data.store import Example, Rows
@@ -40,7 +40,7 @@ def _finished(folder: Path) -> list[str]:
 
 
 def _prepared(folder: Path, rows: int = 4000) -> Rows:
-    """A prepared file of some blocks (read with a small ``store.BLOCK``)."""
+    """A prepared file of some blocks (read with a small ``files.BLOCK``)."""
     examples = [Example(id=f"train/{i:05d}", question=f"{i}+{i % 7}=", answer=str(i + i % 7)) for i in range(rows)]
     folder.mkdir(exist_ok=True)
     entry = store.write_split(folder, "train", examples)
@@ -69,7 +69,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rows:
     """A prepared file of many blocks."""
-    monkeypatch.setattr(store, "BLOCK", 16_000)
+    monkeypatch.setattr(files, "BLOCK", 16_000)
     return _prepared(tmp_path / "data")
 
 
