@@ -157,7 +157,8 @@ def _check_row(row: dict[str, Any], required: Sequence[str], where: str) -> None
 
 def _are_counts(row: dict[str, Any]) -> bool:
     correct: Any = row.get(TOKENS[0])
-    total, generated = row.get(TOKENS[1]), row.get(TOKENS[2], correct)
+    total: Any = row.get(TOKENS[1])
+    generated = row.get(TOKENS[2], correct)
     return all(map(_is_count, (correct, total, generated))) and correct <= min(total, generated) and total > 0
 
 
