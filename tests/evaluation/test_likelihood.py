@@ -8,7 +8,7 @@ import pytest
 
 from ntl.config import UserError
 from ntl.evaluation import read_predictions, score_predictions, write_predictions
-from ntl.evaluation.likelihood import likelihood_metrics
+from ntl.evaluation.textual import likelihood_metrics
 
 HEADER = {
     "schema": 1,

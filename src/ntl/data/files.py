@@ -142,7 +142,7 @@ class Pairs:
 
     def __init__(self, data: Buffer, label: str) -> None:
         self._data = data
-        self._bounds = _line_bounds(data, label)
+        self._bounds = line_bounds(data, label)
         lines = len(self._bounds) - 1
         if not lines:
             raise UserError(f"{label}:1: the file is empty.")
@@ -166,20 +166,26 @@ class Pairs:
             yield data[start : middle - 1].decode(), data[middle : end - 1].decode()
 
 
-def _line_bounds(data: Buffer, label: str) -> np.ndarray:
-    # Where each line begins, and the end. Block by block: a mask of all bytes would be as large as the file.
+def line_blocks(data: Buffer) -> Iterator[bytes]:
+    """Blocks of whole lines, of a megabyte or more: a mask of all bytes at once would be as large as the file."""
+    start = 0
+    while start < len(data):
+        stop = data.find(b"\n", start + BLOCK) + 1 or len(data)
+        yield data[start:stop]
+        start = stop
+
+
+def line_bounds(data: Buffer, label: str) -> np.ndarray:
+    """Where each line begins, and the end. UserError for bytes that are not UTF-8."""
     size, start, bounds = len(data), 0, [np.zeros(1, dtype=np.int64)]
-    while start < size:
-        # A block ends with a line, so that no character is cut in two.
-        stop = data.find(b"\n", start + BLOCK) + 1 or size
-        block = data[start:stop]
+    for block in line_blocks(data):
         if not block.isascii():
             try:
                 block.decode("utf-8")
             except UnicodeDecodeError:
-                decode(bytes(data[:stop]), label)
+                decode(bytes(data[: start + len(block)]), label)
         bounds.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (start + 1))
-        start = stop
+        start += len(block)
     if size and data[size - 1 :] != b"\n":
         bounds.append(np.array([size + 1]))
     return np.concatenate(bounds).astype(np.uint32 if size < 2**32 - 1 else np.int64)

@@ -35,10 +35,6 @@ class Missing(UserError):
     """A file that is nowhere; the message says where to get it."""
 
 
-class _Broken(Exception):
-    """The server's answer cannot be used; the message says why."""
-
-
 @dataclass(frozen=True)
 class RawFile:
     """One file. ``path`` is relative to a data folder, ``url`` its home, ``member`` its name where that is a zip.
@@ -157,7 +153,7 @@ def download_archive(url: str, size: int, target: Path, log: Log, *, timeout: fl
             _resume(part, url, size, timeout, log)
             os.replace(part, target)
             return True
-        except (*NETWORK_ERRORS, _Broken) as error:
+        except NETWORK_ERRORS as error:
             reason = getattr(error, "reason", None) or error
             grown = part.is_file() and part.stat().st_size > before
             if not grown or attempt == ATTEMPTS:
@@ -179,22 +175,18 @@ def _resume(part: Path, url: str, size: int, timeout: float, log: Log) -> None:
             have = 0
         total = have + int(response.headers.get("Content-Length") or 0)
         if total != size:
-            raise _Broken(f"the server offers {total} bytes, {size} are expected")
+            raise ConnectionError(f"the server offers {total} bytes, {size} are expected")
         log(f"downloading the official release: {_gib(size - have)} of {_gib(size)} to {part.parent}")
-        _copy(response, part, "ab" if have else "wb", size, log)
+        shown = time.monotonic()
+        with open(part, "ab" if have else "wb") as stream:
+            while chunk := response.read(CHUNK):
+                with one_line_errors("write", part):
+                    stream.write(chunk)
+                if time.monotonic() - shown > 10:
+                    shown = time.monotonic()
+                    log(f"downloaded {_gib(stream.tell())} of {_gib(size)} ({stream.tell() / size:.0%})")
     if part.stat().st_size != size:
-        raise _Broken(f"the connection ended at {part.stat().st_size} of {size} bytes")
-
-
-def _copy(response: Any, part: Path, mode: str, size: int, log: Log) -> None:
-    shown = time.monotonic()
-    with open(part, mode) as stream:
-        while chunk := response.read(CHUNK):
-            with one_line_errors("write", part):
-                stream.write(chunk)
-            if time.monotonic() - shown > 10:
-                shown = time.monotonic()
-                log(f"downloaded {_gib(stream.tell())} of {_gib(size)} ({stream.tell() / size:.0%})")
+        raise ConnectionError(f"the connection ended at {part.stat().st_size} of {size} bytes")
 
 
 def _gib(size: int) -> str:

@@ -12,16 +12,15 @@ from typing import Any, TypedDict, overload
 import numpy as np
 
 from ntl.config.targets import check_name
-from ntl.data.files import Buffer, map_file
+from ntl.data.files import Buffer, line_blocks, line_bounds, map_file
 from ntl.system.errors import UserError
 from ntl.system.files import sha256_of, sync
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
 FIELDS = ("id", "question", "answer")
-# Rows written at a time, and bytes read at a time.
+# Rows written at a time.
 CHUNK = 20_000
-BLOCK = 1 << 20
 
 
 class Example(TypedDict):
@@ -41,12 +40,7 @@ class Rows(Sequence[Example]):
 
     @cached_property
     def _bounds(self) -> np.ndarray:
-        # Counted block by block: a mask of all bytes at once would be as large as the file.
-        start, ends = 0, [np.zeros(1, dtype=np.int64)]
-        for block in self.blocks():
-            ends.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + start + 1)
-            start += len(block)
-        return np.concatenate(ends)
+        return line_bounds(self._data, self._label)
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -75,12 +69,8 @@ class Rows(Sequence[Example]):
         return Rows, (bytes(self._data), self._label)
 
     def blocks(self) -> Iterator[bytes]:
-        """Blocks of whole lines, of a megabyte or more."""
-        start = 0
-        while start < len(self._data):
-            stop = self._data.find(b"\n", start + BLOCK) + 1 or len(self._data)
-            yield self._data[start:stop]
-            start = stop
+        """As ``line_blocks``."""
+        return line_blocks(self._data)
 
 
 def write_split(folder: Path, split: str, examples: Iterable[Example]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from ntl.config.decoding import LikelihoodConfig
 from ntl.decoding.batches import Answer, Example, Read
 from ntl.models import embedding_rows
 from ntl.numbers import NumberVocabulary
-from ntl.tokenizers import number_vocabulary
 
 PIECES = "pieces"
 
@@ -41,7 +40,8 @@ def read_likelihood(config: LikelihoodConfig, *, model: Any, tokenizer: Any, **_
     An example also has ``documents``, as ``ntl.data.encoded.Packed.documents`` gives them, and the inputs have labels.
     """
     rows = embedding_rows(model)
-    vocab = number_vocabulary(tokenizer, digits_only=config.digits_only, vocab_size=rows).to(model.device)
+    vocab = NumberVocabulary.from_tokenizer(tokenizer, digits_only=config.digits_only, vocab_size=rows)
+    vocab = vocab.to(model.device)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
         given = {name: tensor for name, tensor in inputs.items() if name != "labels"}

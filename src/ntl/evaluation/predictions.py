@@ -13,14 +13,14 @@ A row of a text data set may have the integers "tokens_correct", "tokens_total" 
 "speculation" is {"tokens": of the answer, "forwards": passes of the model, "accepted": [drafts kept of head 2, ...]}.
 
 Plain text has no answers and no predictions: a line has the sums over the tokens of one document, which
-``ntl.evaluation.likelihood`` describes, and the header has "bytes" {split: UTF-8 bytes of its documents} and "digits",
-whether a number token is one digit.
+``ntl.evaluation.textual.likelihood_metrics`` reads. The header has "bytes" {split: UTF-8 bytes of its documents} and
+"digits", whether a number token is one digit.
 """
 
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,14 @@ def _is_speculation(value: Any) -> bool:
     )
 
 
-# Key of a row that need not be there -> what its value must be, and whether it is.
-_OPTIONAL: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "malformed": ("a whole number, 0 or more", _is_count),
+_TEXT = ("a string", lambda value: isinstance(value, str))
+_COUNT, _AMOUNT = ("a whole number, 0 or more", _is_count), ("a finite number, 0 or more", lambda x: _is_finite(x, 0))
+# Key of a row -> what its value must be, and whether it is.
+_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys((*_REQUIRED, "group", "truth", "shortcut"), _TEXT),
+    **dict.fromkeys((*COUNTS, "malformed"), _COUNT),
+    **dict.fromkeys((*AMOUNTS, "sd"), _AMOUNT),
     "covered": ("a number from 0 to 1", lambda share: _is_finite(share, 0, 1)),
-    "sd": ("a finite number, 0 or more", lambda sd: _is_finite(sd, 0)),
     "speculation": (
         "what ntl.decoding.speculative counts: 1 <= forwards <= tokens, accepted < forwards",
         _is_speculation,
@@ -94,11 +97,11 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
         for number, line in enumerate(lines, 1)
     ]
     header = _check_header(records[0], f"{path}:1")
-    check_row = _check_sums if header["metrics"] == "likelihood" else _check_row
+    required = ("split", "id", *COUNTS, *AMOUNTS) if header["metrics"] == "likelihood" else _REQUIRED
     rows = records[1:]
     seen: dict[tuple[str, str], int] = {}
     for number, row in enumerate(rows, FIRST_ROW_LINE):
-        check_row(row, f"{path}:{number}")
+        _check_row(row, required, f"{path}:{number}")
         first = seen.setdefault((row["split"], row["id"]), number)
         if first != number:
             raise UserError(f"{path}:{number}: id {row['id']!r} of split {row['split']!r} is on line {first} already")
@@ -136,43 +139,27 @@ def _check_header(record: dict[str, Any], where: str) -> dict[str, Any]:
     return header
 
 
-def _check_row(row: dict[str, Any], where: str) -> None:
-    for key in _REQUIRED:
+def _check_row(row: dict[str, Any], required: Sequence[str], where: str) -> None:
+    for key in required:
         if key not in row:
             raise UserError(f"{where}: the row lacks {key!r}")
-    for key in (*_REQUIRED, "group", "truth", "shortcut"):
-        if key in row and not isinstance(row[key], str):
-            raise UserError(f"{where}: {key!r} must be a string, not {type(row[key]).__name__}")
+    for key, (what, holds) in _VALUES.items():
+        if key in row and not holds(row[key]):
+            raise UserError(f"{where}: {key!r} must be {what}")
     if any(key in row for key in TOKENS) and not _are_counts(row):
         raise UserError(
             f"{where}: {', '.join(map(repr, TOKENS))} must be whole numbers, 0 <= correct <= total > 0, "
             "correct <= generated"
         )
-    for key, (what, holds) in _OPTIONAL.items():
-        if key in row and not holds(row[key]):
-            raise UserError(f"{where}: {key!r} must be {what}")
-
-
-def _check_sums(row: dict[str, Any], where: str) -> None:
-    for key in ("split", "id"):
-        if not isinstance(row.get(key), str):
-            raise UserError(f"{where}: {key!r} must be a string")
-    for key in COUNTS:
-        if not _is_count(row.get(key)):
-            raise UserError(f"{where}: {key!r} must be a whole number, 0 or more")
-    for key in AMOUNTS:
-        if not _is_finite(row.get(key), 0):
-            raise UserError(f"{where}: {key!r} must be a finite number, 0 or more")
-    if not row["right"] <= row["numbers"] <= row["tokens"]:
+    if "right" in required and not row["right"] <= row["numbers"] <= row["tokens"]:
         raise UserError(f"{where}: 'right' <= 'numbers' <= 'tokens' does not hold")
 
 
 def _are_counts(row: dict[str, Any]) -> bool:
-    correct, total = row.get(TOKENS[0]), row.get(TOKENS[1])
+    correct: Any = row.get(TOKENS[0])
+    total: Any = row.get(TOKENS[1])
     generated = row.get(TOKENS[2], correct)
-    if type(correct) is int and type(total) is int and type(generated) is int:
-        return 0 <= correct <= min(total, generated) and total > 0
-    return False
+    return all(map(_is_count, (correct, total, generated))) and correct <= min(total, generated) and total > 0
 
 
 def plain(value: float) -> float | str | None:

@@ -82,7 +82,6 @@ class AnswerRule:
     """
 
     name: str
-    description: str
     extract: Callable[[str], Decimal | None]
     compare: Callable[[Sequence[Decimal | None], Sequence[Decimal]], Pairs]
     short_correlation: float
@@ -240,23 +239,6 @@ def _log(values: NDArray[np.float64], exact: Sequence[Decimal | None]) -> NDArra
 
 
 RULES: dict[str, AnswerRule] = {
-    rule.name: rule
-    for rule in (
-        AnswerRule(
-            name="default",
-            description="the whole text if it is a number, else the number after the first ####, else the last number; "
-            "exact on decimals; fractions by their value, a fraction without a finite decimal or a power is unparsable",
-            extract=_extract_default,
-            compare=compare_exactly,
-            short_correlation=math.nan,
-        ),
-        AnswerRule(
-            name="paper",
-            description="the original code: last match of its number pattern as a float, predictions clipped to ±1e10, "
-            "equality by np.isclose",
-            extract=_extract_paper,
-            compare=compare_as_paper,
-            short_correlation=0.0,
-        ),
-    )
+    "default": AnswerRule("default", _extract_default, compare_exactly, math.nan),
+    "paper": AnswerRule("paper", _extract_paper, compare_as_paper, 0.0),
 }

@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntl.evaluation.likelihood import likelihood_metrics
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
 from ntl.evaluation.numeric import CONSTANTS, summarize
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
-from ntl.evaluation.textual import TEXT_RULES, TokenCounts, exact_matches, text_metrics, token_accuracy
+from ntl.evaluation.textual import (
+    TEXT_RULES,
+    TokenCounts,
+    exact_matches,
+    likelihood_metrics,
+    text_metrics,
+    token_accuracy,
+)
 from ntl.results import pack_bits
 from ntl.results.spec import SHORTCUT
 from ntl.system.errors import UserError

@@ -57,11 +57,6 @@ class LossKind:
         """Whether the fused implementations can compute its gradient in one pass."""
         return any(part is not None for part in (self.rows, self.excess, self.target))
 
-    @property
-    def takes_cost(self) -> bool:
-        """Whether it accepts a cost matrix in place of the distance between values."""
-        return "cost" in self.options
-
 
 _KINDS: dict[str, LossKind] = {}
 _BY_FUNCTION: dict[Callable[..., Tensor], LossKind] = {}

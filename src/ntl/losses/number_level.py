@@ -60,10 +60,13 @@ def number_level_rows(rows: NumberRows, *, point_id: int | None = None) -> Tenso
     """Return the loss of each row, (N,): a number's at its last digit, 0 at the others; see `ntl_number_level`."""
     digits = _digits(rows)
     inside, points = _parts(rows.labels, digits, point_id)
-    first = _first(inside, points)
+    first = inside & ~points & ~torch.cat([torch.zeros_like(inside[..., :1]), inside[..., :-1]], dim=-1)
     last = _last(digits, inside)
     number_N = rows.select((first.flatten().cumsum(0) - 1).view_as(first)).clamp(min=0)
-    place_N = rows.select(_place(digits, inside, first)).to(rows.logits_NK.dtype)
+    before = digits.long().cumsum(-1) - digits.long()
+    # How many digits of the same number precede each digit.
+    place = before - torch.where(first, before, 0).cummax(dim=-1).values
+    place_N = rows.select(place).to(rows.logits_NK.dtype)
     counts_N = torch.ones_like(place_N) if rows.counts_N is None else rows.counts_N.to(place_N.dtype)
     # A digit at 1e-30 of the first one's place is lost to rounding in any type, and float32 would become subnormal.
     unit_N = torch.pow(10.0, -place_N.clamp(max=30)) * counts_N
@@ -93,21 +96,9 @@ def _parts(labels: Tensor, digits: Tensor, point_id: int | None) -> tuple[Tensor
     return digits | points, points
 
 
-def _first(inside: Tensor, points: Tensor) -> Tensor:
-    """Return the mask (..., T) of the first digit of each number."""
-    return inside & ~points & ~torch.cat([torch.zeros_like(inside[..., :1]), inside[..., :-1]], dim=-1)
-
-
 def _last(digits: Tensor, inside: Tensor) -> Tensor:
     """Return the mask (..., T) of the last digit of each number."""
     return digits & ~torch.cat([inside[..., 1:], torch.zeros_like(inside[..., :1])], dim=-1)
-
-
-def _place(digits: Tensor, inside: Tensor, first: Tensor) -> Tensor:
-    """Return how many digits of the same number precede each position, (..., T) int64; meaningful at digits only."""
-    before = digits.long().cumsum(-1) - digits.long()
-    start = torch.where(first, before, 0).cummax(dim=-1).values
-    return before - start
 
 
 register("number_level", ntl_number_level, distance=False, rows=number_level_rows, counted=last_digits)

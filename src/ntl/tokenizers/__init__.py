@@ -6,7 +6,6 @@ from ntl.system.lazy import exports
 
 if TYPE_CHECKING:
     from ntl.tokenizers.load import load_tokenizer as load_tokenizer
-    from ntl.tokenizers.load import number_vocabulary as number_vocabulary
     from ntl.tokenizers.load import tokenizer_fingerprint as tokenizer_fingerprint
     from ntl.tokenizers.train import train_tokenizer as train_tokenizer
 

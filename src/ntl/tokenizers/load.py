@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -16,9 +16,6 @@ from ntl.config.suggestions import nearest
 from ntl.system.errors import UserError
 from ntl.system.hub import cached_or_downloaded
 from ntl.tokenizers.files import read_stock
-
-if TYPE_CHECKING:
-    from ntl.numbers import NumberVocabulary
 
 PAD_TOKEN = "<|pad|>"
 MASK_TOKEN = "<|mask|>"
@@ -212,11 +209,3 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
     """sha256 (hex) of the canonical tokenizer.json: equal for the same behaviour, wherever it was loaded from."""
     text = json.dumps(backend_state(tokenizer), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def number_vocabulary(tokenizer: Any, *, digits_only: bool = True, vocab_size: int | None = None) -> "NumberVocabulary":
-    """``NumberVocabulary.from_tokenizer``, which finds the number tokens of every kind of ``load_tokenizer``."""
-    # Imported here: tokenizers are made without torch.
-    from ntl.numbers import NumberVocabulary
-
-    return NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=vocab_size)

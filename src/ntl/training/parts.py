@@ -30,7 +30,7 @@ from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
-from ntl.tokenizers import load_tokenizer, number_vocabulary, train_tokenizer
+from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import KINDS, add_mask_token
 from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
@@ -249,7 +249,7 @@ class RunParts:
         config = self.config.tokenizer
         try:
             rows = embedding_rows(self.model)
-            return number_vocabulary(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
+            return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
         except ValueError as error:
             raise UserError(f"tokenizer={config.name}: {error}") from None
 

@@ -111,7 +111,7 @@ class NumberTokenLoss(nn.Module):
         known = kinds()
         # An unknown kind raises an error below.
         with_distance = {name for name in kind.split("+") if name not in known or known[name].distance}
-        with_cost = {name for name, each in known.items() if each.takes_cost}
+        with_cost = {name for name, each in known.items() if "cost" in each.options}
         if squash is not None:
             if cost is not None:
                 raise ValueError("give a squash or a cost, not both")
