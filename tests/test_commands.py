@@ -164,5 +164,5 @@ def test_the_walk_through_of_one_s_own_data_runs_as_typed(clone: Path) -> None:
     for each in records.values():
         assert each["metrics"]["test/mae"] < 0.75 * each["metrics"]["test/mae:median"]
     comparison = printed[2].stdout[printed[2].stdout.rindex("Record: ") :]
-    assert all(word in comparison for word in ("ce", "ntl_was", "mae"))
+    assert all(word in comparison for word in ("loss=ce", "loss=ntl_was", "MAE"))
     assert re.match(r"Convert 12\.5 yards to metres\n  -?[\d.]+ \[-?[\d.]+, -?[\d.]+\]\n", printed[3].stdout)
