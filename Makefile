@@ -41,7 +41,7 @@ quickstart: install ## train CE, the control and NTL-WAS on two small tasks and 
 	@$(RUN_PY) scripts/quickstart.py
 
 # loadfile: the tests of a file stay together and in order, so that what they share is made once.
-test: install ## the default tests (7 minutes of processor time, shared by several processes): make test TEST_WORKERS=2
+test: install ## the default tests (minutes, shared by several processes): make test TEST_WORKERS=2
 	@$(RUN_PY) -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 coverage: install ## the default tests, and whether they still run the share of lines that pyproject.toml holds
