@@ -157,7 +157,7 @@ RUNS = {
     "granite_moe_tiny": (800, 5e-3, 0.02, []),
     "t5_tiny_regression": (1000, 5e-3, 0.05, ["decoding.decimals=0"]),
     "gpt2_tiny_regression": (1500, 5e-3, 0.05, ["decoding.decimals=0"]),
-    "xval_tiny": (1200, 2e-3, 0.05, ["decoding.decimals=0"]),
+    "xval_tiny": (1200, 2e-3, 0.05, ["decoding.decimals=0", "dataset.test_rows=12"]),
 }
 
 
