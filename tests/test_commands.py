@@ -61,6 +61,9 @@ def test_what_the_commands_name_exists() -> None:
         and "python train.py" not in command
         and not command.startswith(("python scripts/", "python -m venv "))
     ] == []
+    tables = {path.stem.removeprefix("table").lstrip("_") for path in (ROOT / "config" / "table").glob("*.yaml")}
+    written = {command for command in TYPED if not re.search(RECIPES, command)}
+    assert {name for command in written for name in re.findall(r"reproduce\.py table=(\w+)", command)} <= tables
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     made = {word for command in TYPED if command.startswith("make ") for word in command.split()[1:] if "=" not in word}
     assert len(made) > 7
@@ -116,6 +119,7 @@ NOT_AS_TYPED = [
     NotAsTyped("^(squeue|scancel) ", "needs Slurm", ""),
     NotAsTyped("^make (?!help)", "installs, trains, measures or writes results", "{command} --dry-run"),
     NotAsTyped(r"train\.py(?!.*(--help|--cfg))", "trains", "{command} --cfg job"),
+    NotAsTyped("table=(?!2 )", "trains; tests/test_baseline.py composes the runs of every table", ""),
     NotAsTyped(r"reproduce\.py(?!.*(--status|--dry-run))", "trains", "{command} --dry-run"),
     NotAsTyped(" RUN", "needs a finished run", "{program} --help"),
     NotAsTyped("^lm/bin/", "needs lm-eval in its own environment: tests/test_lm_eval.py runs it", ""),

@@ -19,6 +19,16 @@ SOURCES = {"_target_", "hub_id", "tokenizer_hub_id", "path", "pretrained"}
 WORDS = {"granite": "llama", "granitemoe": "mixtral", "llama": "mistral", "qwen2": "llama"}
 WORDS |= {"t5": "decoder", "decoder": "t5", "t5_regression": "decoder_regression"}
 WORDS |= {"decoder_regression": "t5_regression"}
+# One model of each builder, and one with settings of its own.
+NAMES = [
+    "gpt2_tiny",
+    "gpt2_small_regression",
+    "granite_moe_tiny",
+    "rt_tiny",
+    "t5_base",
+    "t5_tiny_regression",
+    "xval_tiny",
+]
 LORA = {"rank": "3", "alpha": "7", "dropout": "0.25", "full": "[ln_]"}
 
 
@@ -73,13 +83,13 @@ def _without_effect(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", choices("model"))
+@pytest.mark.parametrize("name", NAMES)
 def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
     assert _without_effect([f"model={name}", "model.pretrained=false"], tokenizer) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", choices("model"))
+@pytest.mark.parametrize("name", NAMES)
 def test_beside_weights(name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     # The weights of the smallest model of the family take the place of published weights.
     family = compose([f"model={name}"]).model._target_

@@ -1,6 +1,5 @@
 import json
 import runpy
-import shutil
 from pathlib import Path
 
 import pytest
@@ -55,24 +54,6 @@ def test_without_folders_the_repository_is_read_from_wherever_one_is(
     make_tables(["quickstart", "--out", str(tmp_path / "out")])
     assert "quickstart, scale=tiny" in capsys.readouterr().out
     assert "1.500" in (tmp_path / "out" / "quickstart_tiny.md").read_text()
-
-
-@pytest.mark.slow
-def test_the_committed_pages_are_what_the_records_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regenerated as by `make tables`, results/README.md, README and the tables are as they were."""
-    shutil.copy(ROOT / "README.md", tmp_path)
-    monkeypatch.setitem(PLACES, "PAGE", tmp_path / "results" / "README.md")
-    monkeypatch.setitem(PLACES, "README", tmp_path / "README.md")
-    assert "scripts/make_tables.py --records results/runs --pages" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    tables = tmp_path / "results" / "tables"
-    make_tables(["--records", str(ROOT / "results" / "runs"), "--out", str(tables), "--pages"])
-    written = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
-    assert len(written) > 100
-    for path in written:
-        assert (tmp_path / path).read_bytes() == (ROOT / path).read_bytes(), path
-    assert sorted(path.relative_to(ROOT / "results") for path in (ROOT / "results" / "tables").rglob("*.*")) == sorted(
-        path.relative_to(tmp_path / "results") for path in tables.rglob("*.*")
-    )
 
 
 @pytest.mark.slow
