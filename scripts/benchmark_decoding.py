@@ -1,7 +1,7 @@
 """Generation throughput, ours against a bare loop of model.generate: python scripts/benchmark_decoding.py."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ntl.config.cli import Parser, report
 
@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import torch
 
     from ntl.benchmarks.decoding import compare_loops
-    from ntl.benchmarks.timing import Row, show
+    from ntl.benchmarks.timing import show
 
     parser = Parser(description=__doc__)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
@@ -28,13 +28,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         for model in chosen.models
         for beams in chosen.beams
     ]
-    columns: dict[str, Callable[[Row], str]] = {
-        "model": lambda row: row["model"],
-        "beams": lambda row: str(row["num_beams"]),
-        "ours, examples/s": lambda row: f"{row['examples_per_s']['ours']:.0f}",
-        "bare, examples/s": lambda row: f"{row['examples_per_s']['bare']:.0f}",
-        "speed ratio": lambda row: f"{row['speed_ratio']:.3f}",
-        "same answers": lambda row: f"{row['same_answers']} of {row['examples']}",
+    columns = {
+        "model": "{model}",
+        "beams": "{num_beams}",
+        "ours, examples/s": "{examples_per_s[ours]:.0f}",
+        "bare, examples/s": "{examples_per_s[bare]:.0f}",
+        "speed ratio": "{speed_ratio:.3f}",
+        "same answers": "{same_answers} of {examples}",
     }
     title = f"Decoding, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
     show(results, chosen, title, columns)

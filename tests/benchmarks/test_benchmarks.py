@@ -142,7 +142,7 @@ def test_a_case(part: str) -> None:
     assert len(said) == 1 + len(rows)
 
 
-# ---- training, decoding, tracking
+# ---- training, decoding
 
 
 def test_both_sides_train_the_same_batches_to_the_same_loss(tmp_path: Path) -> None:
@@ -178,13 +178,6 @@ def test_decoding_gives_the_same_answers(model: str, beams: int) -> None:
     result = decoding.compare_loops([f"model={model}", f"decoding.num_beams={beams}", *sizes], rows=7, rounds=1)
     assert (result["examples"], result["same_answers"], result["num_beams"]) == (7, 7, beams)
     assert result["speed_ratio"] > 0
-
-
-@pytest.mark.slow
-def test_tracking() -> None:
-    none, offline = training.compare_tracking(TINY, steps=5, rounds=2)
-    assert (none["tracking"], none["ratio"]) == ("tracking=none", 1)
-    assert (offline["tracking"], offline["ratio"] > 0) == ("offline", True)
 
 
 def test_the_cost_of_the_diagnostics() -> None:

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from ntl.benchmarks.implementations import check
 from ntl.benchmarks.objectives import random_llama
-from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short
+from ntl.benchmarks.timing import Row, ratio_quartiles, remark, rounded, times_in_turns
 from ntl.config import compose
 from ntl.config.decoding import DecodingConfig, SpeculativeConfig
 from ntl.config.loss import MTPConfig
@@ -93,10 +93,7 @@ def compare_loops(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[s
         parts = RunParts(compose([*overrides, *places]), say=lambda line: None)
         sides = {"ours": ours(parts, rows), "bare": bare(parts, rows)}
         same = [a == b.strip() for a, b in zip(sides["ours"](), sides["bare"](), strict=True)]
-        times = in_turns(
-            {name: partial(seconds, side, parts.model.device.type, time.perf_counter) for name, side in sides.items()},
-            rounds,
-        )
+        times = times_in_turns(sides, parts.model.device.type, rounds, time.perf_counter)
     return {
         "overrides": list(overrides),
         "model": parts.config.model.name,
@@ -206,26 +203,24 @@ def compare_drafts(arguments: argparse.Namespace, say: Callable[[str], object]) 
         sides = ways(model, arguments, prompts)
         sides["narrow"] = ways(narrow, arguments, prompts)["greedy"]
         answers = {name: side() for name, side in sides.items()}
-        timed = {name: partial(seconds, side, arguments.device, time.perf_counter) for name, side in sides.items()}
-        times = in_turns(timed, arguments.rounds)
+        times = times_in_turns(sides, arguments.device, arguments.rounds, time.perf_counter)
         settings = ("device", "kind", "vocab", "width", "layers", "length", "tokens", "steps", "rounds")
         for heads in map(str, arguments.heads):
             same = zip(answers[heads], answers["greedy"], strict=True)
             counted = speculation_metrics([each.about[SPECULATION] for each in answers[heads]])
             speedup = ratio_quartiles(times["greedy"], times[heads])
-            yield {
+            drafting = range(2, max(2, *arguments.heads) + 1)
+            row = {
                 **{name: getattr(arguments, name) for name in settings},
                 "batch": batch,
                 "heads": int(heads),
-                "tokens_per_forward": short(counted["tokens_per_forward"]),
-                **{
-                    f"accepted_head{head}": short(counted.get(f"accepted/head{head}", ""))
-                    for head in range(2, max(2, *arguments.heads) + 1)
-                },
+                "tokens_per_forward": counted["tokens_per_forward"],
+                **{f"accepted_head{head}": counted.get(f"accepted/head{head}", "") for head in drafting},
                 "same_answers": sum(ours.token_ids == theirs.token_ids for ours, theirs in same),
-                "seconds": short(median(times[heads])),
-                "greedy_seconds": short(median(times["greedy"])),
-                **{name.replace("ratio", "speedup"): short(value) for name, value in speedup.items()},
-                "overhead": short(ratio_quartiles(times["narrow"], times["greedy"])["ratio"]),
+                "seconds": median(times[heads]),
+                "greedy_seconds": median(times["greedy"]),
+                **{name.replace("ratio", "speedup"): value for name, value in speedup.items()},
+                "overhead": ratio_quartiles(times["narrow"], times["greedy"])["ratio"],
             }
+            yield rounded(row)
         say(f"batch {batch} done")

@@ -24,7 +24,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-from ntl.benchmarks.timing import BASELINE, Call, Row, measure, short
+from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
 from ntl.config import compose
 from ntl.config.loss import NextTokenConfig
 from ntl.data.collate import IGNORE_INDEX
@@ -276,7 +276,7 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     found = []
     for row in measure(CALLS[case.part](case), setting.device, rounds, clock):
         row |= {"logits_mib": size / 2**20, "gradient_error": errors.get(row["loss"])}
-        found.append({**common, "part": case.part, "rounds": rounds, **{key: short(row[key]) for key in row}})
+        found.append({**common, "part": case.part, "rounds": rounds, **rounded(row)})
         extra = row["peak_mib"] / row["logits_mib"]
         say(f"  {row['loss']:<24} {1000 * row['seconds']:9.1f} ms  {row['ratio']:6.3f} x CE  {extra:5.2f} x logits")
     return found
