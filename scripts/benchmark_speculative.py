@@ -9,7 +9,7 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    from ntl.benchmarks.decoding import compare_drafts
+    from ntl.benchmarks.speculative import compare_drafts
     from ntl.benchmarks.timing import show
 
     parser = Parser(
