@@ -170,13 +170,6 @@ def test_attention_is_measured_against_the_fused_kernel_in_bfloat16() -> None:
     assert all(row["ratio"] > 0 < row["step_s"] for row in rows)
 
 
-def test_the_cost_of_the_diagnostics() -> None:
-    row = training.compare_diagnostics([*TINY, "trainer.logging_steps=10"], steps=4, rounds=2)
-    assert (row["model"], row["steps"], row["rounds"], row["logging_steps"]) == ("gpt2_tiny", 4, 2, 10)
-    assert row["ratio"] > 0 < row["step_s"]
-    assert row["share"] == pytest.approx((row["ratio"] - 1) / 10)
-
-
 # ---- data
 
 

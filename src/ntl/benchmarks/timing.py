@@ -114,9 +114,9 @@ def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = 
 def show(rows: Sequence[Row], chosen: argparse.Namespace, title: str, columns: Mapping[str, str]) -> None:
     """Print the rows as JSON with ``--json``, or as a table with a format of the row for each column.
 
-    With ``--out``, if the command has it, they are written to that CSV file, too.
+    With ``--out`` they are written to that CSV file, too.
     """
-    if getattr(chosen, "out", None):
+    if chosen.out:
         write_csv(chosen.out, list(map(rounded, rows)), remark("torch", "transformers"))
     if chosen.json:
         print(json.dumps(rows, indent=1))

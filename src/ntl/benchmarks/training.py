@@ -1,4 +1,4 @@
-"""Training speed: our trainer against a plain Seq2SeqTrainer, kernels of attention, and diagnostics."""
+"""Training speed: our trainer against a plain Seq2SeqTrainer, and kernels of attention."""
 
 import tempfile
 import time
@@ -22,18 +22,16 @@ Make = Callable[["Clock"], Any]
 
 
 class Clock(TrainerCallback):
-    """Records the time at which each optimizer step ended, and the processor time of the training thread."""
+    """Records the time at which each optimizer step ended."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
-        self.worked: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record both times after synchronising with the device."""
+        """Record the time after synchronising with the device."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
-        self.worked.append(time.thread_time())
 
 
 def _quiet(arguments: Any) -> Any:
@@ -147,34 +145,3 @@ def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> l
         }
         for ((kernel, precision), config), own in zip(configs.items(), seconds.values(), strict=True)
     ]
-
-
-def compare_diagnostics(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
-    """Measure what the diagnostics of a step cost: in one training, every second step computes them.
-
-    The ratio is that of the median processor times of both sorts of steps, within each round of ``steps`` steps. In a
-    training, only every ``logging_steps``-th step computes them; ``share`` is what they add to the whole.
-    """
-    with composed(overrides, steps * (rounds + 1)) as (scratch, config_of):
-        config, clock = config_of(), Clock()
-        trainer = ours(config, scratch, clock)
-        trainer.is_logged = lambda: trainer.state.global_step % 2 == 1
-        trainer.train()
-    worked = [after - before for before, after in pairwise(clock.worked)]
-    # The first round warms up. ``worked`` begins with the second step, the first that has diagnostics.
-    starts = range(steps, steps * (rounds + 1) - 1, steps)
-    with_them, without = (
-        [median(worked[start + other : start + steps - 1 : 2]) for start in starts] for other in (0, 1)
-    )
-    every = config.trainer.logging_steps
-    found = ratio_quartiles(with_them, without)
-    return {
-        "model": config.model.name,
-        "loss": config.loss.name,
-        "steps": steps,
-        "rounds": rounds,
-        "step_s": median(without),
-        **found,
-        "logging_steps": every,
-        "share": (found["ratio"] - 1) / every,
-    }

@@ -9,10 +9,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from ntl.config.identity import COMPUTED
 from ntl.config.targets import as_now, check_name
 from ntl.evaluation.metrics import metric_of
-from ntl.results.packing import PROBE as PROBE
 from ntl.results.packing import pack_groups, unpack_bits, unpack_errors, unpack_groups
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
@@ -21,7 +19,6 @@ from ntl.system.secrets import redacted
 SCHEMA = 1
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
-DIGITS = 10
 Json = dict[str, Any]
 
 
@@ -204,20 +201,10 @@ def check(name: str, value: Any, kind: Any) -> None:
 
 
 def _check_together(record: RunRecord) -> None:
-    """ValueError where parts of a record contradict each other, or its config cannot be that of a run."""
-    _check_config(record.config)
-    check("data.rows", record.data.get("rows", {}), dict[str, int])
-    check("data.longer_than_train", record.data.get("longer_than_train", {}), dict[str, float])
+    """ValueError where parts of a record contradict each other."""
     for name, points in record.curves.items():
         if not all(len(point) == 2 and point[0] is not None for point in points):
             raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
-    rows = record.data.get("rows", {}).get("train", 0)
-    if any(name.startswith(PROBE) for name in record.curves) and (rows < 1 or record.steps < 1):
-        raise ValueError("a probe is told by epochs: 'steps' and 'data.rows.train' must be above 0")
-    for split, whose in record.digit_histograms.items():
-        for counts in (counts for places in whose.values() for counts in places.values()):
-            if len(counts) != DIGITS or min(counts) < 0:
-                raise ValueError(f"'digit_histograms.{split}' does not count {DIGITS} digits")
     for split, packed in record.correct.items():
         if (count := record.metrics.get(f"{split}/count")) is not None:
             if count < 0 or count != int(count):
@@ -225,15 +212,6 @@ def _check_together(record: RunRecord) -> None:
             unpack_bits(packed, int(count))
     for packed in record.errors.values():
         unpack_errors(packed)
-
-
-def _check_config(config: Mapping[str, Any]) -> None:
-    for key in (*COMPUTED, "decoding"):
-        group = config.get(key, {})
-        check(f"config.{key}", group, dict[str, Any])
-        check(f"config.{key}.name", group.get("name", ""), str)
-    check("config.loss.weight", config.get("loss", {}).get("weight"), float | None)
-    check("config.beside", config.get("beside", {}), dict[str, dict[str, Any]])
 
 
 def from_json(payload: Any, where: str) -> RunRecord:
