@@ -207,8 +207,6 @@ def _check_together(record: RunRecord) -> None:
             raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
     for split, packed in record.correct.items():
         if (count := record.metrics.get(f"{split}/count")) is not None:
-            if count < 0 or count != int(count):
-                raise ValueError(f"'metrics.{split}/count' is {count}, not a whole number")
             unpack_bits(packed, int(count))
     for packed in record.errors.values():
         unpack_errors(packed)
