@@ -50,6 +50,7 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
+LIMITS: Any = (("min", "at least", ge), ("above", "above", gt), ("max", "at most", le))
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -69,7 +70,7 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
         if value != value:
             raise UserError(f"{name}=nan: must be a number.")
-        for limit, words, holds in (("min", "at least", ge), ("above", "above", gt), ("max", "at most", le)):
+        for limit, words, holds in LIMITS:
             if limit in limits and not holds(value, limits[limit]):
                 raise UserError(f"{name}={value}: must be {words} {limits[limit]}.")
 
