@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ntl.config.cli import Parser, report
 
@@ -31,13 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in arguments.implementations:
         arguments.implementation = name
         rows += compare_heads(arguments)
-    columns: Any = {
-        "implementation": lambda row: row["implementation"],
-        "form": lambda row: row["form"],
-        "heads": lambda row: str(row["heads"]),
-        "time": lambda row: f"{row['ratio']:.2f} ({row['ratio_low']:.2f}-{row['ratio_high']:.2f})",
-        "peak MiB": lambda row: f"{row['peak_mib']:.0f}",
-        "peak": lambda row: f"{row['peak_ratio']:.2f}",
+    columns = {
+        "implementation": "{implementation}",
+        "form": "{form}",
+        "heads": "{heads}",
+        "time": "{ratio:.2f} ({ratio_low:.2f}-{ratio_high:.2f})",
+        "peak MiB": "{peak_mib:.0f}",
+        "peak": "{peak_ratio:.2f}",
     }
     show(rows, arguments, "A step relative to next-token prediction", columns)
     return 0

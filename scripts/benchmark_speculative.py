@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ntl.config.cli import Parser, report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    from ntl.benchmarks.decoding import compare_drafts
+    from ntl.benchmarks.speculative import compare_drafts
     from ntl.benchmarks.timing import show
 
     parser = Parser(
@@ -32,13 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
     rows = list(compare_drafts(arguments, say=lambda line: None if arguments.json else print(line, flush=True)))
-    columns: Any = {
-        "batch": lambda row: str(row["batch"]),
-        "heads": lambda row: str(row["heads"]),
-        "tokens a forward pass": lambda row: f"{row['tokens_per_forward']:.2f}",
-        "times as fast": lambda row: f"{row['speedup']:.2f} ({row['speedup_low']:.2f}-{row['speedup_high']:.2f})",
-        "same answers": lambda row: f"{row['same_answers']} of {row['batch']}",
-        "overhead": lambda row: f"{row['overhead']:.2f}",
+    columns = {
+        "batch": "{batch}",
+        "heads": "{heads}",
+        "tokens a forward pass": "{tokens_per_forward:.2f}",
+        "times as fast": "{speedup:.2f} ({speedup_low:.2f}-{speedup_high:.2f})",
+        "same answers": "{same_answers} of {batch}",
+        "overhead": "{overhead:.2f}",
     }
     show(rows, arguments, "Drafts by heads against plain greedy decoding", columns)
     return 0

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ntl.config.cli import Parser, report
@@ -11,11 +11,6 @@ from ntl.system.errors import UserError
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print one row for each combination of model and loss, as a table or with ``--json`` as JSON."""
-    import torch
-
-    from ntl.benchmarks.timing import Row, show
-    from ntl.benchmarks.training import compare
-
     parser = Parser(description=__doc__)
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, for example dataset=noisy_numbers")
     parser.add_argument("--models", nargs="+", help="gpt2_tiny t5_tiny; of --attention llama_tiny granite_tiny")
@@ -30,29 +25,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     if chosen.steps < 3 or chosen.rounds < fewest:
         some = f"at least 3 steps and {fewest} round{'s' * (fewest > 1)}"
         raise UserError(f"--steps {chosen.steps} --rounds {chosen.rounds}: {some} are measured")
-    if chosen.attention:
-        return _show_attention(chosen)
-    if chosen.out:
+    if chosen.out and not chosen.attention:
         raise UserError("--out: a table of --attention alone; add that, or leave it out")
-    results = [
+    (_show_attention if chosen.attention else _show_ours)(chosen)
+
+
+def _show_ours(chosen: argparse.Namespace) -> None:
+    import torch
+
+    from ntl.benchmarks.timing import show
+    from ntl.benchmarks.training import compare
+
+    rows = [
         compare([f"model={model}", f"loss={loss}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
         for model in chosen.models or ["gpt2_tiny", "t5_tiny"]
         for loss in chosen.losses
     ]
-    columns: dict[str, Callable[[Row], str]] = {
-        "model": lambda row: row["model"],
-        "our loss (bare: CE)": lambda row: row["loss"],
-        "ours, examples/s": lambda row: f"{row['examples_per_s']['ours']:.0f}",
-        "bare, examples/s": lambda row: f"{row['examples_per_s']['bare']:.0f}",
-        "speed ratio": lambda row: f"{row['speed_ratio']:.3f}",
-        "first step, s": lambda row: f"{row['first_step_s']['ours']:.2f} (bare {row['first_step_s']['bare']:.2f})",
+    columns = {
+        "model": "{model}",
+        "our loss (bare: CE)": "{loss}",
+        "ours, examples/s": "{examples_per_s[ours]:.0f}",
+        "bare, examples/s": "{examples_per_s[bare]:.0f}",
+        "speed ratio": "{speed_ratio:.3f}",
+        "first step, s": "{first_step_s[ours]:.2f} (bare {first_step_s[bare]:.2f})",
     }
     title = f"Training speed, {torch.get_num_threads()} threads, medians of {chosen.rounds} rounds"
-    show(results, chosen, title, columns)
+    show(rows, chosen, title, columns)
 
 
 def _show_attention(chosen: argparse.Namespace) -> None:
-    from ntl.benchmarks.timing import Row, show
+    from ntl.benchmarks.timing import show
     from ntl.benchmarks.training import compare_attention
 
     rows = [
@@ -60,13 +62,13 @@ def _show_attention(chosen: argparse.Namespace) -> None:
         for model in chosen.models or ["llama_tiny", "granite_tiny"]
         for row in compare_attention([f"model={model}", *chosen.overrides], steps=chosen.steps, rounds=chosen.rounds)
     ]
-    columns: dict[str, Callable[[Row], str]] = {
-        "model": lambda row: row["model"],
-        "attention": lambda row: row["attention"],
-        "precision": lambda row: row["precision"],
-        "ms a step": lambda row: f"{1000 * row['step_s']:.2f}",
-        "ratio": lambda row: f"{row['ratio']:.3f}",
-        "quartiles": lambda row: f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
+    columns = {
+        "model": "{model}",
+        "attention": "{attention}",
+        "precision": "{precision}",
+        "s a step": "{step_s:.4f}",
+        "ratio": "{ratio:.3f}",
+        "quartiles": "{ratio_low:.3f} to {ratio_high:.3f}",
     }
     show(rows, chosen, "Attention in training", columns)
 

@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.results.load import check_folders, load_records
     from ntl.results.pages import pages
     from ntl.results.publish import write_tables
-    from ntl.results.render import terminal
+    from ntl.results.render import markdown
     from ntl.results.render.csv import cells
     from ntl.results.spec import table_names
     from ntl.system.errors import UserError
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     console = Console()
     for table in tables:
         if table.num_records:
-            console.out(terminal.render(table, console), highlight=False, end="")
+            markdown.show(table, console)
         else:
             console.print(f"{table.name}, scale={table.scale}: no record yet", markup=False)
     console.print(f"Written to {chosen.out}", markup=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.benchmarks.decoding import Text
+from ntl.benchmarks.speculative import Text
 
 main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "benchmark_speculative.py"))["main"]
 SMALL = ["--width", "32", "--layers", "2", "--vocab", "64", "--tokens", "24", "--rounds", "2", "--batch", "1", "3"]

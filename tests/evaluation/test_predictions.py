@@ -80,14 +80,6 @@ def test_what_is_known_of_some_rows_is_kept(tmp_path):
     [
         ("prediction", 12),
         ("truth", None),
-        ("malformed", 0.5),
-        ("malformed", True),
-        ("covered", 1.1),
-        ("sd", math.inf),
-        ("quantiles", {"0.5": None}),
-        ("tokens_correct", 4),
-        ("tokens_generated", 1),
-        *(("speculation", {"tokens": 2, "forwards": forwards, "accepted": [1]}) for forwards in (0, 1, 3)),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path, key, value):

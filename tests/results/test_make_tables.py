@@ -52,7 +52,7 @@ def test_without_folders_the_repository_is_read_from_wherever_one_is(
     monkeypatch.setitem(PLACES, "OUTPUTS", tmp_path / "none")
     write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.5}))
     make_tables(["quickstart", "--out", str(tmp_path / "out")])
-    assert "quickstart, scale=tiny" in capsys.readouterr().out
+    assert "table=quickstart scale=tiny" in capsys.readouterr().out
     assert "1.500" in (tmp_path / "out" / "quickstart_tiny.md").read_text()
 
 

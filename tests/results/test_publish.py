@@ -4,7 +4,8 @@ import pytest
 
 from ntl.config import UserError
 from ntl.config.folders import RESULTS
-from ntl.results import build_table, load_records, publish_runs, write_record, write_tables
+from ntl.launch.publish import publish
+from ntl.results import build_table, load_records, write_record, write_tables
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
@@ -41,16 +42,16 @@ def test_a_record_of_uncommitted_changes_is_published_only_where_that_is_said(tm
         write_record(outputs / record.id / "record.json", record)
     runs = ["ce-0.3-s1", "ntl_was-0.3-s1"]
     with pytest.raises(UserError, match=r"^ntl_was-0\.3-s1 was started from a source with uncommitted .* --dirty.*$"):
-        publish_runs(runs, outputs, target)
+        publish(runs, outputs, target)
     assert not target.exists()
-    assert len(publish_runs(runs, outputs, target, dirty=True)) == 2
+    assert len(publish(runs, outputs, target, dirty=True)) == 2
 
 
 def test_a_copy_has_the_bytes_of_the_record(tmp_path: Path, make_record) -> None:
     source = write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {"test/mae": 1.0}))
     (source.parent / "predictions.jsonl").write_text("{}")
     for _ in range(2):
-        assert publish_runs(["a"], tmp_path / "outputs", tmp_path / "runs") == [tmp_path / "runs" / "ce-0.3-s1.json"]
+        assert publish(["a"], tmp_path / "outputs", tmp_path / "runs") == [tmp_path / "runs" / "ce-0.3-s1.json"]
     assert [path.read_bytes() for path in (tmp_path / "runs").iterdir()] == [source.read_bytes()]
 
 
@@ -67,10 +68,10 @@ def test_publish_checks_all_before_it_writes_any(tmp_path: Path, make_record) ->
         ("running", r"has no record\.json: the run has not ended"),
     ):
         with pytest.raises(UserError, match=message):
-            publish_runs(["ce-0.3-s1", run], outputs, target)
+            publish(["ce-0.3-s1", run], outputs, target)
     assert not target.exists()
     with pytest.raises(UserError, match="There are 0 runs there"):
-        publish_runs(["a"], tmp_path / "none", target)
+        publish(["a"], tmp_path / "none", target)
 
 
 @pytest.mark.parametrize("name", ["../../stolen", ""])
@@ -79,7 +80,7 @@ def test_an_id_is_never_a_path(tmp_path: Path, make_record, name: str) -> None:
     path.write_text(path.read_text().replace('"id":"ce-0.3-s1"', f'"id":"{name}"'))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=r"record\.json: id=.*: not a plain name"):
-        publish_runs(["a"], tmp_path / "outputs", tmp_path / "deep" / "runs")
+        publish(["a"], tmp_path / "outputs", tmp_path / "deep" / "runs")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -88,7 +89,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, make_record) -> None
     closed.write_text("")  # a file in its place
     write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {"test/mae": 1.0}))
     with pytest.raises(UserError, match=rf"^cannot publish to {closed}: File exists.*\.$"):
-        publish_runs(["a"], tmp_path / "outputs", closed)
+        publish(["a"], tmp_path / "outputs", closed)
     table = build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})])
     with pytest.raises(UserError, match=rf"^cannot write {closed}/quickstart_tiny.md: .*\.$"):
         write_tables([table], closed)

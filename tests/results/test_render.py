@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from ntl.results import build_table
-from ntl.results.render import latex, markdown, terminal
+from ntl.results.render import latex, markdown
 
 
 def test_markdown_escapes_what_would_break_a_table() -> None:
@@ -39,15 +39,15 @@ def test_every_committed_page_is_narrow_enough_to_be_read(path: Path) -> None:
 def test_the_terminal_shows_the_finding_bold_and_what_is_missing(make_record) -> None:
     made = [make_record(loss, s, {"test/rmse": s / 7 + len(loss)}) for loss in ("ce", "ntl_was") for s in (1, 2, 3)]
     table = build_table("quickstart", made)
-    styled = terminal.render(table, Console(width=300, force_terminal=True, color_system="standard"))
-    screen = terminal.render(table, Console(width=300, no_color=True, force_terminal=False))
-    assert "2.29 ± 0.14" in screen
-    assert "[" not in screen.split("noise")[1].split("multiplication")[0]
+    console = Console(width=300, force_terminal=True, color_system="standard")
+    with console.capture() as shown:
+        markdown.show(table, console)
+    styled = shown.get()
+    screen = " ".join(re.sub(r"\x1b\[[\d;]*m", "", styled).split())
     assert "\x1b[1m2.29 ± 0.14" in styled
     assert "\x1b[1m7.29" not in styled
-    lost = "test/rmse_truth, test/mae, test/rmse_truth@expectation, test/accuracy, test/unparsable"
-    assert f"CE: {lost} not in the records of" in screen
-    assert "6 runs are missing" in screen
+    assert "<br>" not in screen
+    assert "Of its runs 9 are missing" in screen
     assert "Nothing is shown: " not in screen
     assert "Nothing is shown yet: no seed of both NTL-WAS, λ = 0.3 and CE has RMSE to the noise-free target." in screen
 

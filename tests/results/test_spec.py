@@ -47,12 +47,12 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("title: A table", "title: A table\nseed: 1", r"mine\.yaml: seed: Key 'seed' not in 'TableSpec'"),
-        ("label: CE,", "lable: CE,", r"mine\.yaml: blocks\[0\]\.rows\[0\]\.lable: Key 'lable' not in 'RowSpec'"),
+        ("label: CE,", "lable: CE,", r"mine\.yaml: lable: Key 'lable' not in 'RowSpec'"),
         ("    dataset: noisy_numbers\n", "", r"mine\.yaml: blocks\[0\]\.dataset: "),
         (
             "{metric: test/mae}",
             "{metric: test/accurcy}",
-            r"columns\[0\]: unknown metric 'accurcy' \(did you mean 'accuracy'\?\); to add it, "
+            r"mine\.yaml: unknown metric 'accurcy' \(did you mean 'accuracy'\?\); to add it, "
             r"say in src/ntl/evaluation/metrics\.py which values of it are better",
         ),
         ("[loss=ce]", "[loss=ce], paper: {test/mae: [1.0]}", r"CE: paper: the paper's numbers belong in results/paper"),
@@ -72,8 +72,8 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
         ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
         ("seeds: [1, 2]", "seeds: [1], groups: [T5]", "no row has the group 'T5'"),
         ("constant: mean}", "constant: mean, overrides: [loss=ce]}", "a constant row has role constant"),
-        ("rows:", "rows: []\n    others:", r"blocks\[0\]\.rows: a list with something in it is expected"),
-        ("{tiny: {seeds: [1, 2]}}", "{tiny: 3}", r"scales\.tiny: a mapping is expected, not '3'"),
+        ("rows:", "rows: []\n    others:", r"mine\.yaml: others: Key 'others' not in 'BlockSpec'"),
+        ("{tiny: {seeds: [1, 2]}}", "{tiny: 3}", r"scales\.tiny: Invalid type assigned"),
         (
             "[loss=ce]",
             "[loss=ce, data_dir=/a]",

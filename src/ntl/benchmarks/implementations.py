@@ -24,7 +24,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-from ntl.benchmarks.timing import BASELINE, Call, Row, measure, short
+from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
 from ntl.config import compose
 from ntl.config.loss import NextTokenConfig
 from ntl.data.collate import IGNORE_INDEX
@@ -228,33 +228,6 @@ def step_calls(case: Case) -> dict[str, Call]:
 CALLS = {"loss": logits_calls, "linear": linear_calls, "step": step_calls}
 
 
-def gradient_error(loss: Loss, exact: Loss, logits: Tensor) -> float:
-    """Return the median over logits (...) of |g − g64| / |g64|, where g64 is the gradient of ``exact`` in float64."""
-    copy, double = logits.clone().requires_grad_(), logits.double().requires_grad_()
-    (gradient,) = torch.autograd.grad(loss(copy), copy)
-    (expected,) = torch.autograd.grad(exact(double), double)
-    return ((gradient.double() - expected).abs() / expected.abs()).median().item()
-
-
-def gradient_errors(case: Case, rows: int = 64) -> dict[str, float]:
-    """Return the `gradient_error` of each loss on this many rows."""
-    small = replace(case, setting=replace(case.setting, batch=1, length=rows))
-    vocab, labels = _labels(small)
-    dtype, device = getattr(torch, case.setting.dtype), case.setting.device
-    logits = torch.randn(1, rows, case.setting.vocab, dtype=dtype).to(device)
-    errors = {}
-    for name, loss in losses_of_logits(small, vocab, labels).items():
-        kind, _, implementation = name.partition(" ")
-        if implementation in ("reference", "fused", "in place"):
-            exact = partial(ce_ntl, labels=labels, number_vocab=vocab, kind=kind, weight=WEIGHT)
-            errors[name] = gradient_error(
-                loss, lambda z, exact=exact: exact(z, implementation="reference").total, logits
-            )
-        elif name == BASELINE:
-            errors[name] = gradient_error(loss, loss, logits)
-    return errors
-
-
 def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     """Return a row for each implementation; none, and a line, where the free memory might not be enough."""
     setting = case.setting
@@ -270,13 +243,12 @@ def run_case(case: Case, rounds: int, say: Callable[[str], None]) -> list[Row]:
     if case.heap == "warm":
         keep_freed_memory()
     torch.manual_seed(0)
-    errors = gradient_errors(case) if case.part == "loss" else {}
     common = {**asdict(setting), "threads": case.threads, "heap": case.heap, "ignored": case.ignored}
     clock = time.process_time if case.threads == 1 else time.perf_counter
     found = []
     for row in measure(CALLS[case.part](case), setting.device, rounds, clock):
-        row |= {"logits_mib": size / 2**20, "gradient_error": errors.get(row["loss"])}
-        found.append({**common, "part": case.part, "rounds": rounds, **{key: short(row[key]) for key in row}})
+        row["logits_mib"] = size / 2**20
+        found.append({**common, "part": case.part, "rounds": rounds, **rounded(row)})
         extra = row["peak_mib"] / row["logits_mib"]
         say(f"  {row['loss']:<24} {1000 * row['seconds']:9.1f} ms  {row['ratio']:6.3f} x CE  {extra:5.2f} x logits")
     return found

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ntl.benchmarks.implementations import Setting, check, draw_labels, number_vocabulary
-from ntl.benchmarks.timing import BASELINE, Call, Row, measure, short
+from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
 from ntl.config import compose, folders
 from ntl.config.loss import NextTokenConfig
 from ntl.losses.fused.terms import Terms
@@ -117,7 +117,7 @@ def benchmark(
     for part, calls in parts.items():
         say(f"share {setting.share:g}, {part}: {rounds} turns of {len(calls)} losses")
         for row in measure(calls, setting.device, rounds):
-            yield {**common, "part": part, "rounds": rounds, **{key: short(value) for key, value in row.items()}}
+            yield {**common, "part": part, "rounds": rounds, **rounded(row)}
 
 
 def shape_of(text: str) -> tuple[int, int, int]:

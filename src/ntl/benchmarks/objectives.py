@@ -1,39 +1,31 @@
-"""Steps of multi-token prediction, by number of heads, and masking of the input, against next-token prediction.
+"""``scripts/benchmark_mtp.py``: steps of multi-token prediction, by number of heads, against next-token prediction.
 
-``scripts/benchmark_mtp.py``: a step is forward and backward of a Llama with random weights and as many blocks for every
+A step is forward and backward of a Llama with random weights and as many blocks for every
 number of heads (heads of one block each, the trunk shorter by as many). The forms are ``next token``, the baseline;
 ``one at a time``, where only one head's logits are held; and ``together``, the plain sum of the heads' losses. The
 forms take turns, and ratios are taken within a turn. Peak memory is that of the step beyond the weights, the gradients
 included.
-
-``scripts/benchmark_mask.py``: what masking the input of a step (`objective.mask`) adds to its time, by default for a
-model about as large as `gpt2_tiny`, where masking weighs most.
 """
 
 import argparse
 import gc
 from collections.abc import Callable, Iterator
-from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ntl.benchmarks.implementations import check, number_vocabulary
-from ntl.benchmarks.timing import Row, in_turns, peak_bytes, ratio_quartiles, seconds, short
-from ntl.config.loss import MaskConfig, MTPConfig, NextTokenConfig, checked_implementation
+from ntl.benchmarks.timing import Row, peak_bytes, rounded, summary, times_in_turns
+from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
 from ntl.losses.fused.terms import Terms
 from ntl.models.mtp import add_heads
 from ntl.system.errors import UserError
-from ntl.training.masking import Masking
 from ntl.training.objectives.mtp import MultiTokenPrediction
 from ntl.training.objectives.next_token import NextToken
 
 BASELINE, ONE, TOGETHER = "next token", "one at a time", "together"
 SETTINGS = ("device", "dtype", "implementation", "vocab", "width", "layers", "batch", "length", "rounds")
-VARIANTS = ("paper", "code", "random")
-REPEATS = 20  # maskings of one measurement
 
 
 def random_llama(arguments: argparse.Namespace, width: int, pad: int | None = None) -> Any:
@@ -92,53 +84,13 @@ def compare_heads(arguments: argparse.Namespace) -> Iterator[Row]:
         del step
         gc.collect()
     steps = {str(way): step_of(arguments, *way) for way in ways}
-    for step in steps.values():
-        step()
-    times = in_turns({name: partial(seconds, step, arguments.device) for name, step in steps.items()}, arguments.rounds)
+    times = times_in_turns(steps, arguments.device, arguments.rounds)
     for form, heads in ways:
-        own, base = times[str((form, heads))], times[str(ways[0])]
+        peak = peaks[form, heads]
         yield {
             **{name: getattr(arguments, name) for name in SETTINGS},
             "form": form,
             "heads": heads,
-            "seconds": short(median(own)),
-            **{name: short(value) for name, value in ratio_quartiles(own, base).items()},
-            "peak_mib": short(peaks[form, heads]),
-            "peak_ratio": short(peaks[form, heads] / peaks[ways[0]]),
-        }
-
-
-def masking_of(arguments: argparse.Namespace, variant: str) -> Callable[[], None]:
-    """Return a function that masks a batch ``REPEATS`` times."""
-    allowed = torch.ones(arguments.vocab, dtype=torch.bool)
-    allowed[0] = False
-    config, token = MaskConfig(fraction=0.15, variant=variant), None if variant == "random" else 0
-    masking = Masking(config, seed=1, length=arguments.length, maskable=allowed, mask_token_id=token)
-    ids = torch.randint(1, arguments.vocab, (arguments.batch, arguments.length), device=arguments.device)
-    attended, examples = torch.ones_like(ids), torch.arange(arguments.batch)
-
-    def repeat() -> None:
-        for step in range(REPEATS):
-            masking({"input_ids": ids, "attention_mask": attended}, step=step, first_row=0, examples=examples)
-
-    return repeat
-
-
-def compare_masks(arguments: argparse.Namespace) -> Iterator[Row]:
-    """Yield a row for each variant. Raises UserError for a setting that is not possible."""
-    check(arguments.device, arguments.rounds)
-    checked_implementation(arguments.implementation)
-    calls = {BASELINE: step_of(arguments, BASELINE, 1)}
-    calls |= {variant: masking_of(arguments, variant) for variant in VARIANTS}
-    for call in calls.values():
-        call()
-    times = in_turns({name: partial(seconds, call, arguments.device) for name, call in calls.items()}, arguments.rounds)
-    for variant in VARIANTS:
-        own = [each / REPEATS for each in times[variant]]
-        yield {
-            **{name: getattr(arguments, name) for name in SETTINGS},
-            "variant": variant,
-            "seconds": short(median(own)),
-            "step_seconds": short(median(times[BASELINE])),
-            **{name: short(value) for name, value in ratio_quartiles(own, times[BASELINE]).items()},
+            **rounded(summary(times[str((form, heads))], times[str(ways[0])])),
+            **rounded({"peak_mib": peak, "peak_ratio": peak / peaks[ways[0]]}),
         }

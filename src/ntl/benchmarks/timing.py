@@ -90,33 +90,34 @@ def in_turns(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, lis
     return found
 
 
+def times_in_turns(
+    calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time
+) -> dict[str, list[float]]:
+    """Return the seconds of each call in each turn, after one that compiles kernels and fills caches."""
+    for call in calls.values():
+        call()
+    return in_turns({name: partial(seconds, call, device, clock) for name, call in calls.items()}, rounds)
+
+
+def summary(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
+    """Return the median of the seconds and their ``ratio_quartiles``."""
+    return {"seconds": median(times), **ratio_quartiles(times, others)}
+
+
 def measure(calls: Mapping[str, Call], device: str, rounds: int, clock: Clock = time.process_time) -> Iterator[Row]:
     """Yield a row for each call: its median seconds, the ratio to ``BASELINE`` with quartiles, and its peak memory."""
-    for call in calls.values():  # the first call compiles kernels and fills caches
-        call()
-    times = in_turns({name: partial(seconds, call, device, clock) for name, call in calls.items()}, rounds)
+    times = times_in_turns(calls, device, rounds, clock)
     for name, call in calls.items():
-        yield {
-            "loss": name,
-            "seconds": median(times[name]),
-            **ratio_quartiles(times[name], times[BASELINE]),
-            "peak_mib": peak_bytes(call, device) / 2**20,
-        }
+        yield {"loss": name, **summary(times[name], times[BASELINE]), "peak_mib": peak_bytes(call, device) / MIB}
 
 
-def show(
-    rows: Sequence[Row], chosen: argparse.Namespace, title: str, columns: Mapping[str, Callable[[Row], str]]
-) -> None:
-    """Print the rows as JSON with ``--json``, or as a table with a function of the row for each column.
+def show(rows: Sequence[Row], chosen: argparse.Namespace, title: str, columns: Mapping[str, str]) -> None:
+    """Print the rows as JSON with ``--json``, or as a table with a format of the row for each column.
 
-    With ``--out``, if the command has it, they are written to that CSV file, too.
+    With ``--out`` they are written to that CSV file, too.
     """
-    if getattr(chosen, "out", None):
-        write_csv(
-            chosen.out,
-            [{name: short(value) for name, value in row.items()} for row in rows],
-            remark("torch", "transformers"),
-        )
+    if chosen.out:
+        write_csv(chosen.out, list(map(rounded, rows)), remark("torch", "transformers"))
     if chosen.json:
         print(json.dumps(rows, indent=1))
         return
@@ -125,13 +126,13 @@ def show(
 
     table = Table(*columns, title=title)
     for row in rows:
-        table.add_row(*(cell(row) for cell in columns.values()))
+        table.add_row(*(cell.format_map(row) for cell in columns.values()))
     Console().print(table)
 
 
-def short(value: Any) -> Any:
-    """Round a measured number to four digits."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+def rounded(row: Row) -> Row:
+    """Return the row with its measured numbers to four digits."""
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
 
 
 def remark(*packages: str) -> str:

@@ -1,13 +1,11 @@
-"""Training speed: our trainer against a plain Seq2SeqTrainer, kernels of attention, diagnostics, and W&B."""
+"""Training speed: our trainer against a plain Seq2SeqTrainer, and kernels of attention."""
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,29 +15,23 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer
 
 from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles
 from ntl.config import Config, build, compose
-from ntl.models.lora import parameters
 from ntl.training.arguments import training_arguments
 from ntl.training.parts import RunParts
-from ntl.training.tracking import METRICS, MetricsFile, mirror
 
-NONE = "tracking=none"
-WAYS: dict[str, Mapping[str, str]] = {NONE: {}, "offline": {"WANDB_MODE": "offline"}}
 Make = Callable[["Clock"], Any]
 
 
 class Clock(TrainerCallback):
-    """Records the time at which each optimizer step ended, and the processor time of the training thread."""
+    """Records the time at which each optimizer step ended."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
-        self.worked: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record both times after synchronising with the device."""
+        """Record the time after synchronising with the device."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
-        self.worked.append(time.thread_time())
 
 
 def _quiet(arguments: Any) -> Any:
@@ -101,7 +93,7 @@ def measure_in_turns(sides: Mapping[str, Make], steps: int, rounds: int) -> tupl
 def composed(overrides: Sequence[str], steps: int) -> Iterator[tuple[Path, Callable[..., Config]]]:
     """Give a folder that is removed afterwards, and a function that composes configs of runs in it."""
     with tempfile.TemporaryDirectory() as folder:
-        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", NONE]
+        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", "tracking=none"]
         settings = [*overrides, *places, f"trainer.max_steps={steps}", "trainer.save_steps=0"]
         yield Path(folder), lambda *more: compose([*settings, *more])
 
@@ -153,78 +145,3 @@ def compare_attention(overrides: Sequence[str], *, steps: int, rounds: int) -> l
         }
         for ((kernel, precision), config), own in zip(configs.items(), seconds.values(), strict=True)
     ]
-
-
-def compare_diagnostics(overrides: Sequence[str], *, steps: int, rounds: int) -> Row:
-    """Measure what the diagnostics of a step cost: in one training, every second step computes them.
-
-    The ratio is that of the median processor times of both sorts of steps, within each round of ``steps`` steps. In a
-    training, only every ``logging_steps``-th step computes them; ``share`` is what they add to the whole.
-    """
-    with composed(overrides, steps * (rounds + 1)) as (scratch, config_of):
-        config, clock = config_of(), Clock()
-        trainer = ours(config, scratch, clock)
-        trainer.is_logged = lambda: trainer.state.global_step % 2 == 1
-        trainer.train()
-    worked = [after - before for before, after in pairwise(clock.worked)]
-    # The first round warms up. ``worked`` begins with the second step, the first that has diagnostics.
-    starts = range(steps, steps * (rounds + 1) - 1, steps)
-    with_them, without = (
-        [median(worked[start + other : start + steps - 1 : 2]) for start in starts] for other in (0, 1)
-    )
-    every = config.trainer.logging_steps
-    found = ratio_quartiles(with_them, without)
-    return {
-        "model": config.model.name,
-        "loss": config.loss.name,
-        "steps": steps,
-        "rounds": rounds,
-        "step_s": median(without),
-        **found,
-        "logging_steps": every,
-        "share": (found["ratio"] - 1) / every,
-    }
-
-
-def seconds_per_step(overrides: Sequence[str], environment: Mapping[str, str], warm_up: int) -> tuple[float, float]:
-    """Return the mean wall time and processor time of a step of our trainer, after the first ``warm_up`` steps."""
-    os.environ |= environment
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        config = compose([*overrides, f"output_dir={folder}", "tracking=wandb" if environment else NONE])
-        clock = Clock()
-        parts = RunParts(config, say=lambda line: None)
-        trainer = parts.trainer(Path(folder) / "run", callbacks=[clock])
-        trainer.args.set_save("no")
-        # The client's warnings are discarded.
-        with closing(mirror(config.tracking, lambda line: None)) as tracker:
-            tracker.start(config, Path(folder), parameters(parts.model))
-            trainer.add_callback(MetricsFile(Path(folder) / METRICS, tracker.log))
-            trainer.train()
-        wall, worked = ((ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up) for ends in (clock.ends, clock.worked))
-        return wall, worked
-
-
-def _in_a_process(*arguments: Any) -> tuple[float, float]:
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(seconds_per_step, arguments)
-
-
-def compare_tracking(overrides: Sequence[str], *, steps: int, rounds: int) -> list[Row]:
-    """Measure how long training waits for W&B, with the real client in offline mode.
-
-    Each training runs in a process of its own, because the client keeps its first settings. ``waits`` is the share of
-    the time in which the training thread waits, wall time less its processor time, which other load does not change.
-    """
-    with tempfile.TemporaryDirectory() as data:
-        settings = [*overrides, f"trainer.max_steps={steps}", f"data_dir={data}"]
-        _in_a_process(settings, {}, 1)  # prepares the data and fills the file cache
-        run = partial(_in_a_process, settings)
-        times = in_turns({name: partial(run, how, max(1, steps // 5)) for name, how in WAYS.items()}, rounds)
-    rows = []
-    for name, own in times.items():
-        waits = [1 - worked / seconds for seconds, worked in own]
-        ratios = ratio_quartiles([seconds for seconds, _ in own], [seconds for seconds, _ in times[NONE]])
-        step = {"step_s": median(seconds for seconds, _ in own), **ratios}
-        waited = {"waits": median(waits), "waits_at_most": max(waits)}
-        rows.append({"tracking": name, "steps": steps, "rounds": rounds, **step, **waited})
-    return rows

@@ -36,20 +36,11 @@ SCHEMAS = {
     "objective/masked_number": loss.MaskedNumberConfig,
     "objective/mtp": loss.MTPConfig,
     "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
-    "dataset/noisy_numbers": data.NoisyNumbersConfig,
-    "dataset/arithmetic": data.ArithmeticConfig,
-    "dataset/mathematics": data.MathematicsConfig,
-    "dataset/multiplication": data.MultiplicationConfig,
-    "dataset/gsm8k": data.GSM8KConfig,
-    "dataset/rjokes": data.RJokesConfig,
-    "dataset/multirc": data.MultiRCConfig,
-    "dataset/polynomial": generated.PolynomialConfig,
-    "dataset/induction": generated.InductionConfig,
-    "dataset/star_graph": generated.StarGraphConfig,
-    "dataset/needle": generated.NeedleConfig,
-    "dataset/key_values": generated.KeyValuesConfig,
-    "dataset/file": data.FileConfig,
-    "dataset/text": data.TextConfig,
+    **{
+        f"dataset/{schema.name}": schema
+        for schema in (*vars(data).values(), *vars(generated).values())
+        if isinstance(schema, type) and issubclass(schema, data.DatasetConfig) and schema.name != MISSING
+    },
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,

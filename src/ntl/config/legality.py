@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import ge, gt, le
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ FAMILIES = {
     "decoder_regression": Family("regression", ("default", "digit"), ("number",)),
     "xval": Family("masked_number", ("xval",), ("number",)),
 }
+LIMITS: Any = (("min", "at least", ge), ("above", "above", gt), ("max", "at most", le))
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -68,12 +70,9 @@ def _check_ranges(config: Any, path: str = "") -> None:
             raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
         if value != value:
             raise UserError(f"{name}=nan: must be a number.")
-        if "min" in limits and value < limits["min"]:
-            raise UserError(f"{name}={value}: must be at least {limits['min']}.")
-        if "above" in limits and value <= limits["above"]:
-            raise UserError(f"{name}={value}: must be above {limits['above']}.")
-        if "max" in limits and value > limits["max"]:
-            raise UserError(f"{name}={value}: must be at most {limits['max']}.")
+        for limit, words, holds in LIMITS:
+            if limit in limits and not holds(value, limits[limit]):
+                raise UserError(f"{name}={value}: must be {words} {limits[limit]}.")
 
 
 def check_place(name: str, path: str) -> None:
@@ -205,15 +204,10 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
             f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "
             f"{HEADS.get(decoding.head, decoding.head)}; {other}."
         )
-    if config.dataset.answers == PLAIN and PLAIN not in decoding.answers:
+    if (config.dataset.answers == PLAIN) is not (PLAIN in decoding.answers):
         raise UserError(
-            f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, it is scored by "
-            f"decoding=likelihood; leave {group}= out."
-        )
-    if PLAIN in decoding.answers and config.dataset.answers != PLAIN:
-        raise UserError(
-            f"{chosen} dataset={config.dataset.name}: it scores plain text, and this data set has answers to decode; "
-            f"{other}."
+            f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, and decoding=likelihood, "
+            f"which scores it, decodes none; {other}, or leave {group}= out."
         )
     if config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)

@@ -1,7 +1,8 @@
 """Publish chosen runs: records to ``results/runs``, weights that other runs start from to ``results/bases``."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.evaluation.evaluate import find_predictions
 from ntl.evaluation.worst import wrong_answers
-from ntl.results.load import find_run
-from ntl.results.publish import publish_runs
+from ntl.results.load import RECORD, find_run
+from ntl.results.record import PUBLISHED_ALONE, read_record, write_record
 from ntl.system.errors import UserError, one_line_errors
 from ntl.training.checkpoints import CHECKPOINTS, KEEP, by_step, is_whole, publish_base
 
@@ -58,9 +59,27 @@ def _answers(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def publish(runs: Sequence[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[Path]:
-    """Copy the records of finished runs into ``out``, with their worst answers where their texts may be published.
+def publish(runs: Iterable[str], outputs: Path, out: Path, *, dirty: bool = False) -> list[Path]:
+    """Copy the records of finished runs to ``<out>/<id>.json``, with their worst answers if these may be published.
 
-    UserError: of ``publish_runs``.
+    All are checked first. UserError: a different record is there under that id (published results are never replaced
+    in silence), the run was started from a source with uncommitted changes and ``dirty`` does not allow it, or the
+    folder cannot be written to.
     """
-    return publish_runs(runs, outputs, out, dirty=dirty, answers=_answers)
+    paths = [find_run(run, outputs) / RECORD for run in runs]
+    if lacking := [path.parent for path in paths if not path.is_file()]:
+        raise UserError(f"{lacking[0]} has no {RECORD}: the run has not ended; resume it with the same command")
+    records = [read_record(path) for path in paths]
+    changed = [record.id for record in records if record.git.get("dirty")]
+    if changed and not dirty:
+        raise UserError(
+            f"{changed[0]} was started from a source with uncommitted changes, which nobody can have again: commit and "
+            "run it again, or python scripts/publish.py --dirty RUN, and every table with it will say so"
+        )
+    for number, (path, record) in enumerate(zip(paths, records, strict=True)):
+        published = out / f"{record.id}.json"
+        kept = read_record(published) if published.is_file() else record
+        fields = {name: getattr(kept, name) for name in PUBLISHED_ALONE}
+        records[number] = replace(record, **(fields if kept.worst else fields | _answers(path.parent)))
+    with one_line_errors("publish to", out):
+        return [write_record(out / f"{record.id}.json", record) for record in records]

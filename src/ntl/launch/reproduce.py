@@ -60,31 +60,28 @@ class Settings:
 
 def parse_settings(words: Sequence[str]) -> Settings:
     """Parse ``key=value`` words in any order. UserError with the most similar key, table or scale."""
-    values: dict[str, str] = {}
-    overrides: dict[str, str] = {}
+    given: dict[str, str] = {}
     hydra = tuple(word for word in words if word.startswith(HYDRA))
     for word in words:
         if word in hydra:
             continue
-        key, equals, value = word.partition("=")
+        key, equals, _ = word.partition("=")
         group = key.split(".")[0]
         if group in CLOSED and equals:
             raise UserError(f"{word}: {CLOSED[group]}")
-        of_train = key not in PARSERS and group in OPEN
-        if not equals or (key not in PARSERS and not of_train):
+        if not equals or (key not in PARSERS and group not in OPEN):
             known = ", ".join(f"{name}=" for name in PARSERS)
             more = "or a setting of train.py that the table leaves open, as trainer.bf16=true"
             near = nearest(key, [*PARSERS, *OPEN])
             meant = did_you_mean([f"table={word}"]) if _names_a_table(word) else near
             raise UserError(f"{word}: no such setting; choose from {known}, {more}.{meant}")
-        if key in values or key in overrides:
+        if key in given:
             raise UserError(f"{key} is set twice.")
-        if of_train:
-            overrides[key] = word
-        else:
-            values[key] = value
+        given[key] = word
+    values = {key: word.partition("=")[2] for key, word in given.items() if key in PARSERS}
     chosen: dict[str, Any] = {FIELDS.get(key, key): PARSERS[key](value) for key, value in values.items()}
-    settings = Settings(hydra=hydra, overrides=tuple(overrides.values()), **chosen)
+    overrides = tuple(word for key, word in given.items() if key not in PARSERS)
+    settings = Settings(hydra=hydra, overrides=overrides, **chosen)
     if hydra and not settings.launcher:
         raise UserError(f"{hydra[0]}: a launcher's setting; name the launcher, too: launcher=slurm.")
     return settings

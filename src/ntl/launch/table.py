@@ -14,7 +14,7 @@ from ntl.launch.workers import TRAIN, Report, run_missing, sweep_missing
 from ntl.results import build_table, load_records
 from ntl.results.load import RECORD
 from ntl.results.publish import write_tables
-from ntl.results.render import markdown, terminal
+from ntl.results.render import markdown
 from ntl.system.errors import UserError
 from ntl.system.files import existing
 from ntl.system.locks import tell_without_locks
@@ -46,10 +46,7 @@ class _Tables:
             table = build_table(demand.spec, found, demand.scale)
             paths = write_tables([table], self._outputs)
             self._console.print()
-            if self._console.is_terminal:
-                self._console.out(terminal.render(table, self._console), highlight=False, end="")
-            else:
-                self._console.print(markdown.render(table), markup=False, highlight=False, soft_wrap=True)
+            markdown.show(table, self._console)
             self._console.print(f"Written: {' '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 

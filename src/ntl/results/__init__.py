@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ntl.results.packing import thin_curve as thin_curve
     from ntl.results.packing import unpack_bits as unpack_bits
     from ntl.results.packing import unpack_errors as unpack_errors
-    from ntl.results.publish import publish_runs as publish_runs
     from ntl.results.publish import write_tables as write_tables
     from ntl.results.record import RunRecord as RunRecord
     from ntl.results.record import read_record as read_record

@@ -9,10 +9,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from ntl.config.identity import COMPUTED
 from ntl.config.targets import as_now, check_name
 from ntl.evaluation.metrics import metric_of
-from ntl.results.packing import PROBE as PROBE
 from ntl.results.packing import pack_groups, unpack_bits, unpack_errors, unpack_groups
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
@@ -21,9 +19,6 @@ from ntl.system.secrets import redacted
 SCHEMA = 1
 METRIC_DIGITS, CURVE_DIGITS, GROUP_DIGITS = 10, 6, 5  # significant ones that the file keeps
 STEPS_UNTIL = re.compile(r"validation/steps_until_ce_([0-9]+[.][0-9]+)")
-DIGITS = 10
-DEEPEST = 20  # levels of nesting of JSON whose form is free; a config has five
-LARGEST = 2**63  # of whole numbers
 Json = dict[str, Any]
 
 
@@ -182,88 +177,39 @@ def dumps(payload: Json) -> str:
     return "{" + ",\n".join(lines) + "}\n"
 
 
-def printable(text: str) -> str:
-    """The text with half surrogate pairs as their escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "a mapping", list: "a list"}
 
 
-def _fits(value: Any, kind: type) -> bool:
-    if value is None or isinstance(value, bool):
-        return kind is type(value)
-    if kind is float:
-        try:
-            return isinstance(value, int | float) and math.isfinite(value)
-        except OverflowError:  # a whole number beyond float64
-            return False
-    if not isinstance(value, kind):
-        return False
-    if isinstance(value, str):
-        # JSON can escape half of a surrogate pair, which no file and no terminal takes.
-        return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
-    return kind is not int or abs(value) < LARGEST
+def check(name: str, value: Any, kind: Any) -> None:
+    """ValueError where parsed JSON is not of ``kind``, an annotation such as ``dict[str, float | None]``.
 
-
-def check(name: str, value: Any, kind: Any, depth: int = 0) -> None:
-    """ValueError where parsed JSON is not of ``kind``, an annotation such as ``dict[str, float | None]`` or ``Any``.
-
-    ``name``: the keys that lead to the value, joined by dots.
+    ``name``: the keys that lead to the value, joined by dots. What is of kind Any is free in its form.
     """
     if isinstance(kind, UnionType):
         if value is None:
             return
         (kind,) = (option for option in get_args(kind) if option is not NoneType)
     if kind is Any:
-        # A whole number that is free in its form may be as large as a float.
-        kind = {dict: dict[str, Any], list: list[Any], int: float}.get(type(value), type(value))
+        return
     origin = get_origin(kind) or kind
     origin = {Mapping: dict, Sequence: list}.get(origin, origin)
-    if not _fits(value, origin):
+    if isinstance(value, bool) or not isinstance(value, int | float if origin is float else origin):
         raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {WORDS[origin]}")
-    if depth > DEEPEST:
-        raise ValueError(f"'{name}' is not within {DEEPEST} levels")
-    if isinstance(value, dict):
-        for key, item in value.items():
-            check(f"{name}.{key}", key, str, depth + 1)
-            check(f"{name}.{key}", item, get_args(kind)[1], depth + 1)
-    elif isinstance(value, list):
-        for place, item in enumerate(value):
-            check(f"{name}.{place}", item, get_args(kind)[0], depth + 1)
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            check(f"{name}.{key}", item, get_args(kind)[-1])
 
 
 def _check_together(record: RunRecord) -> None:
-    """ValueError where parts of a record contradict each other, or its config cannot be that of a run."""
-    _check_config(record.config)
-    check("data.rows", record.data.get("rows", {}), dict[str, int])
-    check("data.longer_than_train", record.data.get("longer_than_train", {}), dict[str, float])
+    """ValueError where parts of a record contradict each other."""
     for name, points in record.curves.items():
         if not all(len(point) == 2 and point[0] is not None for point in points):
             raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
-    rows = record.data.get("rows", {}).get("train", 0)
-    if any(name.startswith(PROBE) for name in record.curves) and (rows < 1 or record.steps < 1):
-        raise ValueError("a probe is told by epochs: 'steps' and 'data.rows.train' must be above 0")
-    for split, whose in record.digit_histograms.items():
-        for counts in (counts for places in whose.values() for counts in places.values()):
-            if len(counts) != DIGITS or min(counts) < 0:
-                raise ValueError(f"'digit_histograms.{split}' does not count {DIGITS} digits")
     for split, packed in record.correct.items():
         if (count := record.metrics.get(f"{split}/count")) is not None:
-            if count < 0 or count != int(count):
-                raise ValueError(f"'metrics.{split}/count' is {count}, not a whole number")
             unpack_bits(packed, int(count))
     for packed in record.errors.values():
         unpack_errors(packed)
-
-
-def _check_config(config: Mapping[str, Any]) -> None:
-    for key in (*COMPUTED, "decoding"):
-        group = config.get(key, {})
-        check(f"config.{key}", group, dict[str, Any])
-        check(f"config.{key}.name", group.get("name", ""), str)
-    check("config.loss.weight", config.get("loss", {}).get("weight"), float | None)
-    check("config.beside", config.get("beside", {}), dict[str, dict[str, Any]])
 
 
 def from_json(payload: Any, where: str) -> RunRecord:
@@ -275,7 +221,7 @@ def from_json(payload: Any, where: str) -> RunRecord:
     if missing := [name for name in _REQUIRED if name not in payload]:
         raise UserError(f"{where}: the record lacks {', '.join(missing)}: copy the whole file or run again")
     if unknown := sorted(set(payload) - set(_KINDS) - {"schema"}):
-        raise UserError(f"{where}: the record has unknown keys {printable(', '.join(unknown))}: was it edited by hand?")
+        raise UserError(f"{where}: the record has unknown keys {', '.join(unknown)}: was it edited by hand?")
     values = {name: value for name, value in payload.items() if name != "schema"}
     try:
         values["groups"] = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
@@ -288,7 +234,7 @@ def from_json(payload: Any, where: str) -> RunRecord:
         record = RunRecord(**values)
         _check_together(record)
     except ValueError as error:
-        raise UserError(f"{where}: {printable(str(error))}: restore the file or run again") from error
+        raise UserError(f"{where}: {error}: restore the file or run again") from error
     check_name(record.id, f"{where}: id")
     return record
 

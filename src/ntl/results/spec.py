@@ -1,11 +1,10 @@
 """Schemas of ``config/table``, what a table runs and prints, and of ``results/paper``, what the paper prints there."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,42 +23,19 @@ MOST_COLUMNS = 6  # of numbers, on the main page
 
 
 def read_typed(schema: Any, path: Path) -> Any:
-    """A dataclass from a YAML file; a list or mapping of dataclasses, if it is given, has at least one element.
+    """A dataclass from a YAML file.
 
     UserError, in one line with the file and the key: no YAML, an unknown or missing key, a value of a wrong type.
     """
-    return _typed(schema, read_yaml(path), f"{path}: ")
-
-
-def _typed(schema: Any, raw: Any, where: str) -> Any:
-    # Piece by piece, because an error within a list of schemas does not say which of its elements is meant.
+    raw = read_yaml(path)
     if not isinstance(raw, dict):
-        raise UserError(f"{where.rstrip('.: ')}: a mapping is expected, not {str(raw)[:40]!r}")
-    parts: dict[str, Any] = {}
-    for item in fields(schema):
-        inner = get_args(item.type)[-1:]
-        if inner and is_dataclass(inner[0]) and item.name in raw:
-            parts[item.name] = _children(inner[0], raw[item.name], get_origin(item.type), f"{where}{item.name}")
+        raise UserError(f"{path}: a mapping is expected, not {str(raw)[:40]!r}")
     try:
-        rest = {key: value for key, value in raw.items() if key not in parts}
-        flat = OmegaConf.merge(OmegaConf.structured(schema), rest, {name: type(part)() for name, part in parts.items()})
-        typed = OmegaConf.to_object(flat)
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), raw))
     except OmegaConfBaseException as error:
-        key = str(error.full_key or error.key or "")
-        raise UserError(f"{where}{key}: {str(error.msg or error).splitlines()[0]}") from error
+        raise UserError(f"{path}: {error.full_key or error.key}: {str(error.msg or error).splitlines()[0]}") from error
     except UserError as error:
-        raise UserError(f"{where.rstrip('.: ')}: {error}") from error
-    for name, part in parts.items():
-        setattr(typed, name, part)
-    return typed
-
-
-def _children(schema: Any, raw: Any, kind: Any, where: str) -> Any:
-    if not isinstance(raw, kind) or not raw:
-        raise UserError(f"{where}: a {'list' if kind is list else 'mapping'} with something in it is expected")
-    if isinstance(raw, list):
-        return [_typed(schema, item, f"{where}[{index}].") for index, item in enumerate(raw)]
-    return {str(key): _typed(schema, item, f"{where}.{key}.") for key, item in raw.items()}
+        raise UserError(f"{path}: {error}") from error
 
 
 class Role(Enum):
@@ -355,22 +331,4 @@ def _check_format(text: str, where: str) -> None:
 
 def read_paper(path: Path) -> PaperNumbers:
     """The numbers in a file. UserError names the file and the key."""
-    numbers: PaperNumbers = read_typed(PaperNumbers, path)
-    _check_paper(numbers.rows, f"{path}: rows")
-    _check_paper(numbers.cited, f"{path}: cited")
-    if bool(numbers.cited) != bool(numbers.cited_from):
-        raise UserError(f"{path}: cited_from: say where the cited rows are from, and only where there are some")
-    return numbers
-
-
-def _check_paper(rows: Sequence[PaperRow], where: str) -> None:
-    seen = set()
-    for row in rows:
-        place = (row.block, row.group, row.label)
-        if place in seen:
-            raise UserError(f"{where}: {row.label}: the row is listed twice")
-        seen.add(place)
-        if not row.values:
-            raise UserError(f"{where}: {row.label}: values: at least one number is expected")
-        if wrong := [metric for metric, numbers in row.values.items() if len(numbers) not in (1, 2)]:
-            raise UserError(f"{where}: {row.label}: {wrong[0]} must be [value] or [mean, standard deviation]")
+    return read_typed(PaperNumbers, path)

@@ -14,7 +14,7 @@ from ntl.losses.diagnostics import DIAGNOSTICS
 from ntl.models.lora import parameters
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
-from ntl.results.record import PROBE
+from ntl.results.packing import PROBE
 from ntl.system.machine import device_name, packages, peak_memory_bytes
 from ntl.training.decode import described
 from ntl.training.tracking import METRICS, read_metrics

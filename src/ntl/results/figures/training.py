@@ -23,7 +23,8 @@ from ntl.results.figures.style import (
     name_rows,
     panels,
 )
-from ntl.results.record import PROBE, RunRecord
+from ntl.results.packing import PROBE
+from ntl.results.record import RunRecord
 from ntl.results.render.text import seeds_text
 from ntl.results.spec import ColumnSpec
 

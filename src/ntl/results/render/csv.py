@@ -23,51 +23,46 @@ def _numbers(summary: Summary | None) -> dict[str, Any]:
 
 
 def _cells(block: Block) -> list[dict[str, Any]]:
-    found = []
-    for row in block.rows:
-        for cell in row.cells:
-            found.append(
-                {
-                    "kind": "cell",
-                    "group": row.spec.group,
-                    "row": row.spec.label,
-                    "metric": cell.column.metric,
-                    **_numbers(cell.summary),
-                    "best": cell.best,
-                    "learnt": row.learnt,
-                    "paper_mean": cell.paper[0] if cell.paper else None,
-                    "paper_sd": cell.paper[1] if len(cell.paper) > 1 else None,
-                    "minus_paper": paper_difference(cell),
-                    "seeds": [] if row.spec.constant else list(cell.seeds),
-                    "records": [record.id for record in row.records.values()],
-                    "command": row.command,
-                }
-            )
-    return found
+    return [
+        {
+            "kind": "cell",
+            "group": row.spec.group,
+            "row": row.spec.label,
+            "metric": cell.column.metric,
+            **_numbers(cell.summary),
+            "best": cell.best,
+            "learnt": row.learnt,
+            "paper_mean": cell.paper[0] if cell.paper else None,
+            "paper_sd": cell.paper[1] if len(cell.paper) > 1 else None,
+            "minus_paper": paper_difference(cell),
+            "seeds": [] if row.spec.constant else list(cell.seeds),
+            "records": [record.id for record in row.records.values()],
+            "command": row.command,
+        }
+        for row in block.rows
+        for cell in row.cells
+    ]
 
 
 def _differences(difference: Difference) -> list[dict[str, Any]]:
     """With one common seed, low and high are the interval of the bootstrap over examples."""
-    found = []
-    for cell in difference.cells:
-        if cell.paired is not None:
-            low_high = {"low": cell.examples[1], "high": cell.examples[2]} if cell.examples else {}
-            found.append(
-                {
-                    "kind": "difference",
-                    "group": difference.row.group,
-                    "row": difference.row.label,
-                    "against": difference.against.label,
-                    "metric": cell.column.metric,
-                    **_numbers(cell.paired.differences),
-                    **low_high,
-                    "agree": cell.paired.agree,
-                    "p": cell.p,
-                    "p_holm": cell.holm,
-                    "primary": cell.primary,
-                }
-            )
-    return found
+    return [
+        {
+            "kind": "difference",
+            "group": difference.row.group,
+            "row": difference.row.label,
+            "against": difference.against.label,
+            "metric": cell.column.metric,
+            **_numbers(cell.paired.differences),
+            **({"low": cell.examples[1], "high": cell.examples[2]} if cell.examples else {}),
+            "agree": cell.paired.agree,
+            "p": cell.p,
+            "p_holm": cell.holm,
+            "primary": cell.primary,
+        }
+        for cell in difference.cells
+        if cell.paired is not None
+    ]
 
 
 def cells(table: Table) -> list[dict[str, Any]]:

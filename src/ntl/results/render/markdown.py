@@ -1,6 +1,7 @@
 """Markdown: a page with the finding and the paper's own columns, and a page of details with everything else."""
 
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from ntl.results.render.text import (
     DIFFERENCE_LEGEND,
@@ -17,6 +18,9 @@ from ntl.results.render.text import (
 )
 from ntl.results.spec import ColumnSpec
 from ntl.results.table import Block, Table, TableRow
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LABEL_WIDTH, HEADER_WIDTH = 18, 14  # characters, of a line
 BREAK = "<br>"
@@ -96,6 +100,17 @@ def render(table: Table) -> str:
         f"the records are from. [CSV]({table.stem}.csv), [LaTeX]({table.stem}.tex). Made by `{command}`."
     )
     return "\n".join([*lines, ""])
+
+
+def show(table: Table, console: "Console") -> None:
+    """Print the page: its text, or on a terminal what it looks like."""
+    from rich.markdown import Markdown  # here, since most tables are only written
+
+    page = render(table)
+    if console.is_terminal:
+        console.print(Markdown(page.replace(BREAK, " ")))
+    else:
+        console.print(page, markup=False, highlight=False, soft_wrap=True)
 
 
 def _details_row(row: TableRow) -> str:

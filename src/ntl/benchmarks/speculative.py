@@ -1,21 +1,17 @@
-"""Our decoding against a bare loop of ``model.generate``, and decoding with drafts against greedy decoding.
+"""``scripts/benchmark_speculative.py``: decoding with drafts against greedy decoding.
 
-``scripts/benchmark_decoding.py``: the same model, examples and batch size, in turns.
-
-``scripts/benchmark_speculative.py``: the model is a Llama that learns a text that it can predict in part: words of
-several tokens, each spelled in its one way, in a random order. It is trained with as many heads as the most that are
-asked for, and decodes with fewer as well. Plain greedy decoding is that of transformers (``decoding=greedy``); a row
-with one head is the same tokens by our loop without drafts. All take turns, and ratios are taken within a turn.
+The model is a Llama that learns a text that it can predict in part: words of several tokens, each spelled in its one
+way, in a random order. It is trained with as many heads as the most that are asked for, and decodes with fewer as well.
+Plain greedy decoding is that of transformers (``decoding=greedy``); a row with one head is the same tokens by our loop
+without drafts. All take turns, and ratios are taken within a turn.
 """
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,11 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from ntl.benchmarks.implementations import check
 from ntl.benchmarks.objectives import random_llama
-from ntl.benchmarks.timing import Row, in_turns, ratio_quartiles, remark, seconds, short
-from ntl.config import compose
+from ntl.benchmarks.timing import Row, ratio_quartiles, rounded, times_in_turns
 from ntl.config.decoding import DecodingConfig, SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.decoding import decode
 from ntl.decoding.batches import Answer, Read
 from ntl.decoding.generation import generate
 from ntl.decoding.speculative import SPECULATION, speculate
@@ -35,82 +29,6 @@ from ntl.evaluation.scores import speculation_metrics
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Heads, add_heads
 from ntl.system.errors import UserError
-from ntl.training.decode import max_new_tokens
-from ntl.training.parts import RunParts
-
-Side = Callable[[], list[str]]
-
-
-def ours(parts: RunParts, rows: int) -> Side:
-    """The decoding of a run: stored token ids, batches of similar length, its collator, answers in order."""
-    config = parts.config.decoding
-    examples: Any = parts.encoded(parts.dataset.test_splits[0]).first(rows)
-
-    def answer() -> list[str]:
-        answers = decode(
-            config,
-            model=parts.model,
-            tokenizer=parts.tokenizer,
-            examples=examples,
-            collate=parts.collator.prompts,
-            max_new_tokens=max_new_tokens(parts),
-        )
-        return [answer.text for answer in answers]
-
-    return answer
-
-
-def bare(parts: RunParts, rows: int) -> Side:
-    """A minimal loop: pad the token ids, in the order of the examples, generate, decode."""
-    config, tokenizer, model = parts.config.decoding, parts.tokenizer, cast("Any", parts.model).eval()
-    examples = parts.encoded(parts.dataset.test_splits[0]).first(rows)
-    questions = [examples[index]["question_ids"].tolist() for index in range(len(examples))]
-    encoder_decoder = model.config.is_encoder_decoder
-    side = "right" if encoder_decoder else "left"
-    options = {"num_beams": config.num_beams, "do_sample": False, "max_new_tokens": max_new_tokens(parts)}
-
-    @torch.inference_mode()
-    def answer() -> list[str]:
-        texts = []
-        for start in range(0, len(questions), config.batch_size):
-            batch = {"input_ids": questions[start : start + config.batch_size]}
-            inputs: Any = tokenizer.pad(batch, return_tensors="pt", padding_side=side)
-            generated = model.generate(**inputs.to(model.device), **options)
-            skipped = 0 if encoder_decoder else inputs["input_ids"].shape[1]
-            texts += tokenizer.batch_decode(generated[:, skipped:], skip_special_tokens=True)
-        return texts
-
-    return answer
-
-
-def compare_loops(overrides: Sequence[str], *, rows: int, rounds: int) -> dict[str, Any]:
-    """Time the two in turns.
-
-    The model is untrained, so that nearly all answers have the maximal length, on both sides.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        places = [f"data_dir={Path(folder) / 'data'}", f"output_dir={folder}", "tracking=none"]
-        parts = RunParts(compose([*overrides, *places]), say=lambda line: None)
-        sides = {"ours": ours(parts, rows), "bare": bare(parts, rows)}
-        same = [a == b.strip() for a, b in zip(sides["ours"](), sides["bare"](), strict=True)]
-        times = in_turns(
-            {name: partial(seconds, side, parts.model.device.type, time.perf_counter) for name, side in sides.items()},
-            rounds,
-        )
-    return {
-        "overrides": list(overrides),
-        "model": parts.config.model.name,
-        "num_beams": parts.config.decoding.num_beams,
-        "batch_size": parts.config.decoding.batch_size,
-        "examples": len(same),
-        "same_answers": sum(same),
-        "rounds": rounds,
-        "threads": torch.get_num_threads(),
-        "examples_per_s": {name: len(same) / median(each) for name, each in times.items()},
-        "speed_ratio": median(bare / ours for bare, ours in zip(times["bare"], times["ours"], strict=True)),
-        "machine": remark("torch", "transformers"),
-    }
-
 
 LONGEST_WORD, LEARNING_RATE = 12, 1e-3
 PAD = 0
@@ -206,26 +124,24 @@ def compare_drafts(arguments: argparse.Namespace, say: Callable[[str], object]) 
         sides = ways(model, arguments, prompts)
         sides["narrow"] = ways(narrow, arguments, prompts)["greedy"]
         answers = {name: side() for name, side in sides.items()}
-        timed = {name: partial(seconds, side, arguments.device, time.perf_counter) for name, side in sides.items()}
-        times = in_turns(timed, arguments.rounds)
+        times = times_in_turns(sides, arguments.device, arguments.rounds, time.perf_counter)
         settings = ("device", "kind", "vocab", "width", "layers", "length", "tokens", "steps", "rounds")
         for heads in map(str, arguments.heads):
             same = zip(answers[heads], answers["greedy"], strict=True)
             counted = speculation_metrics([each.about[SPECULATION] for each in answers[heads]])
             speedup = ratio_quartiles(times["greedy"], times[heads])
-            yield {
+            drafting = range(2, max(2, *arguments.heads) + 1)
+            row = {
                 **{name: getattr(arguments, name) for name in settings},
                 "batch": batch,
                 "heads": int(heads),
-                "tokens_per_forward": short(counted["tokens_per_forward"]),
-                **{
-                    f"accepted_head{head}": short(counted.get(f"accepted/head{head}", ""))
-                    for head in range(2, max(2, *arguments.heads) + 1)
-                },
+                "tokens_per_forward": counted["tokens_per_forward"],
+                **{f"accepted_head{head}": counted.get(f"accepted/head{head}", "") for head in drafting},
                 "same_answers": sum(ours.token_ids == theirs.token_ids for ours, theirs in same),
-                "seconds": short(median(times[heads])),
-                "greedy_seconds": short(median(times["greedy"])),
-                **{name.replace("ratio", "speedup"): short(value) for name, value in speedup.items()},
-                "overhead": short(ratio_quartiles(times["narrow"], times["greedy"])["ratio"]),
+                "seconds": median(times[heads]),
+                "greedy_seconds": median(times["greedy"]),
+                **{name.replace("ratio", "speedup"): value for name, value in speedup.items()},
+                "overhead": ratio_quartiles(times["narrow"], times["greedy"])["ratio"],
             }
+            yield rounded(row)
         say(f"batch {batch} done")
