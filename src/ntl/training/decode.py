@@ -13,6 +13,7 @@ from torch import distributed
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
 from ntl.config.identity import plain
+from ntl.config.model import HFConfig
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
@@ -328,7 +329,9 @@ def restore(
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
     config.tokenizer.path = str(folder / "tokenizer")
     config.model.path = str(checkpoint)
-    config.model.pretrained = True
+    config.model.pretrained, config.model.dropout = True, None  # as its config.json has it
+    if isinstance(config.model, HFConfig):
+        config.model.file = ""
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     parts = RunParts(config, say)
     if own_data:  # otherwise other questions would be decoded under the id of this run
