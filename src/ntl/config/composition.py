@@ -209,12 +209,11 @@ def _settle(config: root.Config, overrides: Sequence[str]) -> None:
             setattr(config.trainer, length, 0.0)
     if config.model.pretrained and "model.dropout" not in typed:
         config.model.dropout = None
-    _check_scale(config, "scale" in typed or "experiment" in typed)
 
 
-def _check_scale(config: root.Config, is_typed: bool) -> None:
-    """UserError for the scale that nobody chose where it does not fit: learned weights at tiny, random at finetune."""
-    if is_typed:
+def _check_scale(config: root.Config, overrides: Sequence[str]) -> None:
+    """UserError for a scale that nobody chose and that does not fit: learned weights at tiny, random at finetune."""
+    if any(word.startswith(("scale=", "experiment=")) for word in overrides):
         return
     chosen = f"model={config.model.name} model.pretrained={str(config.model.pretrained).lower()}"
     if config.model.pretrained and config.scale.name == "tiny":
@@ -250,6 +249,7 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     check_has_weights(config.model, own["hub_id"])
     _settle(config, overrides)
     describe_weights(config.model)
+    _check_scale(config, overrides)
     _resolve_base(config, overrides)
     validate(config)
     check_effects(config, _changed(raw, own))

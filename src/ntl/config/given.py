@@ -1,4 +1,4 @@
-"""Given weights: what ``model=hf`` is called after, and whether the weights fit the model's file that is to load them."""
+"""Given weights: what ``model=hf`` is called after, and whether weights fit the model's file that loads them."""
 
 import re
 from pathlib import Path

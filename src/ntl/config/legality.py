@@ -326,7 +326,7 @@ def validate(config: Any) -> None:
             "learned; give them by model.path=, or leave model.lora out."
         )
     if config.model.dropout is None and not config.model.pretrained:
-        raise UserError("model.dropout=null: random weights have no dropout of their own; give a rate, or leave it out.")
+        raise UserError("model.dropout=null: random weights have none of their own; give a rate, or leave it out.")
     if config.model.pretrained and not (config.model.hub_id or config.model.path):
         raise UserError(
             f"model={config.model.name} model.pretrained=true: no published weights; "

@@ -43,7 +43,7 @@ class ModelConfig:
     pretrained: bool = setting(True, "Start from the published weights or those in `path`; false: from random ones.")
     dropout: float | None = setting(
         0.1,
-        "Dropout; null: as the weights' own config says, which is so wherever weights are loaded and this is not typed.",
+        "Dropout of random weights. Loaded weights keep that of their own config, null, unless this is typed.",
         origin="published",
         min=0,
         max=0.9,

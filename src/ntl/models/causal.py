@@ -90,7 +90,7 @@ def _vocabulary(config: CausalConfig | GPT2Config, tokenizer: Any) -> dict[str, 
     }
 
 
-def _random_dropout(config: CausalConfig, defaults: Any) -> dict[str, float]:
+def _random_dropout(config: CausalConfig, defaults: Any) -> dict[str, Any]:
     """Return ``dropout_rates`` of a model with random weights; ``config.settings`` must not name another rate."""
     rates = dropout_rates(config, defaults)
     if config.dropout and all(config.settings.get(name, config.dropout) != config.dropout for name in rates):

@@ -45,7 +45,7 @@ def pretrained_config(config: ModelConfig) -> Any:
         return AutoConfig.from_pretrained(name, trust_remote_code=False, **settings)
 
 
-def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, float]:
+def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     """Return ``config.dropout`` under each of the architecture's names for it; {} if it is None: the rates stay.
 
     ``own`` is transformers' config, by default that of the pretrained weights.

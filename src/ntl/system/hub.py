@@ -45,7 +45,9 @@ def weight_files(folder: Path, file: str = "") -> list[Path]:
             return [folder / file]
         raise UserError(f"{where} model.file={file}: there is no such file in this folder.")
     if not (folder / CONFIG).is_file() and (found := sorted(path.name for path in folder.glob("*.gguf"))):
-        raise UserError(f"{where}: no {CONFIG} in this folder; to read its GGUF file, use model=hf model.file={found[0]}.")
+        raise UserError(
+            f"{where}: no {CONFIG} in this folder; its GGUF file is read by model=hf model.file={found[0]}."
+        )
     if not (folder / CONFIG).is_file():
         raise UserError(f"{where}: no {CONFIG} in this folder; give one written by save_pretrained.")
     if (folder / ADAPTER).is_file():

@@ -278,7 +278,8 @@ class RunParts:
         """
         train, trainer = self.encoded("train"), self.config.trainer
         self.warn_of_lost_text("train")
-        return ObjectiveTrainer(
+        own_cache = getattr(self.model.config, "use_cache", None)
+        made = ObjectiveTrainer(
             model=self.objective(),
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
@@ -299,6 +300,9 @@ class RunParts:
             example_id=lambda index: self.example_id("train", index),
             started=time.monotonic() if started is None else started,
         )
+        if self.config.model.pretrained and own_cache is not None:  # transformers switches it off in the config
+            self.model.config.use_cache = own_cache
+        return made
 
     def warn_of_lost_text(self, split: str) -> None:
         """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""

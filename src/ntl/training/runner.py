@@ -54,7 +54,9 @@ GIVEN_AT_RANDOM = (
     "scale={scale} model={name}: learned weights are trained at trainer.lr={lr:g}, which is meant for random ones; "
     "scale=finetune is meant for these."
 )
-NOT_PAPER = "scale=finetune model={name}: published weights are trained a little further; scale=paper is the paper's own steps."
+NOT_PAPER = (
+    "scale=finetune model={name}: published weights, trained a little further; scale=paper has the paper's own steps."
+)
 CHOSEN_ON_SCORED = (
     "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
     "chosen on the examples that its scores are of."
