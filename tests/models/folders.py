@@ -101,6 +101,7 @@ def save_gguf(folder: Path, source: Path) -> Path:
     writer.add_token_list(tokens)
     writer.add_token_types([3 if token in ("<pad>", "</s>") else 1 for token in tokens])
     writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
+    writer.add_bos_token_id(1)
     writer.add_eos_token_id(1)
     writer.add_pad_token_id(0)
     names = {

@@ -7,12 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from folders import SHAPES, save_folder, save_gguf, save_tokenizer
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, BertConfig
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from ntl.config import Config, UserError, build, compose, run_id
+from ntl.config.composition import from_values
+from ntl.config.identity import recorded
+from ntl.models.interface import checked_lm_head, lm_head
 from ntl.results import read_record
 from ntl.training import run
 from ntl.training.decode import restore
@@ -177,3 +188,35 @@ def test_a_damaged_gguf_file(given, tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     with pytest.raises(UserError, match=r"a\.gguf: cannot be read as a GGUF file"):
         given(tmp_path, "model.file=a.gguf")
+
+
+def test_positions_of_an_encoder_and_a_decoder(given, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "bart", "bart", max_position_embeddings=12)
+    with pytest.raises(UserError, match=r"model=bart_\w+: it reads 12 tokens, and multiplication train needs"):
+        run(given(folder))
+
+
+def test_the_stored_config_of_given_weights_is_read_back() -> None:
+    """A record leaves out the shapes, which are those of the weights."""
+    config = compose(["model=granite_3_2_2b"])
+    assert from_values(recorded(config), "record.json").model.name == "granite_3_2_2b"
+
+
+def test_adapters_on_a_head_that_are_no_plain_lora() -> None:
+    torch.manual_seed(0)
+    for settings in (
+        peft.LoraConfig(target_modules=["lm_head"], use_dora=True),
+        peft.LoHaConfig(target_modules=["lm_head"]),
+        peft.LoKrConfig(target_modules=["lm_head"]),
+        peft.IA3Config(target_modules=["lm_head"], feedforward_modules=[]),
+        peft.OFTConfig(target_modules=["lm_head"], oft_block_size=4),
+        peft.HRAConfig(target_modules=["lm_head"]),
+        peft.VeraConfig(target_modules=["lm_head"]),
+    ):
+        model: Any = LlamaForCausalLM(LlamaConfig(**SHAPES["llama"], vocab_size=32))
+        with pytest.raises(UserError, match="on the head: a loss from hidden states knows adapters of plain LoRA"):
+            checked_lm_head(peft.get_peft_model(model, settings))
+    model = LlamaForCausalLM(LlamaConfig(**SHAPES["llama"], vocab_size=32))
+    saved = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"])
+    head = lm_head(peft.get_peft_model(model, saved))
+    assert head.weight.requires_grad

@@ -116,7 +116,7 @@ class CausalConfig(ModelConfig):
 
     _target_: str = "ntl.models.causal.build"
     family: str = "decoder"
-    architecture: str = setting(MISSING, "Its `model_type` in transformers: granite, llama, qwen2, ...")
+    architecture: str = setting("", "Its `model_type` in transformers: granite, llama, qwen2, ...")
     vocab_size: int = _rows()
     settings: dict[str, Any] = setting(
         dict, "Settings of that type's config class, for a model with random weights: `+model.settings.KEY=VALUE`."
@@ -168,7 +168,7 @@ def gguf_file(config: ModelConfig) -> str:
 
 def model_types(config: ModelConfig) -> tuple[str, ...]:
     """The `model_type` that config.json has where the weights fit the settings of this schema; empty: any."""
-    if isinstance(config, CausalConfig):
+    if isinstance(config, CausalConfig) and config.architecture:
         return config.architecture, config.architecture.removesuffix("_text")
     known = {GPT2Config: ("gpt2",), RTConfig: ("t5", "ntl_rt"), T5Config: ("t5",), XValConfig: ("ntl_xval",)}
     return next((types for schema, types in known.items() if isinstance(config, schema)), ())

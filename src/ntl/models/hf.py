@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from ntl.config.model import HFConfig
-from ntl.models.pretrained import dropout_rates, fit_vocabulary, load_pretrained
+from ntl.models.pretrained import dropout_rates, fit_vocabulary, load_pretrained, pretrained_config
 from ntl.system.errors import UserError
 from ntl.system.hub import tokenizer_files, weights_digest
 
@@ -17,10 +17,14 @@ from ntl.system.hub import tokenizer_files, weights_digest
 def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Load the weights with their own dropout, positions and router, or with ``config.dropout`` where that is set.
 
+    With ``config.pretrained`` false, the model has random weights: of use for its sizes alone.
+
     Raises:
         UserError: The weights cannot be read, or are of no language model that transformers has.
     """
     auto_class = AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM
+    if not config.pretrained:
+        return auto_class.from_config(pretrained_config(config))
     return fit_vocabulary(load_pretrained(config, auto_class, **dropout_rates(config)), tokenizer)
 
 

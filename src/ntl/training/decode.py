@@ -95,8 +95,11 @@ def max_new_tokens(parts: RunParts) -> int:
 
 
 def positions_of(model: Any) -> int | None:
-    """How many tokens, question and answer together, a model reads; None for one with relative positions."""
-    return None if model.config.is_encoder_decoder else getattr(model.config, "max_position_embeddings", None)
+    """How many tokens a model reads: question and answer together, or each where it has an encoder.
+
+    None for one with relative positions.
+    """
+    return getattr(model.config, "max_position_embeddings", None)
 
 
 def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
@@ -114,9 +117,12 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
         question = about["longest_question"]
-        trained = 0 if splits and generated[split] else parts.longest_input(split)
-        # The last generated token is not an input.
-        needed = max(trained, question + generated.get(split, 0) - 1)
+        if parts.model.config.is_encoder_decoder:
+            needed = max(question, about["longest_answer"], generated.get(split, 0))
+        else:
+            trained = 0 if splits and generated[split] else parts.longest_input(split)
+            # The last generated token is not an input.
+            needed = max(trained, question + generated.get(split, 0) - 1)
         if needed > positions and dataset.metrics == "likelihood":
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
