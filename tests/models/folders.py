@@ -55,17 +55,17 @@ TEXT = ["What is 12 times 345?", "67 + 890 = 957", "Numbers from 0 to 9."]
 
 
 def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """Byte-level pieces in which every digit is one token; <pad> 0, </s> 1."""
+    """Byte-level pieces in which every digit is one token; <pad> 0, <|endoftext|> 1."""
     tokenizer = Tokenizer(models.BPE())
     parts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=280, initial_alphabet=alphabet, special_tokens=["<pad>", "</s>"], show_progress=False
+        vocab_size=280, initial_alphabet=alphabet, special_tokens=["<pad>", "<|endoftext|>"], show_progress=False
     )
     tokenizer.train_from_iterator(TEXT, trainer)
-    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>")
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<|endoftext|>")
     made.save_pretrained(folder)
     return made
 
@@ -99,7 +99,7 @@ def save_gguf(folder: Path, source: Path) -> Path:
     writer.add_tokenizer_model("gpt2")
     tokens = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
     writer.add_token_list(tokens)
-    writer.add_token_types([3 if token in ("<pad>", "</s>") else 1 for token in tokens])
+    writer.add_token_types([3 if token in ("<pad>", "<|endoftext|>") else 1 for token in tokens])
     writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(1)

@@ -191,8 +191,8 @@ def test_a_damaged_gguf_file(given, tmp_path: Path) -> None:
 
 
 def test_positions_of_an_encoder_and_a_decoder(given, tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "bart", "bart", max_position_embeddings=12)
-    with pytest.raises(UserError, match=r"model=bart_\w+: it reads 12 tokens, and multiplication train needs"):
+    folder = save_folder(tmp_path / "bart", "bart", max_position_embeddings=4)
+    with pytest.raises(UserError, match=r"model=bart_\w+: it reads 4 tokens, and multiplication train needs"):
         run(given(folder))
 
 

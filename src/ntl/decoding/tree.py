@@ -222,7 +222,7 @@ class Stepper:
         self.cache = getattr(output, "past_key_values", None)
         if self.cache is None:
             raise UserError(
-                f"decoding: model_type {self.model.config.model_type} keeps no cache of keys and values, which this search "
-                "needs; use decoding=greedy."
+                f"decoding: model_type {self.model.config.model_type} has no cache of keys and values, which this "
+                "search needs; use decoding=greedy."
             )
         return output.logits[:, -1]
