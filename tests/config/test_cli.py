@@ -27,7 +27,7 @@ MISTAKES = {
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
-    "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
+    "model=hf model.path=/no/such/folder": ("model.path=/no/such/folder: neither", "owner/name"),
     "tracking=none tracking.project=mine": ("tracking=none", "tracking=wandb"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
     "output_dir=a/\\${x}": ("output_dir=a/${x}: ", "write the value"),

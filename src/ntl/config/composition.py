@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import choices, config_file, own_folders
+from ntl.config.given import check_has_weights, check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, setting_names, validate
 from ntl.config.settings import describe
@@ -25,6 +26,7 @@ SCHEMAS = {
     "model/t5": model.T5Config,
     "model/gpt2": model.GPT2Config,
     "model/causal": model.CausalConfig,
+    "model/hf": model.HFConfig,
     "model/rt": model.RTConfig,
     "model/xval": model.XValConfig,
     "model/t5_regression": model.T5RegressionConfig,
@@ -129,9 +131,8 @@ def _model_of_file(name: str, schema: type) -> dict[str, Any]:
     return _flat(OmegaConf.to_container(own))
 
 
-def _changed_in_model(raw: DictConfig) -> dict[str, Any]:
+def _changed(raw: DictConfig, own: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the model that differ from its file, with names such as ``lora.rank``; interpolations unresolved."""
-    own = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model))
     return {key: value for key, value in _flat(OmegaConf.to_container(raw.model)).items() if own.get(key) != value}
 
 
@@ -197,6 +198,22 @@ def _settle(config: root.Config, overrides: Sequence[str]) -> None:
                     "one of them out."
                 )
             setattr(config.trainer, length, 0.0)
+    if config.model.pretrained and "model.dropout" not in typed:
+        config.model.dropout = None
+
+
+def _check_scale(config: root.Config, overrides: Sequence[str]) -> None:
+    """UserError for a scale that nobody chose and that does not fit: learned weights at tiny, random at finetune."""
+    if any(word.startswith(("scale=", "experiment=")) for word in overrides):
+        return
+    chosen = f"model={config.model.name} model.pretrained={str(config.model.pretrained).lower()}"
+    if config.model.pretrained and config.scale.name == "tiny":
+        raise UserError(f"{chosen}: scale=tiny is meant for random weights; add scale=finetune, or another.")
+    if not config.model.pretrained and config.scale.name == "finetune":
+        raise UserError(
+            f"{chosen}: scale=finetune is meant for learned weights; add scale=tiny, which is minutes of a CPU core, "
+            "or scale=paper, the paper's own steps."
+        )
 
 
 def _reset_idle(config: root.Config) -> None:
@@ -219,10 +236,16 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
-    _resolve_base(config, overrides)
+    own = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model))
+    check_has_weights(config.model, own["hub_id"])
     _settle(config, overrides)
+    describe_weights(config.model)
+    _check_scale(config, overrides)
+    _resolve_base(config, overrides)
     validate(config)
-    check_effects(config, _changed_in_model(raw))
+    check_effects(config, _changed(raw, own))
+    if Path(config.model.path).is_dir():
+        check_type(config.model)
     _check_warmup(config, overrides)
     _reset_idle(config)
     if config.dataset.contents:

@@ -65,6 +65,8 @@ def _check_ranges(config: Any, path: str = "") -> None:
         name, value = f"{path}{key}", getattr(config, key)
         if is_dataclass(value):
             _check_ranges(value, f"{name}.")
+        if value is None:
+            continue
         choices = limits.get("choices", (value,))
         if value not in choices:
             raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
@@ -317,10 +319,12 @@ def validate(config: Any) -> None:
             f"model.lora.rank={config.model.lora.rank} model.pretrained=false: an adapter changes weights that were "
             "learned; give them by model.path=, or leave model.lora out."
         )
+    if config.model.dropout is None and not config.model.pretrained:
+        raise UserError("model.dropout=null: random weights have none of their own; give a rate, or leave it out.")
     if config.model.pretrained and not (config.model.hub_id or config.model.path):
         raise UserError(
             f"model={config.model.name} model.pretrained=true: no published weights; "
-            "give a folder by model.path=, or leave pretrained=false."
+            "take model=hf model.path=FOLDER, or leave pretrained=false."
         )
 
 

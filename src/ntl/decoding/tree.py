@@ -219,5 +219,10 @@ class Stepper:
         else:
             given = {"encoder_outputs": (self.encoded,), "decoder_input_ids": ids}
         output = self.model(attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **given)
-        self.cache = output.past_key_values
+        self.cache = getattr(output, "past_key_values", None)
+        if self.cache is None:
+            raise UserError(
+                f"decoding: model_type {self.model.config.model_type} has no cache of keys and values, which this "
+                "search needs; use decoding=greedy."
+            )
         return output.logits[:, -1]

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ntl.config import ModelConfig
-from ntl.config.model import source
-from ntl.system.errors import UserError
+from ntl.config.model import gguf_file, source
+from ntl.system.errors import UserError, needs
 from ntl.system.hub import require
 
 # A regression head of transformers: one output per sequence.
@@ -20,18 +20,53 @@ ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
 def _weights_of(config: ModelConfig) -> Iterator[str]:
     """Yield the folder or hub id of the weights; what fails while they are read becomes one line."""
     name = source(config)
-    require(name)
+    require(name, gguf_file(config))
     try:
         yield name
     except Exception as error:  # transformers, safetensors and torch raise errors of different types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if reason.startswith("Unrecognized configuration class"):
+            reason = "transformers has no decoder or encoder-decoder of this architecture that writes text."
         raise UserError(f"model {name}: {reason} Give another folder by model.path=.") from error
+
+
+def _gguf_settings(config: ModelConfig) -> dict[str, Any]:
+    if not (file := gguf_file(config)):
+        return {}
+    with needs("gguf"):
+        import gguf  # noqa: F401
+    return {"gguf_file": file}
 
 
 def pretrained_config(config: ModelConfig) -> Any:
     """Return transformers' config of the pretrained weights. Raises UserError if it cannot be read."""
+    settings = _gguf_settings(config)
     with _weights_of(config) as name:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        return AutoConfig.from_pretrained(name, trust_remote_code=False, **settings)
+
+
+def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
+    """Return ``config.dropout`` under each of the architecture's names for it; {} if it is None: the rates stay.
+
+    ``own`` is transformers' config, by default that of the pretrained weights.
+
+    Raises:
+        UserError: The architecture has no dropout, and the rate is not 0.
+    """
+    if config.dropout is None:
+        return {}
+    own = pretrained_config(config) if own is None else own
+    # Layer dropout is something else, and a boolean is a switch, not a rate.
+    names = [
+        name
+        for name, rate in own.to_dict().items()
+        if "drop" in name and "layer" not in name and type(rate) in (int, float)
+    ]
+    if config.dropout and not names:
+        raise UserError(
+            f"model.dropout={config.dropout}: {own.model_type} models have no dropout; set model.dropout=0."
+        )
+    return dict.fromkeys(names, config.dropout)
 
 
 def load_pretrained(
@@ -47,11 +82,13 @@ def load_pretrained(
         UserError: The checkpoint cannot be read, is damaged, or belongs to another architecture.
     """
     # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
-    settings = {"dtype": torch.float32, **overrides}
+    settings: dict[str, Any] = {"dtype": torch.float32, **overrides}
+    if stored := _gguf_settings(config):
+        settings |= {**stored, "quantization_config": GgufConfig(dequantize=True)}
+    else:
+        settings["use_safetensors"] = True
     with _weights_of(config) as name:
-        model, info = auto_class.from_pretrained(
-            name, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **settings
-        )
+        model, info = auto_class.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **settings)
     if getattr(model, "peft_config", None):
         raise UserError(
             f"model {name}: this is an adapter without its base model; merge the two (peft's merge_and_unload), save "

@@ -5,12 +5,14 @@ Hashing a gigabyte takes a second or two, once per process. A digest is not cach
 
 import hashlib
 import json
+import math
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from ntl.system.errors import UserError, one_line_errors
+from ntl.system.errors import UserError, needs, one_line_errors
 from ntl.system.files import sha256_of
 
 CONFIG = "config.json"
@@ -32,9 +34,20 @@ PROBE_SECONDS = 6.0
 # ---- in a folder
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return config.json and the weight files that ``from_pretrained`` loads. Raises UserError if it could not."""
+def weight_files(folder: Path, file: str = "") -> list[Path]:
+    """Return config.json and the weight files that ``from_pretrained`` loads. Raises UserError if it could not.
+
+    ``file`` is a GGUF file in the folder, which holds config and weights.
+    """
     where = f"model.path={folder}"
+    if file:
+        if (folder / file).is_file():
+            return [folder / file]
+        raise UserError(f"{where} model.file={file}: there is no such file in this folder.")
+    if not (folder / CONFIG).is_file() and (found := sorted(path.name for path in folder.glob("*.gguf"))):
+        raise UserError(
+            f"{where}: no {CONFIG} in this folder; its GGUF file is read by model=hf model.file={found[0]}."
+        )
     if not (folder / CONFIG).is_file():
         raise UserError(f"{where}: no {CONFIG} in this folder; give one written by save_pretrained.")
     if (folder / ADAPTER).is_file():
@@ -56,12 +69,58 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / CONFIG, folder / SHARDS, *files]
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files that ``ntl.tokenizers.load_tokenizer`` reads. Raises UserError if there is no tokenizer."""
+def config_of(name: str) -> dict[str, Any] | None:
+    """Return config.json of a folder or of a cached hub id; None if there is none. UserError if it cannot be read."""
+    folder = Path(name) if Path(name).is_dir() else snapshot(name)
+    if folder is None or not (folder / CONFIG).is_file():
+        return None
+    try:
+        values = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"model {name}: {CONFIG} cannot be read ({str(error).splitlines()[0]}).") from error
+    if not isinstance(values, dict):
+        raise UserError(f"model {name}: {CONFIG} holds no settings; give a folder written by save_pretrained.")
+    return values
+
+
+def stored_parameters(files: Sequence[Path]) -> int:
+    """Return the number of values in safetensors files, from their headers; other files are passed over."""
+    total = 0
+    for path in files:
+        if path.suffix == ".safetensors":
+            try:
+                with path.open("rb") as file:
+                    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+                shapes = [each["shape"] for name, each in header.items() if name != "__metadata__"]
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
+                raise UserError(f"{path}: no whole file of safetensors; fetch it again.") from error
+            total += sum(math.prod(shape) for shape in shapes)
+    return total
+
+
+def gguf_header(path: Path) -> tuple[str, int]:
+    """Return the architecture and the number of values in a GGUF file, from its header. UserError: it is none."""
+    with needs("gguf"):
+        import gguf
+    try:
+        reader = gguf.GGUFReader(path)
+        architecture = reader.fields["general.architecture"].contents()
+        return str(architecture), sum(int(tensor.n_elements) for tensor in reader.tensors)
+    except Exception as error:  # the reader raises errors of several types
+        raise UserError(f"{path}: cannot be read as a GGUF file ({str(error).splitlines()[0]}).") from error
+
+
+def tokenizer_files(folder: Path, file: str = "") -> list[Path]:
+    """Return the files that ``ntl.tokenizers.load_tokenizer`` reads. Raises UserError if there is no tokenizer.
+
+    ``file`` is a GGUF file in the folder: the tokenizer is in it where the folder has none of its own.
+    """
     for names in TOKENIZERS:
         # exists(), not is_file(): reading something else then raises a clear error.
         if all((folder / name).exists() for name in names):
             return [path for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).exists()]
+    if file:
+        return weight_files(folder, file)
     incomplete = [name for name in BPE if (folder / name).exists()]
     found = f" ({incomplete[0]} alone is not enough)" if incomplete else ""
     raise UserError(f"{folder} holds no tokenizer{found}: expected {EXPECTED}")
@@ -74,6 +133,12 @@ def digest(files: Sequence[Path]) -> str:
         with one_line_errors("read", path):
             lines.append(f"{path.name} {_sha256_now(path)}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def weights_digest(folder: Path, file: str = "") -> str:
+    """Return the digest of ``weight_files``; of a GGUF file, the sha256 of its content alone. Raises UserError."""
+    (first, *more) = weight_files(folder, file)
+    return digest([first, *more]) if more else content_of(first).removeprefix("sha256:")
 
 
 def content_of(path: Path) -> str:
@@ -104,10 +169,13 @@ def _cached_sha256(path: Path, *state: int) -> str:
 # ---- in the cache or on the hub
 
 
-def identity(name: str) -> dict[str, str]:
-    """Return the ``sha256`` of the weights in a folder or of a cached hub id, and for a hub id the ``commit``."""
+def identity(name: str, file: str = "") -> dict[str, str]:
+    """Return the ``sha256`` of the weights in a folder or of a cached hub id, and for a hub id the ``commit``.
+
+    ``file`` is a GGUF file in the folder.
+    """
     if Path(name).is_dir():
-        return {"sha256": digest(weight_files(Path(name)))}
+        return {"sha256": weights_digest(Path(name), file)}
     snapshot = _cached(name, [CONFIG])
     if snapshot is None:
         return {}
@@ -119,13 +187,16 @@ def identity(name: str) -> dict[str, str]:
 
 def snapshot(hub_id: str) -> Path | None:
     """Return the folder in the cache with a hub id's config, and with its weights once they are loaded."""
-    return _cached(hub_id, [CONFIG])
+    return None if Path(hub_id).is_file() else _cached(hub_id, [CONFIG])
 
 
-def require(name: str) -> None:
-    """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read."""
+def require(name: str, file: str = "") -> None:
+    """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read.
+
+    ``file`` is a GGUF file in the folder.
+    """
     if Path(name).is_dir():
-        weight_files(Path(name))
+        weight_files(Path(name), file)
         return
     if _cached(name, [CONFIG]):
         return

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
+from ntl.config.model import gguf_file
 from ntl.config.targets import locate
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
@@ -25,6 +26,7 @@ from ntl.data.prepared import Prepared
 from ntl.decoding.batches import Example
 from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
+from ntl.models.hf import tokenizer_of_gguf
 from ntl.models.lora import add_lora
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
@@ -180,6 +182,8 @@ class RunParts:
         if adds:
             before = {name for name, _ in model.named_parameters()}
             loaded_from = source(self.config.model) if self.config.model.pretrained else ""
+            if file := gguf_file(self.config.model):
+                loaded_from = str(Path(loaded_from) / file)
             model = locate(adds)(model, self.config.objective, loaded_from, self.say)
             # The base model has no weights of its own for what is added, so these are trained in full.
             added = [name.rpartition(".")[0] for name, _ in model.named_parameters() if name not in before]
@@ -190,7 +194,8 @@ class RunParts:
     def loaded(self) -> dict[str, str]:
         """The identity of the pretrained weights (``ntl.models.identity``); {} for a model trained from scratch."""
         _ = self.model  # the commit of weights from a hub is known once they are loaded
-        return identity(source(self.config.model)) if self.config.model.pretrained else {}
+        config = self.config.model
+        return identity(source(config), gguf_file(config)) if config.pretrained else {}
 
     def gather_model(self, trainer: ObjectiveTrainer) -> None:
         """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
@@ -273,7 +278,8 @@ class RunParts:
         """
         train, trainer = self.encoded("train"), self.config.trainer
         self.warn_of_lost_text("train")
-        return ObjectiveTrainer(
+        own_cache = getattr(self.model.config, "use_cache", None)
+        made = ObjectiveTrainer(
             model=self.objective(),
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
@@ -294,6 +300,9 @@ class RunParts:
             example_id=lambda index: self.example_id("train", index),
             started=time.monotonic() if started is None else started,
         )
+        if self.config.model.pretrained and own_cache is not None:  # transformers switches it off in the config
+            self.model.config.use_cache = own_cache
+        return made
 
     def warn_of_lost_text(self, split: str) -> None:
         """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""
@@ -326,7 +335,9 @@ def tokenizer_for(
     """
     kind = config.tokenizer.kind
     options = {name: getattr(config.tokenizer, name) for name in KINDS[kind].options}
-    name = config.tokenizer.path or tokenizer_source(config.model)
+    name, file = config.tokenizer.path or tokenizer_source(config.model), gguf_file(config.model)
+    if name and file and not config.tokenizer.path:
+        name = str(tokenizer_of_gguf(Path(name), file, cache_dir))
     if name:
         return load_tokenizer(name, kind=kind, **options)
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]

@@ -125,8 +125,9 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     rows = [{"question": text.strip(), "answer": "0"} for text in questions]
     examples: list[Any] = encode_rows(rows, loaded.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED)
     positions = positions_of(loaded.model)
-    # The last generated token is not an input.
-    most = loaded.most if positions is None else min(loaded.most, positions + 1 - loaded.limit)
+    # The last generated token is not an input; a question to an encoder has positions of its own.
+    room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
+    most = min(loaded.most, room)
     for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")

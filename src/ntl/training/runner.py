@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
+from ntl.config.given import check_type
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
+from ntl.config.model import gguf_file
 from ntl.config.trainer import DERIVED, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
@@ -47,6 +49,13 @@ if TYPE_CHECKING:
 
 PUBLISHED_AT_TINY = (
     "{name} is a published size, meant for scale=paper or scale=finetune; scale=tiny is meant for the *_tiny models."
+)
+GIVEN_AT_RANDOM = (
+    "scale={scale} model={name}: learned weights are trained at trainer.lr={lr:g}, which is meant for random ones; "
+    "scale=finetune is meant for these."
+)
+NOT_PAPER = (
+    "scale=finetune model={name}: published weights, trained a little further; scale=paper has the paper's own steps."
 )
 CHOSEN_ON_SCORED = (
     "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
@@ -84,9 +93,9 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
             return _already_finished(record_path, config)
     else:
         if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
-            require(source(config.model))
-        if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
-            say(PUBLISHED_AT_TINY.format(name=config.model.name))
+            require(source(config.model), gguf_file(config.model))
+            check_type(config.model)
+        _say_of_scale(config, overrides)
     with only_one(folder):
         # Checked again: another process may have finished the run before this one got the lock.
         if record_path.is_file():
@@ -101,6 +110,17 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         base = base_for(config) if config.base and not checkpoint else None
         with one_line_when_full(folder):
             return _train(config, folder, overrides, checkpoint, base)
+
+
+def _say_of_scale(config: Config, overrides: Sequence[str]) -> None:
+    model, scale = config.model, config.scale.name
+    if model.pretrained and scale in ("tiny", "small", "hour"):
+        say(GIVEN_AT_RANDOM.format(scale=scale, name=model.name, lr=config.trainer.lr))
+    elif (model.hub_id or model.tokenizer_hub_id) and scale == "tiny":
+        say(PUBLISHED_AT_TINY.format(name=model.name))
+    is_typed = any(word.startswith("scale=") for word in overrides)
+    if model.pretrained and model.hub_id and scale == "finetune" and not is_typed:
+        say(NOT_PAPER.format(name=model.name))
 
 
 def _with_steps(config: Config) -> Config:
