@@ -44,7 +44,7 @@ def test_tokens_by_their_decoded_pieces() -> None:
     tokens = NumberTokens.from_tokenizer(TreeTokenizer())
     pieces = {NAMES[token_id]: piece for token_id, piece in zip(tokens.ids.tolist(), tokens.pieces, strict=True)}
     assert pieces == {"▁": " ", "-": "-", ".": ".", "1": "1", "2": "2", "12": "12", "▁1": " 1", "▁12": " 12"}
-    assert tokens.end_id == NAMES.index("</s>")
+    assert tokens.end_ids == [NAMES.index("</s>")]
     by_name = dict(zip(pieces, tokens.table.T.tolist(), strict=True))
     #                         START  SIGN   WHOLE  POINT     BARE      FRACTION
     assert by_name["12"] == [WHOLE, WHOLE, WHOLE, FRACTION, FRACTION, FRACTION]

@@ -85,10 +85,11 @@ def _read_points(
     model: Any,
     tokenizer: Any,
     max_new_tokens: int,
+    end_ids: Sequence[int] = (),
     interval: float = 0.0,
 ) -> Read:
     """``interval``: instead of quantiles, the mean and the central interval of this share of the probability."""
-    tokens = NumberTokens.from_tokenizer(tokenizer, model.device)
+    tokens = NumberTokens.from_tokenizer(tokenizer, model.device, end_ids)
     limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens, "tolerance": config.tolerance}
 
     def answer(numbers: Mapping[str, float]) -> Answer:

@@ -13,7 +13,7 @@ numbers, V vocabulary.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -54,16 +54,16 @@ class NumberTokens:
     """The tokens that numbers consist of.
 
     ids: (K,) int64. pieces: the text that each adds. table: (6, K) int64, the state after a token in each state.
-    end_id: the token that ends an answer.
+    end_ids: the tokens that end an answer.
     """
 
     ids: Tensor
     pieces: tuple[str, ...]
     table: Tensor
-    end_id: int
+    end_ids: list[int]
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: Any, device: torch.device | str = "cpu") -> Self:
+    def from_tokenizer(cls, tokenizer: Any, device: torch.device | str = "cpu", end_ids: Sequence[int] = ()) -> Self:
         """From decoded pieces, so that ``▁12`` and ``Ġ12`` both add " 12". UserError: the tokenizer has no digit."""
         kept = []
         for token_id, piece in _pieces(tokenizer):
@@ -76,7 +76,7 @@ class NumberTokens:
             torch.tensor([token_id for token_id, _ in kept], device=device),
             tuple(piece for _, piece in kept),
             torch.tensor(table, device=device),
-            tokenizer.eos_token_id,
+            sorted({tokenizer.eos_token_id, *end_ids}),
         )
 
 
@@ -146,7 +146,7 @@ def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor,
     if logits_RV.dtype.itemsize < 4:
         logits_RV = logits_RV.float()
     normalizer_R1 = logits_RV.logsumexp(-1, keepdim=True).double()
-    end_R = logits_RV[:, tokens.end_id] - normalizer_R1[:, 0]
+    end_R = logits_RV[:, tokens.end_ids].logsumexp(-1) - normalizer_R1[:, 0]
     return logits_RV[:, tokens.ids] - normalizer_R1, end_R
 
 

@@ -163,6 +163,7 @@ def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: 
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
         # True would remove the space before "." and "'s" in decode, so that text would not round-trip.
         clean_up_tokenization_spaces=False,
+        chat_template=stock.chat_template,
         **{role: token for role, token in roles.items() if token is not None},
         **settings,
     )

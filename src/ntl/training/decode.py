@@ -153,6 +153,7 @@ def decode_in_training(parts: RunParts, decoding: DecodingConfig, examples: Sequ
             examples=examples,
             collate=parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
+            chat=parts.chat,
         )
 
 
@@ -225,6 +226,7 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
             collate=parts.collator if isinstance(examples, Packed) else parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
             progress=DecodingLines(parts.say, split, len(share)),
+            chat=parts.chat,
         )
         predictions = from_all(mine)
         if predictions is None:

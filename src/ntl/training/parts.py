@@ -16,7 +16,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
+from ntl.config.legality import unfit_for_chat
 from ntl.config.targets import locate
+from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
@@ -125,6 +127,12 @@ class RunParts:
         mask = self.config.objective.mask
         return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
 
+    @cached_property
+    def chat(self) -> Chat | None:
+        """The chat template that questions and answers go through, if any."""
+        config = self.config
+        return chat_for(config.dataset.format, self.tokenizer, unfit_for_chat(config), config.model.name, self.say)
+
     def encoded(self, split: str) -> EncodedDataset:
         """Return the token ids of a split; its text is read only if no earlier run has encoded it.
 
@@ -139,6 +147,7 @@ class RunParts:
                 decoder_only=not self.model.config.is_encoder_decoder,
                 max_length=self.config.trainer.max_input_length,
                 keep_target=self.config.objective.keep_target,
+                chat=self.chat,
                 log=self.say,
             )
             if self.dataset.metrics == "likelihood":
