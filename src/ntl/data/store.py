@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, overload
+from typing import Any, NotRequired, TypedDict, cast, overload
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def write_split(folder: Path, split: str, examples: Iterable[Example]) -> dict[s
     path = folder / f"{split}.jsonl"
     # Everything but ASCII is escaped, so that lines of bytes and lines of text are the same.
     quote = json.encoder.encode_basestring_ascii
-    rows, remaining = 0, iter(examples)
+    rows, remaining = 0, cast(Iterator[Any], iter(examples))
     first = list(islice(remaining, 1))
     fields, remaining = tuple(first[0]) if first else FIELDS, chain(first, remaining)
     line = "{{" + ",".join(f'"{field}":{{}}' for field in fields) + "}}\n"
