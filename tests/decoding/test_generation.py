@@ -18,7 +18,7 @@ V = 7
 class _Tokenizer:
     pad_token_id, eos_token_id = PAD, EOS
 
-    def decode(self, ids, skip_special_tokens: bool) -> str:
+    def decode(self, ids, skip_special_tokens: bool, **_: bool) -> str:
         assert skip_special_tokens
         return " " + " ".join(str(int(i)) for i in itertools.takewhile(lambda i: i > EOS, ids))
 

@@ -37,7 +37,7 @@ MODELS: dict[tuple[str, str, int, int], Any] = {}
 class _Tokenizer:
     pad_token_id, eos_token_id = PAD, END
 
-    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+    def decode(self, ids: list[int], skip_special_tokens: bool, **_: bool) -> str:
         return " ".join(map(str, ids))
 
 

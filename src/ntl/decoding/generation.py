@@ -8,7 +8,8 @@ import torch
 from transformers import GenerationConfig
 
 from ntl.config.decoding import DecodingConfig
-from ntl.decoding.batches import Answer, Example, Read
+from ntl.decoding.batches import Answer, Example, Read, answer_text
+from ntl.models.special import end_ids, pad_id
 from ntl.system.errors import UserError
 
 # Settings of a generation config that change no answer, or that the tokenizer or the data decide.
@@ -74,8 +75,8 @@ def _special_tokens(model: Any, tokenizer: Any) -> dict[str, Any]:
     own = getattr(model, "generation_config", None)
     start = getattr(model.config, "decoder_start_token_id", None)
     return {
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": pad_id(tokenizer),
+        "eos_token_id": end_ids(model, tokenizer) or None,
         "bos_token_id": getattr(own, "bos_token_id", None),
         "decoder_start_token_id": getattr(own, "decoder_start_token_id", None) if start is None else start,
     }
@@ -90,9 +91,10 @@ def _search(search: GenerationConfig, model: Any, tokenizer: Any, inputs: Mappin
     finally:
         model.generation_config = own
     skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-    rows = [_until_end(ids, tokenizer.eos_token_id) for ids in output[:, skipped:].tolist()]
-    return [Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids) for ids in rows]
+    ends = end_ids(model, tokenizer)
+    rows = [_until_end(ids, ends) for ids in output[:, skipped:].tolist()]
+    return [Answer(answer_text(tokenizer, ids, ends), ids) for ids in rows]
 
 
-def _until_end(ids: list[int], end: int) -> list[int]:
-    return ids[: ids.index(end) + 1] if end in ids else ids
+def _until_end(ids: list[int], ends: Sequence[int]) -> list[int]:
+    return next((ids[: place + 1] for place, token in enumerate(ids) if token in ends), ids)

@@ -31,7 +31,7 @@ from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import KINDS, add_mask_token
+from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
 from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
 from ntl.training.masking import Masking, maskable
@@ -122,6 +122,9 @@ class RunParts:
         named = self.config.tokenizer.path or tokenizer_source(self.config.model)
         key = "" if named else self.prepared.content_key("train")
         tokenizer = tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
+        changed = named and self.config.tokenizer.kind == "digit" and self.config.model.pretrained
+        if changed and (cost := cost_of_digits(tokenizer, named, lambda: _texts(self.rows("train")))):
+            self.say(cost)
         mask = self.config.objective.mask
         return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
 

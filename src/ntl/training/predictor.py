@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
@@ -37,7 +35,6 @@ class Loaded(NamedTuple):
     decoding: DecodingConfig
     limit: int
     most: int = UNLIMITED
-    prefix: Sequence[int] = ()  # token ids before every question
 
 
 def find(name: str, outputs: Path) -> Path | str:
@@ -98,16 +95,12 @@ def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
         raise UserError(f"{name}: its tokenizer cannot be read ({str(error).splitlines()[0][:200]}).") from error
     if not tokenizer.is_fast or tokenizer.eos_token is None:
         raise UserError(f"{name}: its tokenizer needs a tokenizer.json and an eos_token; save it with both.")
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     auto_class = AutoModelForSeq2SeqLM if described.is_encoder_decoder else AutoModelForCausalLM
     model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
     model.to(pick_device(config.device))
     collator = locate(config.objective.collator)(model.config, tokenizer)
-    # The special tokens that stand before a text.
-    whole, bare = (tokenizer("0", add_special_tokens=special)["input_ids"] for special in (True, False))
-    prefix = next((whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare), [])
     limit = config.decoding.max_new_tokens or OTHER
-    return Loaded(model, tokenizer, collator, config.decoding, limit, prefix=prefix)
+    return Loaded(model, tokenizer, collator, config.decoding, limit)
 
 
 def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[dict[str, Any]]:
@@ -130,7 +123,6 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")
-        example["question_ids"] = np.concatenate([np.array(loaded.prefix, np.int64), example["question_ids"]])
         if (length := len(example["question_ids"])) > most:
             read = f"{most:,} beside an answer of {loaded.limit:,} (decoding.max_new_tokens)"
             raise UserError(f"question {number} has {length:,} tokens, and the model reads {read}; shorten it.")
