@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 import torch
 from given import save
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from ntl.config import compose
+from ntl.config.loss import MTPConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.evaluation import read_predictions
+from ntl.models.mtp import add_heads
 from ntl.training import run
 from ntl.training.parts import RunParts
 
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
 SHAPE |= {"intermediate_size": 24, "max_position_embeddings": 128}
+QWEN = {"layer_types": ["full_attention"] * 2, "head_dim": 8}
 DATA = ["dataset=noisy_numbers", "dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=8"]
 STEPS = ["trainer.max_steps=3", "trainer.batch_size=8", "trainer.save_steps=3", "trainer.warmup_steps=1"]
 STEPS += ["trainer.eval_steps=0", "trainer.eval_rows=8", "decoding.max_new_tokens=6", "tracking=none", "device=cpu"]
@@ -93,3 +97,53 @@ def test_padding_that_is_the_end_token_hides_no_label(given: Callable[..., Path]
     assert ((batch["labels"] == end).sum(1) == 1).all()
     hidden = batch["labels"][batch["attention_mask"] == 0]
     assert hidden.eq(IGNORE_INDEX).all()
+
+
+def with_modules(folder: Path) -> dict[str, torch.Tensor]:
+    """Give the model in a folder two modules for multi-token prediction; return their weights."""
+    model: Any = add_heads(AutoModelForCausalLM.from_pretrained(folder), MTPConfig(kind="sequential", heads=3))
+    model.save_pretrained(folder)
+    return {name: value.clone() for name, value in model.state_dict().items() if name.startswith("mtp.")}
+
+
+@pytest.mark.parametrize(
+    "objective", [[], ["objective=mtp", "objective.keep_depth=true"], ["objective=mtp", "objective.heads=1"]]
+)
+def test_modules_for_multi_token_prediction_are_carried(
+    objective: list[str],
+    given: Callable[..., Path],
+    command: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = given("qwen3_5_text", "smollm2", **QWEN)
+    before = with_modules(folder)
+    words = ["model=qwen3_5_0_8b", f"model.path={folder}", "tokenizer=digit", "loss=ce", *objective]
+    checkpoint = run(command(*words)).parent / "checkpoints" / "checkpoint-3"
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("objective=mtp objective.kind=sequential trains them") == 1
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+    after = load_file(checkpoint / "model.safetensors")
+    assert {name: value for name, value in after.items() if name.startswith("mtp.")}.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    model._is_stateful = False  # transformers refuses Qwen3.5 otherwise, even without any stateful layer
+    prompt = torch.tensor([[5, 6, 7]])
+    tokens = [model.generate(prompt, max_new_tokens=8, do_sample=False, use_mtp=use).tolist() for use in (False, True)]
+    assert tokens[0] == tokens[1]
+
+
+def test_they_are_trained_where_it_is_asked_for(given: Callable[..., Path], command: Callable[..., Any]) -> None:
+    folder = given("qwen3_5_text", "smollm2", **QWEN)
+    before = with_modules(folder)
+    parts: Any = RunParts(
+        command(
+            "model=qwen3_5_0_8b",
+            f"model.path={folder}",
+            "objective=mtp",
+            "objective.kind=sequential",
+            "objective.heads=3",
+        ),
+        say=[].append,
+    )
+    state = parts.model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in before.items())
+    assert all(value.requires_grad for name, value in parts.model.named_parameters() if name.startswith("mtp."))

@@ -26,6 +26,7 @@ from ntl.decoding.batches import Example
 from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
+from ntl.models.mtp import carry_heads
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 from ntl.system.files import sweep
@@ -187,6 +188,8 @@ class RunParts:
             # The base model has no weights of its own for what is added, so these are trained in full.
             added = [name.rpartition(".")[0] for name, _ in model.named_parameters() if name not in before]
             lora = replace(lora, full=[*lora.full, *(f"{module}." for module in dict.fromkeys(added))])
+        elif self.config.model.pretrained and model.can_generate():
+            carry_heads(model, source(self.config.model), self.say)
         return add_lora(model, lora) if lora.rank else model
 
     @cached_property
