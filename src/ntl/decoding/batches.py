@@ -25,7 +25,7 @@ class Answer(NamedTuple):
     about: Mapping[str, Any] = NOTHING
 
 
-def answer_text(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> str:
+def text_of_answer(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> str:
     """Return the text of an answer's token ids, of which the last may be one of the end tokens."""
     ids = list(ids[:-1] if ids and ids[-1] in ends else ids)
     # Some published tokenizers would otherwise take out the space before a point, which a label has.

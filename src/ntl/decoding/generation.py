@@ -8,7 +8,7 @@ import torch
 from transformers import GenerationConfig
 
 from ntl.config.decoding import DecodingConfig
-from ntl.decoding.batches import Answer, Example, Read, answer_text
+from ntl.decoding.batches import Answer, Example, Read, text_of_answer
 from ntl.models.special import end_ids, pad_id
 from ntl.system.errors import UserError
 
@@ -93,7 +93,7 @@ def _search(search: GenerationConfig, model: Any, tokenizer: Any, inputs: Mappin
     skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
     ends = end_ids(model, tokenizer)
     rows = [_until_end(ids, ends) for ids in output[:, skipped:].tolist()]
-    return [Answer(answer_text(tokenizer, ids, ends), ids) for ids in rows]
+    return [Answer(text_of_answer(tokenizer, ids, ends), ids) for ids in rows]
 
 
 def _until_end(ids: list[int], ends: Sequence[int]) -> list[int]:

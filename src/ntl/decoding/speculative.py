@@ -22,7 +22,7 @@ from transformers import DynamicCache
 
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.decoding.batches import Answer, Example, Read, answer_text
+from ntl.decoding.batches import Answer, Example, Read, text_of_answer
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Decoder, Heads
 from ntl.models.special import end_ids
@@ -59,7 +59,9 @@ def speculate(config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_
         rows = _Rows(model, settings, heads, inputs, max_new_tokens, ends)
         while rows.active_B.any():
             rows.forward()
-        return [Answer(answer_text(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in rows.answers()]
+        return [
+            Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in rows.answers()
+        ]
 
     return read
 

@@ -77,11 +77,12 @@ def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
     if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
         raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
     config, weights = compose(["decoding=greedy", *overrides]), ModelConfig(name=name, path=name, family="such")
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
     from transformers.utils import logging
 
     from ntl.models.pretrained import fit_vocabulary, load_pretrained, pretrained_config
     from ntl.system.machine import pick_device
+    from ntl.tokenizers import load_tokenizer
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -89,12 +90,7 @@ def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
     made_by = (described.architectures or [described.model_type])[0]
     if not made_by.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         raise UserError(f"{name}: {made_by} is no language model; give one, or the folder of the run that trained it.")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # transformers and tokenizers raise errors of different types
-        raise UserError(f"{name}: its tokenizer cannot be read ({str(error).splitlines()[0][:200]}).") from error
-    if not tokenizer.is_fast or tokenizer.eos_token is None:
-        raise UserError(f"{name}: its tokenizer needs a tokenizer.json and an eos_token; save it with both.")
+    tokenizer: Any = load_tokenizer(name, "default")
     auto_class = AutoModelForSeq2SeqLM if described.is_encoder_decoder else AutoModelForCausalLM
     model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
     model.to(pick_device(config.device))

@@ -111,6 +111,7 @@ def test_labels_ahead_by_hand() -> None:
     for ahead, row in expected.items():
         assert labels_ahead(labels, ahead, [END])[0].tolist() == row
     assert labels_ahead(labels, 2, [])[0].tolist() == [2, 3, END, 4, 5, IGNORED, IGNORED]
+    assert labels_ahead(labels, 1, [END, 2])[0].tolist() == [1, 2, IGNORED, END, IGNORED, 5, IGNORED]
 
 
 @pytest.mark.parametrize("architecture", list(SHAPES))
