@@ -103,6 +103,16 @@ def enumerate_numbers(model: Any, question: list[int]) -> tuple[dict[str, float]
     return numbers, other
 
 
+def test_an_answer_may_end_with_any_of_several_tokens() -> None:
+    model, question, x = MODELS["decoder"](), QUESTIONS[0], NAMES.index("x")
+    tokens = NumberTokens.from_tokenizer(TreeTokenizer(), [END, x])
+    with torch.inference_mode():
+        (found,) = read_numbers(model, prompts(model, [question]), tokens, num_beams=ALL, max_new_tokens=2)
+        p = {token: answer_logits(model, question, [(NAMES.index(token),)])[0].softmax(-1) for token in ("1", "▁1")}
+    expected = sum(p[token][0, NAMES.index(token)] * (p[token][1, END] + p[token][1, x]) for token in p)
+    assert math.exp(found["1"]) == pytest.approx(float(expected), rel=1e-6)
+
+
 @pytest.mark.parametrize("family", MODELS)
 def test_a_wide_tree_is_the_full_enumeration(family: str) -> None:
     model = MODELS[family]()

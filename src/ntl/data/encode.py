@@ -61,7 +61,8 @@ def encode_dataset(
     """
     reader = getattr(tokenizer, "reader", "")
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
-    parts += [chat.key] if chat else []
+    # The end token is named beside tokenizer.json, which a chat model may share with another.
+    parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(chat.key if chat else ())]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     if (found := _open(folder, log)) is not None:
         return found
@@ -131,12 +132,23 @@ def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
     return f" {answer}" if decoder_only and _is_marked(" 0", tokenizer) and not _is_marked("0", tokenizer) else answer
 
 
+def prefix_ids(tokenizer: Any) -> list[int]:
+    """The special tokens that the tokenizer puts before a text, as Llama's and Gemma's do: none for GPT-2 and T5."""
+    backend = tokenizer.backend_tokenizer
+    whole, bare = (backend.encode("0", add_special_tokens=special).ids for special in (True, False))
+    starts = range(len(whole) - len(bare) + 1)
+    return next((whole[:start] for start in starts if whole[start : start + len(bare)] == bare), [])
+
+
 def _is_marked(text: str, tokenizer: Any) -> bool:
     return tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens[0].startswith(WORD_STARTS)
 
 
 class Encoder:
     """Rows with ``question`` and ``answer`` to token ids; the settings are those of ``encode_dataset``.
+
+    The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off; the
+    answer goes on behind it and has the end token.
 
     Where tokens have values, that of a number token is its number, that of the end token of an answer with
     ``keep_target`` the answer's, and that of any other token 1.
@@ -156,6 +168,7 @@ class Encoder:
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
+        self.prefix = [] if chat else prefix_ids(tokenizer)  # a template writes its own
         self.answer_prefix = answer_text("", tokenizer, decoder_only)
         self.decoder_only, self.max_length, self.keep_target = decoder_only, max_length, keep_target
         self.chat = chat
@@ -180,15 +193,17 @@ class Encoder:
                 question.append(self.end)
             if not self.chat:
                 answer.append(self.end)
+            first = max(len(self.prefix) + len(question) - self.max_length, 0)
+            truncated += first > 0
             if self.has_values:
-                values += self._values(question, question_numbers[index])[-self.max_length :]
+                before = [1.0] * len(self.prefix)
+                values += before + self._values(question, question_numbers[index])[first:]
                 values += self._values(answer, answer_numbers[index])
                 if self.number_token is not None and self.number_token not in answer:
                     raise UserError(f"{_quoted(rows[index])} has no number, and this model predicts one: {REMEDY}")
                 if self.keep_target:
                     values[-1] = _target(rows[index])
-            truncated += len(question) > self.max_length
-            texts += question[-self.max_length :], answer
+            texts += self.prefix + question[first:], answer
         return EncodedBlock(
             np.fromiter(chain.from_iterable(texts), self.dtype),
             np.fromiter(map(len, texts), np.int64),

@@ -27,6 +27,13 @@ class Answer(NamedTuple):
     about: Mapping[str, Any] = NOTHING
 
 
+def text_of_answer(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> str:
+    """Return the text of an answer's token ids, of which the last may be one of the end tokens."""
+    ids = list(ids[:-1] if ids and ids[-1] in ends else ids)
+    # Some published tokenizers would otherwise take out the space before a point, which a label has.
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
+
+
 Example = Mapping[str, Any]
 Collate = Callable[[list[Example]], dict[str, torch.Tensor]]
 # What ``decoding._target_`` returns: a batch and its inputs on the model's device -> one answer per example.
@@ -64,7 +71,7 @@ def decode(
         options: Further arguments of the decoding itself.
     """
     if chat:
-        options["end_ids"] = [chat.end_id]
+        options["also"] = [chat.end_id]
         if chat.opening and isinstance(config, TreeConfig):
             raise UserError(
                 f"decoding={config.name} dataset.format=chat: the chat template writes {chat.opening[:40]!r} before an "

@@ -22,9 +22,10 @@ from transformers import DynamicCache
 
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.decoding.batches import Answer, Example, Read
+from ntl.decoding.batches import Answer, Example, Read, text_of_answer
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Decoder, Heads
+from ntl.models.special import end_ids
 from ntl.system.errors import UserError
 
 SPECULATION = "speculation"
@@ -32,7 +33,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def speculate(
-    config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int, end_ids: Sequence[int] = ()
+    config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int, also: Sequence[int] = ()
 ) -> Read:
     """The tokens of plain greedy decoding; ``about[SPECULATION]`` counts the row's tokens and forward passes.
 
@@ -48,8 +49,7 @@ def speculate(
             "most that."
         )
     _check(config, model)
-    heads = config.heads or settings.heads
-    ends = [end for end in (tokenizer.eos_token_id, *end_ids) if end is not None]
+    heads, ends = config.heads or settings.heads, end_ids(model, tokenizer, also)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
         needed, window = inputs["input_ids"].shape[1] + max_new_tokens, getattr(model.config, "sliding_window", None)
@@ -62,8 +62,7 @@ def speculate(
         while rows.active_B.any():
             rows.forward()
         return [
-            Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids, {SPECULATION: counts})
-            for ids, counts in rows.answers()
+            Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in rows.answers()
         ]
 
     return read
@@ -120,7 +119,7 @@ class _Rows:
     """
 
     def __init__(
-        self, model: Any, settings: MTPConfig, heads: int, inputs: Mapping[str, Tensor], limit: int, ends: list[int]
+        self, model: Any, settings: MTPConfig, heads: int, inputs: Mapping[str, Tensor], limit: int, ends: Sequence[int]
     ) -> None:
         prompt, mask = inputs["input_ids"], inputs["attention_mask"]
         rows, self.prompt = prompt.shape

@@ -28,12 +28,13 @@ from ntl.decoding.batches import Example
 from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
+from ntl.models.mtp import carry_heads
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import KINDS, add_mask_token
+from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
 from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
 from ntl.training.masking import Masking, maskable
@@ -124,6 +125,9 @@ class RunParts:
         named = self.config.tokenizer.path or tokenizer_source(self.config.model)
         key = "" if named else self.prepared.content_key("train")
         tokenizer = tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
+        changed = named and self.config.tokenizer.kind == "digit" and self.config.model.pretrained
+        if changed and (cost := cost_of_digits(tokenizer, named, lambda: _texts(self.rows("train")))):
+            self.say(cost)
         mask = self.config.objective.mask
         return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
 
@@ -193,6 +197,8 @@ class RunParts:
             # The base model has no weights of its own for what is added, so these are trained in full.
             added = [name.rpartition(".")[0] for name, _ in model.named_parameters() if name not in before]
             lora = replace(lora, full=[*lora.full, *(f"{module}." for module in dict.fromkeys(added))])
+        elif self.config.model.pretrained and model.can_generate():
+            carry_heads(model, source(self.config.model), self.say)
         return add_lora(model, lora) if lora.rank else model
 
     @cached_property

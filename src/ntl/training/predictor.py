@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
@@ -37,7 +35,6 @@ class Loaded(NamedTuple):
     decoding: DecodingConfig
     limit: int
     most: int = UNLIMITED
-    prefix: Sequence[int] = ()  # token ids before every question
     chat: Any = None  # the chat template that questions go through
 
 
@@ -89,12 +86,13 @@ def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat
     if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
         raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
     config, weights = compose(["decoding=greedy", *overrides]), ModelConfig(name=name, path=name, family="such")
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
     from transformers.utils import logging
 
     from ntl.data.chat import Chat
     from ntl.models.pretrained import fit_vocabulary, load_pretrained, pretrained_config
     from ntl.system.machine import pick_device
+    from ntl.tokenizers import load_tokenizer
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -102,28 +100,18 @@ def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat
     made_by = (described.architectures or [described.model_type])[0]
     if not made_by.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         raise UserError(f"{name}: {made_by} is no language model; give one, or the folder of the run that trained it.")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # transformers and tokenizers raise errors of different types
-        raise UserError(f"{name}: its tokenizer cannot be read ({str(error).splitlines()[0][:200]}).") from error
-    if not tokenizer.is_fast or tokenizer.eos_token is None:
-        raise UserError(f"{name}: its tokenizer needs a tokenizer.json and an eos_token; save it with both.")
+    tokenizer: Any = load_tokenizer(name, "default")
     if chat and described.is_encoder_decoder:
         raise UserError(f"--chat: {name} is no decoder-only language model; leave --chat out.")
     if tokenizer.chat_template and not chat and not described.is_encoder_decoder:
         say(f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained.")
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     auto_class = AutoModelForSeq2SeqLM if described.is_encoder_decoder else AutoModelForCausalLM
     model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
     model.to(pick_device(config.device))
     collator = locate(config.objective.collator)(model.config, tokenizer)
     limit = config.decoding.max_new_tokens or OTHER
-    if chat:
-        return Loaded(model, tokenizer, collator, config.decoding, limit, chat=Chat(tokenizer, name))
-    # The special tokens that stand before a text.
-    whole, bare = (tokenizer("0", add_special_tokens=special)["input_ids"] for special in (True, False))
-    prefix = next((whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare), [])
-    return Loaded(model, tokenizer, collator, config.decoding, limit, prefix=prefix)
+    template = Chat(tokenizer, name) if chat else None
+    return Loaded(model, tokenizer, collator, config.decoding, limit, chat=template)
 
 
 def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[dict[str, Any]]:
@@ -147,7 +135,6 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")
-        example["question_ids"] = np.concatenate([np.array(loaded.prefix, np.int64), example["question_ids"]])
         if (length := len(example["question_ids"])) > most:
             raise UserError(
                 f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "
