@@ -356,7 +356,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     config = from_values(values, str(path))
     data = [override for override in overrides if override.startswith(("dataset=", "dataset."))]
     if any(override.startswith("dataset=") for override in data):
-        config.dataset = compose([f"scale={config.scale.name}", f"seed={config.seed}", *data]).dataset
+        own = [f"scale={config.scale.name}", f"seed={config.seed}", f"dataset.format={config.dataset.format}"]
+        config.dataset = compose([*own, *data]).dataset
         overrides = [override for override in overrides if override not in data]
     for override in overrides:
         key, equals, _ = override.partition("=")

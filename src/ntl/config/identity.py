@@ -148,6 +148,8 @@ def recorded(config: Any) -> dict[str, Any]:
     for group, content in _contents(config).items():
         values[group]["path"] = content
     values["dataset"] = by_content(values["dataset"])
+    if config.dataset.format == "plain":
+        del values["dataset"]["format"]
     if config.model.pretrained:
         values["model"] = {key: value for key, value in values["model"].items() if key in NOT_IN_WEIGHTS}
     for name in ("beside", "base"):

@@ -87,6 +87,14 @@ def check_place(name: str, path: str) -> None:
             raise UserError(f"{name}={shorten(path)}: {error.strerror}; give another path.") from error
 
 
+def unfit_for_chat(config: Any) -> str:
+    """Why questions and answers cannot go through a chat template; empty if they can."""
+    model, data = config.model, config.dataset
+    if model.family != "decoder":
+        return f"a chat template is for decoder-only language models, and model={model.name} is {model.family}"
+    return f"dataset={data.name} has no questions" if data.answers in (PLAIN, "continuation") else ""
+
+
 def _check_family(config: Any) -> None:
     model = config.model
     family = FAMILIES.get(model.family)
@@ -105,6 +113,8 @@ def _check_family(config: Any) -> None:
             f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
             "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
         )
+    if config.dataset.format == "chat" and (why := unfit_for_chat(config)):
+        raise UserError(f"dataset.format=chat: {why}; leave dataset.format out.")
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
         raise UserError(

@@ -21,6 +21,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 from ntl.config.model import CausalConfig, GPT2Config, GPT2RegressionConfig
 from ntl.config.suggestions import nearest
 from ntl.models.pretrained import ONE_OUTPUT, dropout_rates, fit_vocabulary, load_pretrained
+from ntl.models.special import pad_id
 from ntl.system.errors import UserError
 
 # The same function as the published gelu_new, but one kernel instead of seven. It saves one tensor for the backward
@@ -86,7 +87,7 @@ def _vocabulary(config: CausalConfig | GPT2Config, tokenizer: Any) -> dict[str, 
         "vocab_size": max(config.vocab_size, len(tokenizer)),
         "bos_token_id": tokenizer.eos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
+        "pad_token_id": pad_id(tokenizer),
     }
 
 

@@ -9,6 +9,7 @@ from transformers import AutoConfig, GgufConfig, PreTrainedModel, PreTrainedToke
 
 from ntl.config import ModelConfig
 from ntl.config.model import gguf_file, source
+from ntl.models.special import own_end_ids, pad_id
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import require
 
@@ -104,14 +105,18 @@ def load_pretrained(
 
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Add embedding rows for tokens that the checkpoint does not have; its own rows are not changed."""
+    """Add embedding rows for tokens that the checkpoint does not have; its own rows are not changed.
+
+    Nor are the special tokens of its configs, unless the tokenizer's end token is none of those that they name: then it
+    is not the checkpoint's tokenizer.
+    """
     if len(tokenizer) > embedding_rows(model):
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    model.config.pad_token_id = tokenizer.pad_token_id
-    model.config.eos_token_id = tokenizer.eos_token_id
-    if model.can_generate():
-        model.generation_config.pad_token_id = tokenizer.pad_token_id
-        model.generation_config.eos_token_id = tokenizer.eos_token_id
+    if tokenizer.eos_token_id not in own_end_ids(model):
+        for settings in (model.config, *([model.generation_config] if model.can_generate() else [])):
+            settings.pad_token_id, settings.eos_token_id = pad_id(tokenizer), tokenizer.eos_token_id
+    elif not model.can_generate() and getattr(model.config, "pad_token_id", None) is None:
+        model.config.pad_token_id = pad_id(tokenizer)  # a sequence classifier reads the last token before padding
     return model
 
 

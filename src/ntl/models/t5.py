@@ -13,6 +13,7 @@ from transformers import (
 
 from ntl.config.model import T5Config, T5RegressionConfig
 from ntl.models.pretrained import ONE_OUTPUT, dropout_rates, fit_vocabulary, load_pretrained, pretrained_config
+from ntl.models.special import pad_id
 
 SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_factor")
 
@@ -49,8 +50,8 @@ def t5_config(
     return config_class(
         vocab_size=max(config.vocab_size, len(tokenizer)),
         dropout_rate=config.dropout,
-        decoder_start_token_id=tokenizer.pad_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        decoder_start_token_id=pad_id(tokenizer),
+        pad_token_id=pad_id(tokenizer),
         eos_token_id=tokenizer.eos_token_id,
         **{name: getattr(config, name) for name in SHAPE},
         **settings,

@@ -25,7 +25,7 @@ SENTENCEPIECE = "spiece.model"
 BPE = ("vocab.json", "merges.txt")
 # The first of these that exists is read, together with the settings next to it.
 TOKENIZERS = ((SAVED,), (SENTENCEPIECE,), BPE)
-TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 EXPECTED = ", or ".join(" and ".join(names) for names in TOKENIZERS)
 
 PROBE_SECONDS = 6.0
@@ -228,7 +228,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
         raise UserError(_no_tokenizer(hub_id, f"not in the local cache, and {problem}"))
     for names in TOKENIZERS:
         if folder := _fetched(hub_id, names):
-            for name in ("tokenizer_config.json", "special_tokens_map.json"):
+            for name in (CONFIG, *TOKENIZER_SETTINGS):
                 _fetched(hub_id, [name])
             return folder
     raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {EXPECTED}")

@@ -160,6 +160,7 @@ def decode_in_training(parts: RunParts, decoding: DecodingConfig, examples: Sequ
             examples=examples,
             collate=parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
+            chat=parts.chat,
         )
 
 
@@ -232,6 +233,7 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
             collate=parts.collator if isinstance(examples, Packed) else parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
             progress=DecodingLines(parts.say, split, len(share)),
+            chat=parts.chat,
         )
         predictions = from_all(mine)
         if predictions is None:

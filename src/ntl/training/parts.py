@@ -16,8 +16,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
+from ntl.config.legality import unfit_for_chat
 from ntl.config.model import gguf_file
 from ntl.config.targets import locate
+from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
@@ -26,14 +28,14 @@ from ntl.data.prepared import Prepared
 from ntl.decoding.batches import Example
 from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
-from ntl.models.hf import tokenizer_of_gguf
 from ntl.models.lora import add_lora
+from ntl.models.mtp import carry_heads
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import KINDS, add_mask_token
+from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
 from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
 from ntl.training.masking import Masking, maskable
@@ -124,8 +126,18 @@ class RunParts:
         named = self.config.tokenizer.path or tokenizer_source(self.config.model)
         key = "" if named else self.prepared.content_key("train")
         tokenizer = tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
+        if named and self.config.tokenizer.kind == "digit" and self.config.model.pretrained:
+            file = tokenizer_in_gguf(self.config)
+            if cost := cost_of_digits(tokenizer, named, lambda: _texts(self.rows("train")), file):
+                self.say(cost)
         mask = self.config.objective.mask
         return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
+
+    @cached_property
+    def chat(self) -> Chat | None:
+        """The chat template that questions and answers go through, if any."""
+        config = self.config
+        return chat_for(config.dataset.format, self.tokenizer, unfit_for_chat(config), config.model.name, self.say)
 
     def encoded(self, split: str) -> EncodedDataset:
         """Return the token ids of a split; its text is read only if no earlier run has encoded it.
@@ -141,6 +153,7 @@ class RunParts:
                 decoder_only=not self.model.config.is_encoder_decoder,
                 max_length=self.config.trainer.max_input_length,
                 keep_target=self.config.objective.keep_target,
+                chat=self.chat,
                 log=self.say,
             )
             if self.dataset.metrics == "likelihood":
@@ -188,6 +201,8 @@ class RunParts:
             # The base model has no weights of its own for what is added, so these are trained in full.
             added = [name.rpartition(".")[0] for name, _ in model.named_parameters() if name not in before]
             lora = replace(lora, full=[*lora.full, *(f"{module}." for module in dict.fromkeys(added))])
+        elif self.config.model.pretrained and model.can_generate():
+            carry_heads(model, source(self.config.model), self.say)
         return add_lora(model, lora) if lora.rank else model
 
     @cached_property
@@ -322,6 +337,11 @@ def _texts(rows: TextRows) -> Iterator[str]:
         yield row["answer"]
 
 
+def tokenizer_in_gguf(config: Config) -> str:
+    """Return the GGUF file that the tokenizer may be in; empty for one that is given elsewhere."""
+    return "" if config.tokenizer.path else gguf_file(config.model)
+
+
 def tokenizer_for(
     config: Config, rows: Callable[[], TextRows], data_key: str, cache_dir: Path
 ) -> PreTrainedTokenizerBase:
@@ -335,11 +355,9 @@ def tokenizer_for(
     """
     kind = config.tokenizer.kind
     options = {name: getattr(config.tokenizer, name) for name in KINDS[kind].options}
-    name, file = config.tokenizer.path or tokenizer_source(config.model), gguf_file(config.model)
-    if name and file and not config.tokenizer.path:
-        name = str(tokenizer_of_gguf(Path(name), file, cache_dir))
+    name = config.tokenizer.path or tokenizer_source(config.model)
     if name:
-        return load_tokenizer(name, kind=kind, **options)
+        return load_tokenizer(name, kind=kind, gguf_file=tokenizer_in_gguf(config), **options)
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():

@@ -83,6 +83,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         length_bucketing: Whether the examples of a batch have similar lengths.
         train_dataset: The encoded training examples.
         data_collator: Collates examples into batches.
+        processing_class: The tokenizer, saved in each checkpoint. transformers does not see it, as it would write the
+            tokenizer's special tokens into the model's configs.
         example_id: Returns the id of the training example at an index, for error messages.
         masking: Masks input tokens of the training batches.
         collate_training: Collates training examples, if otherwise than ``data_collator`` does.
@@ -108,12 +110,15 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         collate_training: Any = None,
         train_dataset: Any,
         data_collator: Any,
+        processing_class: Any = None,
         example_id: Callable[[int], str],
         data_files: Mapping[str, str],
         run: Mapping[str, Any],
         started: float,
         **kwargs: Any,
     ) -> None:
+        model_config = kwargs["model"].model.config
+        use_cache = getattr(model_config, "use_cache", None)
         super().__init__(
             *args,
             train_dataset=Numbered(train_dataset),  # pyright: ignore[reportArgumentType]
@@ -121,6 +126,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             compute_metrics=evaluation_means,
             **kwargs,
         )
+        if use_cache is not None:
+            model_config.use_cache = use_cache  # which transformers has set to false, for checkpoints as well
+        self.tokenizer = processing_class
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless this is set; the function is never called.
             self.compute_loss_func = evaluation_means
@@ -318,8 +326,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             return
         folder = output_dir or str(self.args.output_dir)
         save_model(model, Path(folder), state)
-        if self.processing_class is not None:
-            self.processing_class.save_pretrained(folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         meters = self._sum_over_ranks(self.meters).tolist()
