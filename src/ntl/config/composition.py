@@ -20,6 +20,7 @@ from ntl.config.suggestions import closest, did_you_mean
 from ntl.config.targets import as_now
 from ntl.config.yaml_files import read_yaml
 from ntl.system.errors import UserError
+from ntl.system.hub import from_package
 
 SCHEMAS = {
     "model/t5": model.T5Config,
@@ -228,6 +229,9 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
+    model = config.model
+    if model.pretrained and not model.path and (folder := from_package(model.hub_id, config.data_dir)):
+        model.path = str(folder)
     _resolve_base(config, overrides)
     _settle(config, overrides)
     validate(config)

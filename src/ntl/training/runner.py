@@ -23,6 +23,7 @@ from ntl.results import lacking_readings, read_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
+from ntl.system.hub import origin
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training.checkpoints import (
@@ -85,6 +86,8 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
     else:
         if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
             require(source(config.model))
+        if config.model.pretrained and (said := origin(source(config.model))):
+            say(f"model={config.model.name}: {said}; {source(config.model)}.")
         if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
             say(PUBLISHED_AT_TINY.format(name=config.model.name))
     with only_one(folder):
