@@ -21,6 +21,7 @@ from ntl.config.suggestions import closest, did_you_mean
 from ntl.config.targets import as_now
 from ntl.config.yaml_files import read_yaml
 from ntl.system.errors import UserError
+from ntl.system.hub import from_package
 
 SCHEMAS = {
     "model/t5": model.T5Config,
@@ -236,8 +237,10 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
-    own = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model))
-    check_has_weights(config.model, own["hub_id"])
+    own, model = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model)), config.model
+    check_has_weights(model, own["hub_id"])
+    if model.pretrained and not model.path and (folder := from_package(model.hub_id, config.data_dir)):
+        model.path = str(folder)
     _settle(config, overrides)
     describe_weights(config.model)
     _check_scale(config, overrides)

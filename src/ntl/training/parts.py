@@ -291,11 +291,17 @@ class RunParts:
             decoded: Metrics of the decoded validation examples, for each evaluation (``ntl.training.decode``).
             started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
         """
-        train, trainer = self.encoded("train"), self.config.trainer
+        train, trainer, objective = self.encoded("train"), self.config.trainer, self.objective()
+        if trainer.max_tokens_per_batch and getattr(objective, "router_weight", 0):
+            raise UserError(
+                f"trainer.max_tokens_per_batch={trainer.max_tokens_per_batch} model={self.config.model.name}: the "
+                "router loss of a mixture of experts is that of a whole batch; leave it out, and lower "
+                "trainer.batch_size in favour of trainer.accumulation_steps."
+            )
         self.warn_of_lost_text("train")
         own_cache = getattr(self.model.config, "use_cache", None)
         made = ObjectiveTrainer(
-            model=self.objective(),
+            model=objective,
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
             eval_dataset=self.encoded("validation").first(trainer.eval_rows),
@@ -305,6 +311,7 @@ class RunParts:
             processing_class=self.tokenizer,
             callbacks=list(callbacks),
             normalization=trainer.normalization,
+            max_tokens=trainer.max_tokens_per_batch,
             keep_checkpoints=trainer.keep_checkpoints,
             keep_steps=self.config.keep_steps,
             best=KeepBest(trainer.best, trainer.early_stopping) if trainer.best and trainer.max_steps else None,

@@ -25,6 +25,7 @@ from ntl.results import lacking_readings, read_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
+from ntl.system.hub import origin
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training.checkpoints import (
@@ -95,6 +96,8 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
             require(source(config.model), gguf_file(config.model))
             check_type(config.model)
+        if config.model.pretrained and (said := origin(source(config.model))):
+            say(f"model={config.model.name}: {said}; {source(config.model)}.")
         _say_of_scale(config, overrides)
     with only_one(folder):
         # Checked again: another process may have finished the run before this one got the lock.
