@@ -295,7 +295,7 @@ class RunParts:
         if trainer.max_tokens_per_batch and getattr(objective, "router_weight", 0):
             raise UserError(
                 f"trainer.max_tokens_per_batch={trainer.max_tokens_per_batch} model={self.config.model.name}: the "
-                "router loss of a mixture of experts is that of a whole batch; leave it out, and lower "
+                "router loss of a mixture of experts is that of a whole batch; set it to 0, and for less memory lower "
                 "trainer.batch_size in favour of trainer.accumulation_steps."
             )
         self.warn_of_lost_text("train")
