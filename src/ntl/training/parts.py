@@ -299,8 +299,7 @@ class RunParts:
                 "trainer.batch_size in favour of trainer.accumulation_steps."
             )
         self.warn_of_lost_text("train")
-        own_cache = getattr(self.model.config, "use_cache", None)
-        made = ObjectiveTrainer(
+        return ObjectiveTrainer(
             model=objective,
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
@@ -308,7 +307,7 @@ class RunParts:
             data_collator=self.collator,
             collate_training=self.collate_training,
             masking=self.masking(),
-            processing_class=self.tokenizer,
+            tokenizer=self.tokenizer,
             callbacks=list(callbacks),
             normalization=trainer.normalization,
             max_tokens=trainer.max_tokens_per_batch,
@@ -322,9 +321,6 @@ class RunParts:
             example_id=lambda index: self.example_id("train", index),
             started=time.monotonic() if started is None else started,
         )
-        if self.config.model.pretrained and own_cache is not None:  # transformers switches it off in the config
-            self.model.config.use_cache = own_cache
-        return made
 
     def warn_of_lost_text(self, split: str) -> None:
         """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""

@@ -84,10 +84,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         best: Keeps the best checkpoint, and may end the training early.
         decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
         length_bucketing: Whether the examples of a batch have similar lengths.
-        train_dataset: The encoded training examples.
-        data_collator: Collates examples into batches.
-        processing_class: The tokenizer, saved in each checkpoint. transformers does not see it, as it would write the
-            tokenizer's special tokens into the model's configs.
+        train_dataset, data_collator: The encoded training examples, and what collates them into batches.
+        tokenizer: Saved in each checkpoint. As transformers' ``processing_class`` it would change the model's configs.
         example_id: Returns the id of the training example at an index, for error messages.
         masking: Masks input tokens of the training batches.
         collate_training: Collates training examples, if otherwise than ``data_collator`` does.
@@ -114,15 +112,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         collate_training: Any = None,
         train_dataset: Any,
         data_collator: Any,
-        processing_class: Any = None,
+        tokenizer: Any = None,
         example_id: Callable[[int], str],
         data_files: Mapping[str, str],
         run: Mapping[str, Any],
         started: float,
         **kwargs: Any,
     ) -> None:
-        model_config = kwargs["model"].model.config
-        use_cache = getattr(model_config, "use_cache", None)
+        own_cache = getattr(kwargs["model"].model.config, "use_cache", None)
         super().__init__(
             *args,
             train_dataset=Numbered(train_dataset),  # pyright: ignore[reportArgumentType]
@@ -130,9 +127,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             compute_metrics=evaluation_means,
             **kwargs,
         )
-        if use_cache is not None:
-            model_config.use_cache = use_cache  # which transformers has set to false, for checkpoints as well
-        self.tokenizer = processing_class
+        if own_cache is not None:  # transformers switches it off, in checkpoints as well
+            kwargs["model"].model.config.use_cache = own_cache
+        self.tokenizer = tokenizer
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless this is set; the function is never called.
             self.compute_loss_func = evaluation_means
@@ -217,10 +214,10 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        inputs, losses = self._prepare_inputs(inputs), []
+        inputs = self._prepare_inputs(inputs)
         if self.normalization is Normalization.micro_batch:
             num_items_in_batch = self._objective().count(inputs["labels"])
-        parts = micro_batches(inputs, self.max_tokens)
+        parts, losses = micro_batches(inputs, self.max_tokens), []
         for number, (_, part) in enumerate(parts, 1):
             # Ranks average their gradients once, however many parts each of them has.
             with self.accelerator.no_sync(model) if number < len(parts) else nullcontext():
