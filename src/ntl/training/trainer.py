@@ -137,8 +137,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
         # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
-        self.normalization = normalization
-        self.max_tokens = max_tokens
+        self.normalization, self.max_tokens = normalization, max_tokens
         self.keep_checkpoints = keep_checkpoints
         self.keep_steps = keep_steps
         self.add_callback(SaveAt(keep_steps))
