@@ -257,7 +257,6 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 # Imported where it is asked for.
 ASKED_FOR = {
     "models/lora.py": "lora",
-    "models/pretrained.py": "gguf",
     "system/hub.py": "gguf",
     "launch/slurm.py": "slurm",
     "scripts/notebooks.py": "dev",

@@ -59,8 +59,8 @@ def test_from_local_weights_to_the_record(finetune, weights: Path, capsys: pytes
     assert (trainer["epochs"], trainer["max_steps"], trainer["eval_steps"], trainer["warmup_steps"]) == (3, 9, 3, 1)
     assert (record.steps, record.examples_seen) == (9, 3 * 96)
     best = record.model["best"]
-    assert (best["metric"], best["value"]) == ("mae", min(line["eval_mae"] for line in evaluations))
-    assert record.metrics["validation/mae"] == best["value"]
+    assert (best["metric"], best["value"]) == ("accuracy", max(line["eval_accuracy"] for line in evaluations))
+    assert record.metrics["validation/accuracy"] == best["value"]
     assert record.model["bf16"] is uses_bf16("auto", torch.device("cpu"))
     # The model's own config, its size, and the digest of its weights.
     own = json.loads((weights / "config.json").read_text())

@@ -119,7 +119,8 @@ def _parameters(config: Config) -> tuple[int, int]:
         with torch.device("meta"):
             # That of model=hf has no shapes of its own: they are in the folder.
             path = model_config.path if isinstance(model_config, HFConfig) else ""
-            model: Any = build(replace(model_config, pretrained=False, path=path), tokenizer=_Tokenizer(rows))
+            shape = replace(model_config, pretrained=False, path=path, dropout=model_config.dropout or 0.0)
+            model: Any = build(shape, tokenizer=_Tokenizer(rows))
             if config.objective.adds:
                 model = locate(config.objective.adds)(model, config.objective, "", lambda line: None)
             model = add_lora(model, lora) if lora.rank else model

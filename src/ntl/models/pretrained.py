@@ -10,7 +10,7 @@ from transformers import AutoConfig, GgufConfig, PreTrainedModel, PreTrainedToke
 from ntl.config import ModelConfig
 from ntl.config.model import gguf_file, source
 from ntl.models.special import own_end_ids, pad_id
-from ntl.system.errors import UserError, needs
+from ntl.system.errors import UserError
 from ntl.system.hub import require
 
 # A regression head of transformers: one output per sequence.
@@ -31,18 +31,10 @@ def _weights_of(config: ModelConfig) -> Iterator[str]:
         raise UserError(f"model {name}: {reason} Give another folder by model.path=.") from error
 
 
-def _gguf_settings(config: ModelConfig) -> dict[str, Any]:
-    if not (file := gguf_file(config)):
-        return {}
-    with needs("gguf"):
-        import gguf  # noqa: F401
-    return {"gguf_file": file}
-
-
 def pretrained_config(config: ModelConfig) -> Any:
     """Return transformers' config of the pretrained weights. Raises UserError if it cannot be read."""
-    settings = _gguf_settings(config)
     with _weights_of(config) as name:
+        settings = {"gguf_file": file} if (file := gguf_file(config)) else {}
         return AutoConfig.from_pretrained(name, trust_remote_code=False, **settings)
 
 
@@ -84,8 +76,8 @@ def load_pretrained(
     """
     # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
     settings: dict[str, Any] = {"dtype": torch.float32, **overrides}
-    if stored := _gguf_settings(config):
-        settings |= {**stored, "quantization_config": GgufConfig(dequantize=True)}
+    if file := gguf_file(config):
+        settings |= {"gguf_file": file, "quantization_config": GgufConfig(dequantize=True)}
     else:
         settings["use_safetensors"] = True
     with _weights_of(config) as name:

@@ -132,11 +132,14 @@ def tokenizer_files(folder: Path, file: str = "") -> list[Path]:
 
 
 def digest(files: Sequence[Path]) -> str:
-    """Return the sha256 of the names and contents of files in any folder. Raises UserError if one is unreadable."""
+    """Return the sha256 of the names and contents of files in any folder; a GGUF file may have any name.
+
+    Raises UserError if one is unreadable.
+    """
     lines = []
     for path in files:
         with one_line_errors("read", path):
-            lines.append(f"{path.name} {_sha256_now(path)}\n")
+            lines.append(f"{'' if path.suffix == '.gguf' else path.name} {_sha256_now(path)}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
