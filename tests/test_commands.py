@@ -122,7 +122,7 @@ NOT_AS_TYPED = [
     NotAsTyped("table=(?!2 )", "trains; tests/test_baseline.py composes the runs of every table", ""),
     NotAsTyped(r"reproduce\.py(?!.*(--status|--dry-run))", "trains", "{command} --dry-run"),
     NotAsTyped(" RUN", "needs a finished run", "{program} --help"),
-    NotAsTyped("^lm/bin/", "needs lm-eval in its own environment: tests/test_lm_eval.py runs it", ""),
+    NotAsTyped("^(python -m venv lm|lm/bin/)", "has an environment of its own: tests/test_lm_eval.py makes it", ""),
     NotAsTyped("benchmark_", "measures for minutes", "{program} --help"),
     NotAsTyped("prepare_data", "downloads, and writes data", "{program} --help"),
 ]

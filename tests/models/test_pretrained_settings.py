@@ -83,8 +83,6 @@ def _without_effect(
     return found
 
 
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
