@@ -171,9 +171,7 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
     return changed
 
 
-def cost_of_digits(
-    tokenizer: PreTrainedTokenizerFast, source: str, texts: Callable[[], Iterable[str]], gguf_file: str = ""
-) -> str:
+def cost_of_digits(tokenizer: Any, source: str, texts: Callable[[], Iterable[str]], gguf_file: str = "") -> str:
     """One line on what it costs that ``tokenizer``, loaded from ``source``, has its digits split; "" if they were.
 
     ``texts``: returns what the model is trained on, of which the beginning is measured; called only for a line.
