@@ -93,7 +93,7 @@ def test_a_head_of_another_kind_is_refused() -> None:
     checked_lm_head(model)
     model.final_logits_bias.copy_(torch.arange(ROWS))
     checked_lm_head(model)
-    model.register_forward_hook(lambda module, given, output: output.update(logits=2 * output.logits))
+    model.register_forward_hook(lambda module, given, output: setattr(output, "logits", 2 * output.logits))
     with pytest.raises(UserError, match="model_type bart: its logits cannot be computed from its hidden states"):
         checked_lm_head(model.train())
     assert model.training

@@ -48,6 +48,8 @@ def _other(name: str, value: Any) -> str:
         return LORA[name.removeprefix("lora.")]
     if isinstance(value, bool):
         return str(not value).lower()
+    if value is None:  # the dropout of the weights
+        return "0.25"
     if isinstance(value, str):
         return WORDS.get(value, "other")
     if isinstance(value, float):
