@@ -253,11 +253,6 @@ def _check_trainer(config: Any) -> None:
             f"trainer.optim={trainer.optim} trainer.parallel=fsdp: sharded weights need an optimizer of torch; choose "
             f"one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
         )
-    if is_sharded and trainer.max_tokens_per_batch:
-        raise UserError(
-            f"trainer.parallel=fsdp trainer.max_tokens_per_batch={trainer.max_tokens_per_batch}: sharded weights need "
-            "equally many forward passes in each process; leave one of the two out, or take trainer=ddp."
-        )
     if is_sharded and not trains:
         raise UserError("trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained; use trainer=ddp.")
     if is_sharded and is_decoded(trainer):
@@ -265,6 +260,11 @@ def _check_trainer(config: Any) -> None:
             f"trainer.parallel=fsdp trainer.eval_decoded={trainer.eval_decoded} trainer.best={trainer.best}: sharded "
             "weights would be gathered at every generated token; set trainer.eval_decoded=false trainer.best=loss, or "
             "trainer=ddp."
+        )
+    if is_sharded and trainer.max_tokens_per_batch:
+        raise UserError(
+            f"trainer.parallel=fsdp trainer.max_tokens_per_batch={trainer.max_tokens_per_batch}: sharded weights need "
+            "equally many forward passes in each process; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
         )
     if trainer.schedule.name == "plateau" and trains and not evaluates:
         raise UserError(
