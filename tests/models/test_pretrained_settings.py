@@ -89,7 +89,7 @@ def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES[:4])
+@pytest.mark.parametrize("name", NAMES)
 def test_beside_weights(name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     # The weights of the smallest model of the family take the place of published weights.
     family = compose([f"model={name}"]).model._target_
