@@ -18,6 +18,8 @@ GOOD: dict[str, Any] = {"schema": 1, "id": "a", "overrides": [], "config": {}, "
     [
         ({"config": 3}, "'config' is 3, not a mapping"),
         ({"metrics": {"test/mae": "9"}}, "'metrics.test/mae' is \"9\", not a number"),
+        ({"metrics": {"test/mae": float("1e999")}}, "'metrics.test/mae' is Infinity, not a number"),
+        ({"metrics": {"test/mae": 10**400}}, "'metrics.test/mae' is 1000.*, not a number"),
         ({"seed": True}, "'seed' is true, not a whole number"),
         ({"curves": {"loss": [[1, 2.0], [2]]}}, "'curves.loss' is no list of pairs"),
         ({"correct": {"test": pack_bits([True] * 17)}}, "hold 3 bytes, not 9 examples"),

@@ -141,6 +141,11 @@ def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, t
     [
         (["model=t5_tiny"], "model=t5_tiny dataset=text: plain text is learned from left to right, token by token"),
         (["decoding=greedy"], "decoding=greedy dataset=text: plain text has no answers to decode"),
+        (
+            ["decoding=beam"],
+            "decoding=beam dataset=text: plain text has no answers to decode, and decoding=likelihood, which scores "
+            "it, decodes none; leave decoding= out.",
+        ),
         (["probe_steps=5"], "probe_steps=5: a probe is the relative error of generated numbers"),
         (["dataset.path="], "dataset=text: no file; give one by dataset.path="),
     ],

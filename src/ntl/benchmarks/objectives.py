@@ -1,10 +1,9 @@
 """``scripts/benchmark_mtp.py``: steps of multi-token prediction, by number of heads, against next-token prediction.
 
-A step is forward and backward of a Llama with random weights and as many blocks for every
-number of heads (heads of one block each, the trunk shorter by as many). The forms are ``next token``, the baseline;
-``one at a time``, where only one head's logits are held; and ``together``, the plain sum of the heads' losses. The
-forms take turns, and ratios are taken within a turn. Peak memory is that of the step beyond the weights, the gradients
-included.
+A step is forward and backward of a Llama with random weights and as many blocks for every number of heads (heads of one
+block each, the trunk shorter by as many). The forms are ``next token``, the baseline; ``one at a time``, where only one
+head's logits are held; and ``together``, the plain sum of the heads' losses. The forms take turns, and ratios are taken
+within a turn. Peak memory is that of the step beyond the weights, the gradients included.
 """
 
 import argparse

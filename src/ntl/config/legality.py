@@ -219,7 +219,7 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
     if (config.dataset.answers == PLAIN) is not (PLAIN in decoding.answers):
         raise UserError(
             f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, and decoding=likelihood, "
-            f"which scores it, decodes none; {other}, or leave {group}= out."
+            f"which scores it, decodes none; leave {group}= out."
         )
     if config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)

@@ -13,8 +13,8 @@ from ntl.launch.progress import duration
 from ntl.launch.workers import TRAIN, Report, run_missing, sweep_missing
 from ntl.results import build_table, load_records
 from ntl.results.load import RECORD
-from ntl.results.publish import write_tables
 from ntl.results.render import markdown
+from ntl.results.write import write_tables
 from ntl.system.errors import UserError
 from ntl.system.files import existing
 from ntl.system.locks import tell_without_locks

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ntl.results.packing import thin_curve as thin_curve
     from ntl.results.packing import unpack_bits as unpack_bits
     from ntl.results.packing import unpack_errors as unpack_errors
-    from ntl.results.publish import write_tables as write_tables
     from ntl.results.record import RunRecord as RunRecord
     from ntl.results.record import read_record as read_record
     from ntl.results.record import write_record as write_record
     from ntl.results.statistics import paired as paired
     from ntl.results.statistics import summarize as summarize
     from ntl.results.table import Table as Table
+    from ntl.results.write import write_tables as write_tables
 
 __getattr__, __all__ = exports(__name__, __file__)

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -193,7 +194,9 @@ def check(name: str, value: Any, kind: Any) -> None:
         return
     origin = get_origin(kind) or kind
     origin = {Mapping: dict, Sequence: list}.get(origin, origin)
-    if isinstance(value, bool) or not isinstance(value, int | float if origin is float else origin):
+    is_kind = isinstance(value, int | float if origin is float else origin) and not isinstance(value, bool)
+    # 1e999 is read as infinity.
+    if not is_kind or (origin is float and not abs(value) <= sys.float_info.max):
         raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {WORDS[origin]}")
     if isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
