@@ -102,6 +102,10 @@ def test_adapters_and_the_loss_from_hidden_states(given, kind: str, tmp_path: Pa
     if kind == "mamba":
         with pytest.raises(UserError, match=r"model\.lora\.rank=2: adapters do not fit a model of the type mamba"):
             run(config)
+        searched = given(folder, "tokenizer=digit", "beside=expectation")
+        with pytest.raises(UserError, match="mamba has no cache of keys and values, which this search needs"):
+            run(searched)
+        assert not (Path(searched.output_dir) / run_id(searched)).exists()
         return
     merged = stock(run(config).parent / "checkpoints" / "checkpoint-3")
     assert merged.num_parameters() == stock(folder).num_parameters()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
+from ntl.config.decoding import TreeConfig
 from ntl.config.given import check_type
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
@@ -152,6 +153,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     from ntl.training.decode import (
         check_lengths,
         decode_additional,
+        decode_in_training,
         decode_splits,
         decode_validation,
         splits_of,
@@ -178,7 +180,10 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
         say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
     for decoding in (config.decoding, *config.beside.values()):
-        splits_of(parts, decoding)
+        splits = splits_of(parts, decoding)
+        if isinstance(decoding, TreeConfig) and config.model.pretrained:
+            # Not every model has the cache that it needs, which only trying tells.
+            decode_in_training(parts, decoding, parts.encoded(splits[0]).first(1))
     description = {**describe(config, folder.name), "made_of": made_of, "bf16": bf16}
     decoded = partial(decode_validation, parts) if is_decoded(config.trainer) else None
     trainer = parts.trainer(folder / CHECKPOINTS, run=description, callbacks=[stop], decoded=decoded, started=started)
