@@ -9,9 +9,6 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    from ntl.benchmarks.objectives import compare_heads
-    from ntl.benchmarks.timing import show
-
     parser = Parser(description="Time and memory of multi-token prediction by number of heads.")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
     parser.add_argument("--vocab", type=int, default=8192, help="tokens (default: 8192)")
@@ -26,6 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
+    # Imported here: the command has its help at once.
+    from ntl.benchmarks.objectives import compare_heads
+    from ntl.benchmarks.timing import show
+
     rows = []
     for name in arguments.implementations:
         arguments.implementation = name

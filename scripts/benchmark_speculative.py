@@ -9,9 +9,6 @@ from ntl.config.cli import Parser, report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table, or with --json a list of rows. UserError for a wrong setting."""
-    from ntl.benchmarks.speculative import compare_drafts
-    from ntl.benchmarks.timing import show
-
     parser = Parser(
         description="Decoding with drafts by heads against plain greedy decoding of the same model.",
         epilog="overhead: greedy decoding of a model of as many blocks, but 16 wide, against that of this one.",
@@ -30,6 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="also write the rows to this CSV file")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead of a table")
     arguments = parser.parse_args(argv)
+    # Imported here: the command has its help at once.
+    from ntl.benchmarks.speculative import compare_drafts
+    from ntl.benchmarks.timing import show
+
     rows = list(compare_drafts(arguments, say=lambda line: None if arguments.json else print(line, flush=True)))
     columns = {
         "batch": "{batch}",

@@ -14,8 +14,8 @@ from ntl.config.folders import choices
 from ntl.config.identity import deciding, recorded
 from ntl.config.trainer import TrainerConfig
 
-# Overrides -> the id of their run, of every choice of every group and of the first and last run of every table at every
-# scale: a change here orphans published records.
+# Overrides -> the id of their run, of every choice of every group (tests/test_baseline.py has those of the tables): a
+# change here orphans published records.
 STORED: dict[str, str] = json.loads((Path(__file__).parent / "ids.json").read_text())
 
 

@@ -39,7 +39,7 @@ def records(folder: Path) -> dict[str, Any]:
     return {name: {key: record[key] for key in record.keys() - set(MEASURED)} for name, record in found.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)  # six starts of two workers, each with its imports
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the workers under /proc")
 def test_a_table_killed_five_times_ends_as_one_that_was_not(tmp_path: Path) -> None:

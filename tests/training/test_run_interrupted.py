@@ -138,7 +138,10 @@ def check_interrupted(process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])
+@pytest.mark.parametrize(
+    "number",
+    [*(pytest.param(each, marks=pytest.mark.soak) for each in (signal.SIGINT, signal.SIGTERM)), signal.SIGUSR2],
+)
 def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(number: int, command: Command, without_times) -> None:
     with command.start() as process:
         command.wait_for_a_checkpoint(process)
@@ -186,7 +189,7 @@ LONG += ["objective.mask.fraction=0.3"]
 KILLS_IN_TRAINING, KILLS_IN_DECODING = 3, 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)  # six starts, each with its imports
 def test_a_run_killed_at_four_random_moments_ends_as_one_that_was_not(settings, without_times, tmp_path: Path) -> None:
     command, draw = Command(settings, tmp_path, *LONG), random.Random(0)

@@ -117,8 +117,8 @@ def _tables(text: str) -> tuple[str, ...]:
 
 
 def _scale(text: str) -> str:
-    known = list(dict.fromkeys(scale for name in table_names() for scale in load_table_spec(name).scales))
-    if text not in known:
+    if not any(text in load_table_spec(name).scales for name in table_names()):  # the first one has most of them
+        known = list(dict.fromkeys(scale for name in table_names() for scale in load_table_spec(name).scales))
         raise UserError(f"scale={text}: no such scale; choose from {', '.join(known)}.{nearest(text, known)}")
     return text
 
@@ -194,7 +194,7 @@ def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: b
     records = load_records(folders)
     tell = (lambda line: None) if as_json else print
     demanded = demands(settings.tables, settings.scale, records, tell, settings.overrides, settings.seeds)
-    measured = core_seconds(load_records([PUBLISHED, settings.outputs]))
+    measured = core_seconds(load_records([PUBLISHED, settings.outputs]) if settings.seeds else records)
     if dry:
         todo = runs_to_make(demanded, settings.outputs)
         result = dry_run(demanded, todo, measured, runs_at_once(settings.launcher, settings.workers))
