@@ -42,7 +42,7 @@ def given(chat_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(given: Path) -> Callable[..., Config]:
     """The config of a run of a second from that folder on those conversations."""
     data = ["dataset=file", f"dataset.path={given.parent / 'rows.jsonl'}", "dataset.format=chat", "loss=ntl_was"]
-    model = ["model=llama_tiny", "model.pretrained=true", f"model.path={given}", "scale=tiny", "model.dropout=0"]
+    model = ["model=hf", f"model.path={given}", "scale=tiny", "model.dropout=0"]
     steps = ["trainer.max_steps=40", "trainer.batch_size=16", "trainer.warmup_steps=0", "trainer.save_steps=40"]
     places = [f"data_dir={given.parent / 'data'}", f"output_dir={given.parent / 'outputs'}", "device=cpu"]
     return lambda *more: compose([*data, *model, *steps, "trainer.lr=1e-2", "tracking=none", *places, *more])
@@ -116,9 +116,9 @@ def test_auto_says_which(settings: Callable[..., Config]) -> None:
     said: list[str] = []
     template = RunParts(settings("dataset.format=auto"), say=said.append).chat
     assert template is not None
-    own = settings("dataset.format=auto", "model.pretrained=false", "model.path=")
+    own = settings("dataset.format=auto", "model=llama_tiny", "model.path=")
     assert RunParts(own, say=said.append).chat is None
-    other = settings("dataset.format=auto", "model=t5_tiny", "model.pretrained=false", "model.path=", "model.dropout=0")
+    other = settings("dataset.format=auto", "model=t5_tiny", "model.path=")
     assert RunParts(other, say=said.append).chat is None
     lines = [line for line in said if line.startswith("dataset.format=auto: ")]
     assert [line.split()[1] for line in lines] == ["chat,", "plain,", "plain,"]

@@ -24,7 +24,7 @@ SHAPE |= {"intermediate_size": 24, "max_position_embeddings": 128}
 QWEN = {"layer_types": ["full_attention"] * 2, "head_dim": 8}
 DATA = ["dataset=noisy_numbers", "dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=8"]
 STEPS = ["trainer.max_steps=3", "trainer.batch_size=8", "trainer.save_steps=3", "trainer.warmup_steps=1"]
-STEPS += ["trainer.eval_steps=0", "trainer.eval_rows=8", "decoding.max_new_tokens=6", "tracking=none", "device=cpu"]
+STEPS += ["trainer.eval_steps=3", "trainer.eval_rows=8", "decoding.max_new_tokens=6", "tracking=none", "device=cpu"]
 WRITTEN = ("dtype", "transformers_version", "attention_dropout", "architectures")
 
 
