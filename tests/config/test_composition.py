@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from ntl.config import Config, UserError, compose, run_id
-from ntl.config.composition import base_words
+from ntl.config.composition import base_words, to_config
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, own_folders, use
 from ntl.config.identity import plain
 from ntl.training.train import help_text
@@ -92,6 +94,27 @@ def test_seeds_share_the_work_of_a_composition_and_nothing_else() -> None:
     assert plain(compose([*noisy, "seed=1"])) == plain(compose(noisy))
     with pytest.raises(UserError, match="seed"):
         compose([*noisy, "seed=4294967296"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["trainer.lr=1e-3", "seed=7", "trainer.max_steps=12", "trainer.bf16=true", "trainer.best="],
+        [
+            "trainer.lr=2",
+            "trainer.lr=3",
+            "model.settings.hidden_size=32",
+            "output_dir=a/b",
+            "objective.mask.fraction=.5",
+        ],
+    ],
+)
+def test_values_are_set_as_hydra_sets_them(values: list[str]) -> None:
+    words = ["model=llama_tiny", "dataset=noisy_numbers", *values]
+    compose(words[:2])
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        raw = hydra_compose("train", overrides=words)
+    assert compose(words) == to_config(raw, words)
 
 
 WORDS = ["dataset=noisy_numbers", "loss=ntl_was", "loss.weight=2.0", "trainer.max_steps=20"]

@@ -85,7 +85,7 @@ def _without_effect(
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("name", NAMES)
 def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
     assert _without_effect([f"model={name}", "scale=tiny", "model.pretrained=false"], tokenizer) == []

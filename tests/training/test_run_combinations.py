@@ -121,11 +121,9 @@ OBJECTIVES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.data
-@pytest.mark.parametrize(
-    "dataset", [pytest.param(name, marks=[] if name == "gsm8k" else pytest.mark.soak) for name in known_datasets()]
-)
+@pytest.mark.parametrize("dataset", known_datasets())
 def test_every_objective_loss_and_family_takes_three_steps(
     dataset: str, data_root: Path, data_dir: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -272,14 +273,14 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
     return to_config(raw, overrides), overrides
 
 
-def _composed(overrides: Sequence[str]) -> DictConfig:
+def _composed(overrides: Sequence[str], folder: Path | None = None) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
+    with initialize_config_dir(str(folder or folders.CONFIG_DIR), version_base="1.3"):
         return hydra_compose("train", overrides=[*overrides, *_search_path()])
 
 
@@ -288,9 +289,27 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
 
 
-# Composing takes a tenth of a second, and the runs of a table's row differ by their seed alone.
+# Composing takes a tenth of a second or two, and the runs of a table differ by values alone.
 _cached = lru_cache(maxsize=256)(_composed)
-_SEED = re.compile(r"seed=(0|[1-9][0-9]*)")
+_VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*")
+
+
+def _raw(overrides: Sequence[str]) -> DictConfig:
+    """As Hydra composes them: the groups once, then plain values are set as Hydra sets them."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    if own_folders:  # their files may change
+        return _composed(overrides)
+    values = [override for override in overrides if _VALUE.fullmatch(override)]
+    rest = tuple(override for override in overrides if override not in values)
+    raw = deepcopy(_cached(rest, folders.CONFIG_DIR))
+    try:
+        for each in OverridesParser.create().parse_overrides(values):
+            OmegaConf.update(raw, each.key_or_group, each.value(), merge=True)
+    except (HydraException, OmegaConfBaseException):
+        return _composed(overrides)  # which says what is wrong
+    return raw
 
 
 def quoted(word: str) -> str:
@@ -304,13 +323,7 @@ def quoted(word: str) -> str:
 def compose(overrides: Sequence[str] = ()) -> root.Config:
     """The config that ``train.py`` makes of these overrides."""
     overrides = [quoted(word) for word in overrides]
-    seeds = [match for override in overrides if (match := _SEED.fullmatch(override))]
-    if len(seeds) == 1:
-        raw = _cached(tuple(override for override in overrides if override != seeds[0].string))
-        raw.seed = int(seeds[0].group(1))  # interpolations of it are resolved by to_config
-    else:
-        raw = _composed(overrides)
-    return to_config(raw, overrides)
+    return to_config(_raw(overrides), overrides)
 
 
 def _merged(group: str, values: Mapping[str, Any]) -> Any:

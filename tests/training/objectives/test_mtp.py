@@ -298,7 +298,7 @@ def test_a_checkpoint_is_decoded_and_continued(small: Callable[..., Any], tmp_pa
         add_heads(stored, MTPConfig(heads=2), str(checkpoint))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ranks_train_as_one_process(settings: Callable[..., list[str]], tmp_path: Any) -> None:
     """Two ranks, wrapped by DDP and sharded by FSDP, learn the weights that one process learns."""
     found = {}
