@@ -37,8 +37,9 @@ STEPS = [
     *("trainer.max_steps=3", "trainer.eval_steps=3", "trainer.save_steps=3", "trainer.warmup_steps=1"),
     *("trainer.batch_size=8", "trainer.lr=1e-3", "decoding.max_new_tokens=4", "tracking=none", "device=cpu"),
 ]
-# One decoder and one encoder-decoder; the others are slow.
-KINDS = [pytest.param(kind, marks=() if kind in ("llama", "t5") else pytest.mark.slow) for kind in SHAPES]
+# One decoder and one encoder-decoder by default, those that are least like them slow, the others once a week.
+OFTEN = {"llama": (), "t5": (), "mamba": pytest.mark.slow, "bart": pytest.mark.slow, "gpt_neox": pytest.mark.slow}
+KINDS = [pytest.param(kind, marks=OFTEN.get(kind, pytest.mark.soak)) for kind in SHAPES]
 
 
 @pytest.fixture(scope="session")
