@@ -9,6 +9,7 @@ import pytest
 
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import choices
+from ntl.config.given import other_shape
 from ntl.config.trainer import in_steps
 
 DATA = "dataset=noisy_numbers"
@@ -103,7 +104,11 @@ def test_one_line_names_the_right_choice(overrides: str, llama: Path, tmp_path: 
 
 def test_a_copy_of_a_published_checkpoint(llama: Path, tmp_path: Path) -> None:
     folder = save(tmp_path / "granite", model_type="granite")
-    assert compose([DATA, "model=granite_3_2_2b", f"model.path={folder}"]).model.name == "granite_3_2_2b"
+    model = compose([DATA, "model=granite_3_2_2b", f"model.path={folder}"]).model
+    assert (model.name, other_shape(model)) == ("granite_3_2_2b", "")
+    small = save(tmp_path / "small", model_type="granite", hidden_size=16)
+    line = other_shape(compose([DATA, "model=granite_3_2_2b", f"model.path={small}"]).model)
+    assert line.endswith("weights of another shape (hidden_size is 16, not 2048); model=hf calls them what they are.")
 
 
 @pytest.mark.parametrize("name", choices("dataset"))

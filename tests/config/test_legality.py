@@ -17,6 +17,7 @@ from ntl.config import UserError, compose, validate
         ("device=cud", "Did you mean 'cuda'?"),
         ("resume=maybe", "choose auto, never"),
         ("model.path=not-a-folder", "neither an existing folder nor a hub id"),
+        (f"model.path={__file__}", "a file; give its folder"),
         ("tokenizer.path=/nowhere", "neither an existing folder nor a hub id"),
         ("model.pretrained=true", "no published weights"),
     ],

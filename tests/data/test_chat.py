@@ -95,7 +95,7 @@ def test_a_template_that_does_not_serve_is_one_line(why: str, chat_tokenizer) ->
     with pytest.raises(UserError, match=why) as caught:
         Chat(chat_tokenizer(**WRONG[why]), "NAME")
     assert str(caught.value).startswith("chat template of NAME: ")
-    assert str(caught.value).endswith("dataset.format=plain.")
+    assert str(caught.value).endswith("do without it (dataset.format=plain, predict.py without --chat).")
     assert "\n" not in str(caught.value)
 
 

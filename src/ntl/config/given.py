@@ -1,11 +1,12 @@
 """Given weights: what ``model=hf`` is called after, and whether weights fit the model's file that loads them."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ntl.config.legality import HUB_ID
-from ntl.config.model import HFConfig, ModelConfig, gguf_file, model_types, source
+from ntl.config.model import NOT_IN_WEIGHTS, HFConfig, ModelConfig, gguf_file, model_types, source
 from ntl.system.errors import UserError
 from ntl.system.hub import config_of, gguf_header, require, stored_parameters, weight_files, weights_digest
 
@@ -85,6 +86,18 @@ def _count(parameters: int) -> str:
         if parameters >= above:
             return f"{round(parameters / unit)}{sign}"
     return str(parameters)
+
+
+def other_shape(model: ModelConfig) -> str:
+    """One line where the weights in ``model.path`` have another shape than the model that is named; else empty."""
+    config = (config_of(model.path) if model.pretrained and Path(model.path).is_dir() else None) or {}
+    own = {item.name: getattr(model, item.name) for item in fields(model) if item.name not in NOT_IN_WEIGHTS}
+    sizes = {**own, **getattr(model, "settings", {})}
+    for key, value in () if isinstance(model, HFConfig) else sizes.items():
+        if isinstance(value, int) and key != "vocab_size" and config.get(key, value) != value:
+            where, what = f"model={model.name} model.path={model.path}", f"{key} is {config[key]}, not {value}"
+            return f"{where}: weights of another shape ({what}); model=hf calls them what they are."
+    return ""
 
 
 def check_type(model: ModelConfig) -> None:

@@ -304,6 +304,8 @@ def validate(config: Any) -> None:
     for name, path in (places | sources).items():
         check_place(name, path)
     for name, path in sources.items():
+        if path and Path(path).is_file():
+            raise UserError(f"{name}={path}: a file; give its folder (a GGUF file: model=hf and model.file, too).")
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():

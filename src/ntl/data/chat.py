@@ -15,7 +15,8 @@ DAY = date(2024, 7, 26)  # that of Llama 3 where today's is not known
 NOW = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")
 MARK = "\ufdd0"  # Unicode's own for internal use; stands around a special token that is text
 NOT_BEGUN = "does not begin a conversation with the prompt of its question"
-REMEDY = "correct the template of the tokenizer, or use dataset.format=plain"
+WITHOUT = "do without it (dataset.format=plain, predict.py without --chat)"
+REMEDY = f"correct it, or {WITHOUT}"
 
 
 class Chat:
@@ -35,7 +36,7 @@ class Chat:
 
         self.tokenizer, self.name = tokenizer, name or str(tokenizer.name_or_path)
         if not tokenizer.chat_template:
-            raise self._error("the tokenizer has none; take a model with one, or use dataset.format=plain")
+            raise self._error(f"the tokenizer has none; take a model with one, or {WITHOUT}")
         self.backend: Any = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
         special = {
             key: token.content for key, token in self.backend.get_added_tokens_decoder().items() if token.special

@@ -48,7 +48,8 @@ def weight_files(folder: Path, file: str = "") -> list[Path]:
     if file:
         if (folder / file).is_file():
             return [folder / file]
-        raise UserError(f"{where} model.file={file}: there is no such file in this folder.")
+        known = ", ".join(sorted(path.name for path in folder.glob("*.gguf"))) or "none"
+        raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
     if not (folder / CONFIG).is_file() and (found := sorted(path.name for path in folder.glob("*.gguf"))):
         raise UserError(
             f"{where}: no {CONFIG} in this folder; its GGUF file is read by model=hf model.file={found[0]}."

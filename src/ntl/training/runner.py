@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
 from ntl.config.decoding import TreeConfig
-from ntl.config.given import check_type
+from ntl.config.given import check_type, other_shape
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
 from ntl.config.model import gguf_file
@@ -194,6 +194,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
             (folder / METRICS).unlink(missing_ok=True)
     step = step_of(checkpoint) if checkpoint else 0
     for line in banner(parts, trainer, folder, step):
+        say(line)
+    if is_first and (line := other_shape(config.model)):
         say(line)
     with closing(tracker):
         tracker.start(config, folder, parameters(parts.model), step)
