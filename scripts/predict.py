@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
     through = "put the questions through the chat template; a run trained with dataset.format=chat does so by itself"
     parser.add_argument("--chat", action="store_true", help=through)
+    held = "the level, such as 0.9, of an interval around each number, from validation answers of the run"
+    parser.add_argument("--interval", type=float, default=0.0, metavar="LEVEL", help=held)
     lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
     parser.add_argument("--json", action="store_true", help=lines)
     chosen = parser.parse_intermixed_args(argv)
@@ -46,11 +48,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = predictor.find(chosen.run, chosen.outputs)
     if questions:
         if isinstance(model, str):
+            if chosen.interval:
+                raise UserError(f"--interval: {model} is a model without a run, so without validation answers.")
             loaded = predictor.stored(model, overrides, to_stderr, chat=chosen.chat)
         else:
-            loaded = predictor.of_run(model, overrides, to_stderr, chat=chosen.chat)
-        for answer in predictor.ask(loaded, questions, to_stderr):
+            options = {"chat": chosen.chat, "intervals": bool(chosen.interval)}
+            loaded = predictor.of_run(model, overrides, to_stderr, **options)
+        for answer in predictor.ask(loaded, questions, to_stderr, interval=chosen.interval):
             print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
+    elif chosen.interval:
+        raise UserError(
+            "--interval: it is for questions; decoding.interval_rows=1000 scores the intervals of test splits."
+        )
     elif chosen.chat:
         raise UserError("--chat: it is for questions; ask one, or set dataset.format=chat to decode test splits by it.")
     elif isinstance(model, str):

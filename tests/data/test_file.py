@@ -1,27 +1,18 @@
 """``dataset=file``: questions and answers of one's own."""
 
-import csv
-import gzip
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow
 import pytest
 from datasets import Dataset
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyarrow import parquet
 
 from ntl.config import DatasetConfig, UserError, compose, run_id
 from ntl.config.composition import from_values
 from ntl.config.identity import plain, read_contents, recorded
 from ntl.data import Prepared, dataset_named
-from ntl.data.sets.file import open_tables, text_of
 
 ROWS = [(f"What is {n} plus 1?", str(n + 1)) for n in range(40)]
 Row = dict[str, Any]
@@ -46,78 +37,6 @@ def pairs_of(found: Prepared, split: str) -> list[tuple[str, str]]:
     return [(row["question"], row["answer"]) for row in found.rows(split)]
 
 
-def as_csv(path: Path, rows: list[Row], delimiter: str) -> None:
-    with open(path, "w", newline="", encoding="utf-8-sig") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def saved(path: Path, rows: list[Row]) -> None:
-    # Their indices are not in the order of the file.
-    Dataset.from_list(rows[::-1]).select(range(len(rows))[::-1]).save_to_disk(str(path))
-
-
-COLUMNS = ["a", "NA", "größe, \n"]
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | st.sampled_from(["NA", "1.0", '"', "\r\n", "\\"])
-ROWS_OF_TEXT = st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, TEXT)), min_size=1, max_size=9)
-WRITERS: dict[str, Callable[[Path, list[Row]], Any]] = {
-    "a.jsonl": lambda path, rows: jsonl(path, rows),
-    "a.json": lambda path, rows: path.write_text(json.dumps(rows, ensure_ascii=False, indent=1)),
-    "a.json.GZ": lambda path, rows: path.write_bytes(gzip.compress("\n\n".join(map(json.dumps, rows)).encode())),
-    "a.csv": lambda path, rows: as_csv(path, rows, ","),
-    "a.tsv": lambda path, rows: as_csv(path, rows, "\t"),
-    "a.parquet": lambda path, rows: parquet.write_table(pyarrow.Table.from_pylist(rows), path),
-    "a": saved,
-}
-
-
-def values_of(path: Path, columns: list[str], *, cells: str = "quoted", header: bool = True) -> list[list[Any]]:
-    rows = open_tables(path, header=header, cells=cells)[""].read(lambda names: columns)
-    return [[*row.values()] for _, row in rows]
-
-
-@pytest.mark.parametrize("name", WRITERS)
-@settings(deadline=None, max_examples=40)
-@given(rows=ROWS_OF_TEXT)
-def test_any_text_is_read_as_it_was_written(name: str, rows: list[Row], tmp_path_factory: Any) -> None:
-    path = tmp_path_factory.mktemp("ö a&b") / name
-    WRITERS[name](path, rows)
-    assert values_of(path, COLUMNS[::-1]) == [[row[column] for column in COLUMNS[::-1]] for row in rows]
-
-
-@given(numbers=st.lists(st.decimals(-(10**40), 10**40), min_size=1))
-def test_any_number_of_json_keeps_its_value(numbers: list[Decimal], tmp_path_factory: Any) -> None:
-    path = tmp_path_factory.mktemp("json") / "a.json"
-    path.write_text("\n".join(f'{{"a": {number}}}' for number in numbers))
-    texts = [text_of("a", value) for (value,) in values_of(path, ["a"])]
-    assert [Decimal(text) for text in texts] == numbers
-    assert not any("e" in text.lower() for text in texts)
-
-
-@pytest.mark.parametrize(("kind", "width"), [(pyarrow.float16(), 16), (pyarrow.float32(), 32), (pyarrow.float64(), 64)])
-@given(data=st.data())
-def test_a_float_is_the_shortest_decimal_of_its_own_type(
-    kind: Any, width: int, data: Any, tmp_path_factory: Any
-) -> None:
-    of_type = getattr(np, f"float{width}")
-    numbers = data.draw(st.lists(st.floats(width=width, allow_nan=False, allow_infinity=False), min_size=1))
-    path = tmp_path_factory.mktemp("parquet") / "a.parquet"
-    parquet.write_table(pyarrow.table({"a": pyarrow.array(map(of_type, numbers), kind)}), path)
-    texts = [text_of("a", value) for (value,) in values_of(path, ["a"])]
-    assert [of_type(text) for text in texts] == numbers
-    assert [Decimal(text) for text in texts] == [Decimal(str(of_type(number))) for number in numbers]
-
-
-def test_cells_as_they_stand_and_of_a_spreadsheet(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text('1\ta "b\\\r\n\n2\t"c" d\n')
-    assert values_of(path, ["2", "1"], cells="plain", header=False) == [['a "b\\', "1"], ['"c" d', "2"]]
-    path = tmp_path / "a.csv"
-    path.write_text("question;answer\nHow much, then?;1\n")
-    assert values_of(path, ["question", "answer"]) == [["How much, then?", "1"]]
-
-
 @pytest.mark.parametrize(
     ("answer", "text"),
     [("1e-7", "0.0000001"), ("1.0", "1"), ("-0.50", "-0.5"), ("0.1", "0.1"), ("1E+3", "1000"), ('" 1.0 "', "1.0")],
@@ -126,6 +45,63 @@ def test_a_number_is_written_out_and_text_is_kept(answer: str, text: str, tmp_pa
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"question": "q{n}", "answer": {answer}}}\n' for n in range(3)))
     assert pairs_of(prepared(tmp_path / "data", path), "train")[0][1] == text
+
+
+def spreadsheet(path: Path, answers: Sequence[str]) -> Path:
+    path.write_text("question;answer\n" + "".join(f"q{n};{answer}\n" for n, answer in enumerate(answers)))
+    return path
+
+
+def test_numbers_as_people_write_them_are_rewritten_and_counted(tmp_path: Path) -> None:
+    path, lines = spreadsheet(tmp_path / "a.csv", ["1.234,50 €", "12 €", "(5,00 €)"] * 10), list[str]()
+    found = prepared(tmp_path / "data", path, lines.append, number_format="auto")
+    every = {answer for split in ("train", "validation", "test") for _, answer in pairs_of(found, split)}
+    assert every == {"1234.50", "12", "-5.00"}
+    line = f"{path}: 30 of 30 answers rewritten: 1.234,50 € -> 1234.50, 12 € -> 12, (5,00 €) -> -5.00; the unit '€' is"
+    assert [each for each in lines if each.startswith(line)]
+    assert found.fingerprint()["warnings"][0].startswith(line)
+
+
+def test_one_column_has_one_decimal_mark_in_all_files(tmp_path: Path) -> None:
+    train, test = (spreadsheet(tmp_path / f"{name}.csv", ["1,234", "2,345"] * 10) for name in ("train", "test"))
+    both = {"number_format": "auto", "test_path": str(test)}
+    with pytest.raises(UserError, match=rf"^{train}:2: the answer '1,234' may be 1234 or 1\.234"):
+        prepared(tmp_path / "data", train, **both)
+    spreadsheet(test, ["1,5", "2,345"])
+    assert pairs_of(prepared(tmp_path / "data", train, **both), "train")[0][1] == "1.234"
+    spreadsheet(test, ["1,5", "2.5"])
+    with pytest.raises(UserError, match=rf"^{test}:3: the answer '2\.5' has a decimal point, and '1,5' \({test}:2\)"):
+        prepared(tmp_path / "data", train, **both)
+
+
+def test_a_number_of_json_has_one_meaning_and_no_unit(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(
+        '[{"question": "a", "answer": 1.234}, {"question": "b", "answer": "1.234,5"}, {"question": "c", "answer": 0.1}]'
+    )
+    found = prepared(tmp_path / "data", path, number_format="auto")
+    every = {answer for split in ("train", "validation", "test") for _, answer in pairs_of(found, split)}
+    assert every == {"1.234", "1234.5", "0.1"}
+    path.write_text('[{"question": "a", "answer": "$5"}, {"question": "b", "answer": 5}]')
+    with pytest.raises(UserError, match=r"row 2: the answer '5' has no unit, and '\$5' \(.*row 1\) has the unit '\$'"):
+        prepared(tmp_path / "data", path, number_format="auto")
+
+
+def test_numbers_are_kept_as_they_stand_unless_asked(tmp_path: Path) -> None:
+    path, lines = spreadsheet(tmp_path / "a.csv", ["1,234.50", "007", "1.10"] * 10), list[str]()
+    found = prepared(tmp_path / "data", path, lines.append)
+    assert {answer for _, answer in pairs_of(found, "train")} == {"1,234.50", "007", "1.10"}
+    assert [line for line in lines if "10 answers have thousands separators" in line]
+    asked = dataset_named("file", path=str(path), number_format="auto")
+    # The names of folders that were made before there was such a setting.
+    assert "number_format" not in found.dataset.values
+    assert asked.values["number_format"] == "auto"
+
+
+def test_few_rows_are_said(tmp_path: Path) -> None:
+    lines = list[str]()
+    prepared(tmp_path / "data", spreadsheet(tmp_path / "a.csv", ["1", "2", "3"]), lines.append)
+    assert [line for line in lines if "training rows: 1, validation: 1, test: 1" in line]
 
 
 def test_a_template_makes_the_question(tmp_path: Path) -> None:
@@ -195,7 +171,7 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return datasets.DatasetDict({"train": datasets.Dataset.from_list(as_rows(ROWS))})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr("ntl.data.sets.file.no_hub", lambda: "")
+    monkeypatch.setattr("ntl.data.tables.no_hub", lambda: "")
     found = prepared(tmp_path / "data", Path("owner/name"), config_name="main")
     assert (asked, len(found.rows("train"))) == ([("owner/name", "main")], 34)
 
@@ -204,7 +180,7 @@ def test_offline_the_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     from datasets import config
 
     monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("ntl.data.sets.file.no_hub", lambda: "HF_HUB_OFFLINE is set")
+    monkeypatch.setattr("ntl.data.tables.no_hub", lambda: "HF_HUB_OFFLINE is set")
     monkeypatch.setattr(config, "HF_DATASETS_CACHE", str(tmp_path))
     with pytest.raises(
         UserError, match=r"owner/name: no such file here, and .* HF_HUB_OFFLINE is set\. Either"
@@ -250,6 +226,11 @@ def test_a_mark_of_one_s_own(tmp_path: Path) -> None:
             '{"problem": "a", "answer": 1}',
             ":1: no column 'question', it has 'problem', 'answer'; name yours",
         ),
+        (
+            "a.csv",
+            'question,answer\na,"1,5"\n',
+            ":2: the answer '1,5' is no number; dataset.number_format=auto reads it.",
+        ),
         ("a.jsonl", '{"question": "a", "answer": null}', ":1: 'answer' is null, neither text nor a number."),
         ("a.jsonl", '{"question": "a", "answer": NaN}', ":1: 'answer' is nan, no finite number."),
         ("a.jsonl", '{"question": "\\ud800", "answer": 1}', ":1: half of a surrogate pair, which UTF-8 cannot hold."),
@@ -279,6 +260,7 @@ def test_what_is_wrong_in_a_file_is_one_line(name: str, content: str, line: str,
         (["dataset.path=a.jsonl", "dataset.test_path=a.jsonl", "dataset.splits.test=0.2"], "dataset.splits.test=0.2: "),
         (["dataset.path=a.jsonl", "dataset.template=Say {a:>3}"], "dataset.template='Say {a:>3}': {a} must be "),
         (["dataset.path=a.jsonl", "dataset.template={a}", "dataset.question=b"], "dataset.template='{a}' dataset.ques"),
+        (["dataset.path=a.jsonl", "dataset.number_format=auto", "dataset.answers=text"], "dataset.number_format=auto "),
         (["dataset.path=a.jsonl", "+dataset.contents.path=x"], "dataset.contents: it is computed"),
         (["dataset.path=a.jsonl", "dataset.answers=text", "model=xval_tiny"], "model=xval_tiny dataset=file: "),
     ],

@@ -17,6 +17,7 @@ from ntl.evaluation import (
     text_metrics,
     write_predictions,
 )
+from ntl.evaluation.interval import Calibration
 from ntl.evaluation.scores import speculation_metrics
 from ntl.results import unpack_bits
 
@@ -69,6 +70,15 @@ def test_what_every_row_of_a_split_has_is_averaged(score, key, values):
     found = score(rows).metrics
     assert found[f"test/{key}"] == 0.5
     assert f"validation/{key}" not in found
+
+
+def test_intervals_are_scored_where_the_header_has_scores_of_validation_answers(score):
+    rows = [row("test", number, "10", text) for number, text in enumerate(("10", "19", "20", "none"))]
+    found = score([*rows, row("validation", 0, "10", "10")], calibration=Calibration.from_errors(range(1, 10)).header)
+    metrics = found.metrics
+    assert (metrics["test/coverage_90"], metrics["test/width_90"]) == (0.5, 18)
+    assert not [name for name in score(rows).metrics if "90" in name]
+    assert "validation/coverage_90" not in metrics  # it would be of the answers that it is calibrated on
 
 
 def test_metrics_of_both_rules(scores):

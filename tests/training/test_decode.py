@@ -18,7 +18,8 @@ from ntl.results import read_record
 from ntl.system.errors import Busy
 from ntl.training import decode as module
 from ntl.training import run
-from ntl.training.decode import EXTRA_TOKENS, check_lengths, decode_splits, max_new_tokens, restore
+from ntl.training.checks import check_lengths
+from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens, restore
 from ntl.training.folder import only_one
 from ntl.training.parts import RunParts
 

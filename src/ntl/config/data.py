@@ -23,6 +23,7 @@ from ntl.system.files import data_roots
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (".jsonl", ".ndjson", ".json", *DELIMITERS, ".parquet")
 PLAIN_TEXT = (".txt", ".md")
+PLAIN_NUMBERS = "plain"
 # What `save_to_disk` of datasets writes for several splits, and for one.
 SAVED = ("dataset_dict.json", "state.json")
 
@@ -258,6 +259,13 @@ class FileConfig(OwnDataConfig):
     question: str = setting("question", "Column of the question.")
     answer: str = setting("answer", "Column of the answer.")
     template: str = setting("", "Question made from several columns, as in `Convert {value} {unit} to metres`.")
+    number_format: str = setting(
+        PLAIN_NUMBERS,
+        "How the numbers of dataset.answers=number are written in the file: plain, one number that is kept as it "
+        "stands; point or comma, the decimal mark of numbers as people write them, which are rewritten as digits; "
+        "auto, the same where the column tells its decimal mark.",
+        choices=(PLAIN_NUMBERS, "auto", "point", "comma"),
+    )
     mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")
 
     @property
@@ -271,6 +279,11 @@ class FileConfig(OwnDataConfig):
             raise UserError("dataset=file dataset.answers=none: text without answers is read by dataset=text.")
         if self.answers in ("exact", "continuation"):
             raise UserError(f"dataset=file dataset.answers={self.answers}: choose one of number, reasoning, text.")
+        if self.number_format != PLAIN_NUMBERS and self.answers != "number":
+            raise UserError(
+                f"dataset.number_format={self.number_format} dataset.answers={self.answers}: an answer that is no "
+                "number alone is kept as it stands; leave dataset.number_format out."
+            )
         if self.template:
             self._check_template()
 

@@ -33,6 +33,12 @@ class DecodingConfig:
         min=0,
     )
     batch_size: int = setting(256, "Examples of one forward pass.", unit="examples", min=1)
+    interval_rows: int = setting(
+        0,
+        "Validation rows that are decoded, too, so that intervals of the test answers are scored; 0: none.",
+        unit="rows",
+        min=0,
+    )
 
 
 @dataclass

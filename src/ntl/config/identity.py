@@ -120,6 +120,7 @@ def deciding(config: Any) -> dict[str, Any]:
             values["trainer"].pop(steps, None)
     if chooses_decoded(config.trainer):
         values["decoding"] = differing(config.decoding)
+        values["decoding"].pop("interval_rows", None)  # it chooses nothing
     values["dataset"] = by_content(values["dataset"])
     if config.base:
         values["base"] = config.base

@@ -221,6 +221,11 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
             f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, and decoding=likelihood, "
             f"which scores it, decodes none; leave {group}= out."
         )
+    if decoding.interval_rows and config.dataset.answers not in ("number", "reasoning"):
+        raise UserError(
+            f"{group}.interval_rows={decoding.interval_rows} dataset={config.dataset.name}: only numbers have "
+            "intervals; leave it out."
+        )
     if config.dataset.answers not in decoding.answers:
         reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
         raise UserError(

@@ -83,6 +83,9 @@ OTHER = (
     Metric("rmse_truth", LOWER, "of the answer", ".3f", "RMSE to the noise-free target", NUMBER_VERSIONS),
     Metric("mae_truth", LOWER, "of the answer", ".3f", "MAE to the noise-free target", NUMBER_VERSIONS),
     Metric("wrong_as_shortcut", NEITHER, "share", ".1%", "wrong as by the shortcut", NUMBER_VERSIONS),
+    # A coverage is right at 0.9, so neither end is better; of calibrated intervals the narrower ones are.
+    Metric("coverage_90", NEITHER, "share", ".3f", "coverage of 90% intervals", NUMBER_VERSIONS),
+    Metric("width_90", LOWER, "of the answer", ".3f", "width of 90% intervals", NUMBER_VERSIONS),
     Metric("token_accuracy", HIGHER, "share", ".3f", "token accuracy", TEXT_VERSIONS),
     Metric("marked", NEITHER, "share", ".1%", "with ####"),
     Metric("malformed", LOWER, "share", ".1%", "malformed"),

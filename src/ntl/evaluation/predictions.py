@@ -12,6 +12,8 @@ A row of a text data set may have the integers "tokens_correct", "tokens_total" 
 {"0.05": ..., ...} of the distribution, given that the answer is one of them. For an answer whose tokens were drafted,
 "speculation" is {"tokens": of the answer, "forwards": passes of the model, "accepted": [drafts kept of head 2, ...]}.
 
+The header has "calibration" where intervals are scored (`ntl.evaluation.interval.Calibration.header`).
+
 Plain text has no answers and no predictions: a line has the sums over the tokens of one document, which
 ``ntl.evaluation.textual.likelihood_metrics`` reads. The header has "bytes" {split: UTF-8 bytes of its documents} and
 "digits", whether a number token is one digit.

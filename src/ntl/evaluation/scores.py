@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ntl.evaluation.interval import Calibration
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
 from ntl.evaluation.numeric import CONSTANTS, summarize
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
@@ -50,6 +51,8 @@ class Scores:
         "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
         where every row has the answer of a shortcut rule, "<split>/rmse:shortcut" and so on, and
         "<split>/wrong_as_shortcut", the share of wrong predictions that equal it;
+        where the header has the scores of validation answers, "<split>/coverage_90" and "<split>/width_90"
+        (`ntl.evaluation.interval`);
         where the answers have "####", "<split>/marked", the share of predictions with that mark;
         for texts "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of
         predictions with a malformed number, and "<split>/covered", the mean probability of all numbers that a decoding
@@ -172,6 +175,10 @@ def _score_numbers(split: _Split) -> None:
     if any(ANSWER_MARK in answer for answer in split.column("answer")):
         split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
     predictions, answers, pairs = compared[DEFAULT]
+    if (calibration := split.header.get("calibration")) and name != "validation":
+        split.add(
+            Calibration.from_header(calibration).metrics(pairs.error, [row.get("sd") for row in split.rows.values()])
+        )
     split.scores.correct[name] = pack_bits(pairs.correct)
     split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, split.error_sample)
     split.scores.digits[name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}

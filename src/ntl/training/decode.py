@@ -12,9 +12,9 @@ from torch import distributed
 
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
+from ntl.config.decoding import TreeConfig
 from ntl.config.identity import plain
 from ntl.config.model import HFConfig
-from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
 from ntl.decoding.batches import Answer, DecodingLines, Example, decode
@@ -28,6 +28,9 @@ from ntl.evaluation import (
     token_matches,
     write_predictions,
 )
+from ntl.evaluation.interval import Calibration
+from ntl.evaluation.rules import RULES
+from ntl.evaluation.scores import sample_key
 from ntl.results import read_record, write_record
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import (
@@ -43,6 +46,7 @@ from ntl.training.parts import RunParts, Say, TextRows
 
 # The original code allows ten tokens beyond the longest label; ours is the longest TRAINING label.
 EXTRA_TOKENS = 10
+RULE = RULES["default"]
 # The metrics that a record keeps of additional decodings (``config.beside``).
 ADDITIONAL_METRICS = (
     "accuracy",
@@ -55,7 +59,11 @@ ADDITIONAL_METRICS = (
     "within_1_percent",
     "rmse_truth",
     "covered",
+    "coverage_90",
+    "width_90",
 )
+# Of the probability; below it, a decoding by number is one of a part of what the model says.
+COVERED = 0.9
 # The metrics of the decoded validation examples that are logged.
 VALIDATED = ("accuracy", "mae", "bleu", "rouge1", "exact_match")
 
@@ -94,47 +102,25 @@ def max_new_tokens(parts: RunParts) -> int:
     return parts.config.decoding.max_new_tokens or parts.encoded("train").about["longest_answer"] + EXTRA_TOKENS
 
 
-def positions_of(model: Any) -> int | None:
-    """How many tokens a model reads: question and answer together, or each where it has an encoder.
+def calibrate(parts: RunParts, decoding: DecodingConfig, rows: int) -> Calibration | None:
+    """Decode ``rows`` validation examples, the same ones for every run, and compare them with their answers.
 
-    None for one with relative positions.
+    Every rank must call this; None on all but the first.
     """
-    return getattr(model.config, "max_position_embeddings", None)
-
-
-def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
-    """Raise ``UserError`` unless every example, and every answer that may be generated, has a position in the model.
-
-    ``splits`` are by default those of training, and the test splits.
-    """
-    positions = positions_of(parts.model)
-    if positions is None:
-        return
-    dataset, limit = parts.dataset, parts.config.trainer.max_input_length
-    decoded = (*dataset.test_splits, *(("validation",) if is_decoded(parts.config.trainer) else ()))
-    generates = parts.model.can_generate() and dataset.metrics != "likelihood"
-    generated = dict.fromkeys(decoded, max_new_tokens(parts) if generates else 0)
-    for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
-        about = parts.encoded(split).about
-        question = about["longest_question"]
-        if parts.model.config.is_encoder_decoder:
-            needed = max(question, about["longest_answer"], generated.get(split, 0))
-        else:
-            trained = 0 if splits and generated[split] else parts.longest_input(split)
-            # The last generated token is not an input.
-            needed = max(trained, question + generated.get(split, 0) - 1)
-        if needed > positions and dataset.metrics == "likelihood":
-            raise UserError(
-                f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
-                "packs more into a block; lower it, or take another model."
-            )
-        if needed > positions:
-            lower = "decoding.max_new_tokens" if splits else f"trainer.max_input_length, now {limit}, below that"
-            raise UserError(
-                f"model={parts.config.model.name}: it reads {positions} tokens, and {dataset.name} {split} needs "
-                f"{needed}, answers included, of them {question} for its longest question; lower {lower}, or take "
-                "another model or tokenizer."
-            )
+    texts, examples = parts.rows("validation"), parts.encoded("validation")
+    assert not isinstance(examples, Packed)
+    order = sorted(range(len(texts)), key=lambda index: sample_key(texts[index]["id"]))[:rows]
+    answers = decode_share(parts, decoding, [examples[index] for index in order], "validation")
+    if answers is None:
+        return None
+    correct = (RULE.extract(texts[index]["answer"]) for index in order)
+    compared = RULE.compare(
+        [RULE.extract(answer.text) for answer in answers], [number for number in correct if number is not None]
+    )
+    spreads = [each.about.get("sd") for each in answers]
+    # One unit of the last decimal that is written: a narrower distribution says no more.
+    least = 10.0**-decoding.decimals if isinstance(decoding, TreeConfig) else None
+    return Calibration.from_errors(compared.error, spreads, least)
 
 
 def splits_of(parts: RunParts, decoding: DecodingConfig) -> tuple[str, ...]:
@@ -218,24 +204,11 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
     _report_own_settings(parts, config)
     rows: list[dict[str, Any]] = []
     count_malformed: Any = getattr(parts.tokenizer, "count_malformed", None)
+    calibration = calibrate(parts, config, config.interval_rows) if config.interval_rows else None
     for split in splits:
         texts, examples = parts.rows(split), parts.encoded(split)
         parts.warn_of_lost_text(split)
-        share = my_share(len(examples))
-        chosen: list[Any] = [examples[index] for index in share]
-        if isinstance(examples, Packed):
-            chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
-        mine = decode(
-            config,
-            model=parts.model,
-            tokenizer=parts.tokenizer,
-            examples=chosen,
-            collate=parts.collator if isinstance(examples, Packed) else parts.collator.prompts,
-            max_new_tokens=max_new_tokens(parts),
-            progress=DecodingLines(parts.say, split, len(share)),
-            chat=parts.chat,
-        )
-        predictions = from_all(mine)
+        predictions = decode_share(parts, config, examples, split)
         if predictions is None:
             continue
         parts.say(f"decoded {split}: {len(texts):,} examples")
@@ -251,27 +224,59 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
             rows.append(line)
     if rank_and_size()[0] != 0:
         return None
-    baselines, more = {}, {}
+    header = header_of(parts, config)
     if parts.dataset.metrics == "number":
-        baselines = constant_baselines(parts.prepared.train_targets())
+        header["baselines"] = constant_baselines(parts.prepared.train_targets())
     if parts.dataset.metrics == "likelihood":
         sizes = {split: sum(len(row["answer"].encode()) for row in parts.rows(split)) for split in splits}
-        more = {"bytes": sizes, "digits": parts.config.tokenizer.digits_only}
-    header = {
+        header |= {"bytes": sizes, "digits": parts.config.tokenizer.digits_only}
+    if calibration:
+        header["calibration"] = calibration.header
+    write_predictions(path, header, rows)
+    scores = score_predictions(path)
+    for split in splits:
+        if (covered := scores.metrics.get(f"{split}/covered", 1.0)) < COVERED:
+            parts.say(
+                f"{split}: the numbers that decoding={config.name} has found hold {covered:.3f} of the probability, so "
+                "its answers are those of a part of it; raise decoding.num_beams, or take decoding=greedy."
+            )
+    return scores
+
+
+def decode_share(parts: RunParts, config: DecodingConfig, examples: Any, label: str) -> list[Answer] | None:
+    """Decode encoded examples, each rank its share: the answers in their order, None on all ranks but the first."""
+    share, packed = my_share(len(examples)), isinstance(examples, Packed)
+    chosen: list[Any] = [examples[index] for index in share]
+    if packed:
+        chosen = [{**each, "documents": examples.documents(i)} for i, each in zip(share, chosen, strict=True)]
+    mine = decode(
+        config,
+        model=parts.model,
+        tokenizer=parts.tokenizer,
+        examples=chosen,
+        collate=parts.collator if packed else parts.collator.prompts,
+        max_new_tokens=max_new_tokens(parts),
+        progress=DecodingLines(parts.say, label, len(share)),
+        chat=parts.chat,
+    )
+    return from_all(mine)
+
+
+def header_of(parts: RunParts, config: DecodingConfig) -> dict[str, Any]:
+    """The header of a predictions file, without what depends on its rows."""
+    return {
         "schema": 1,
         "dataset": parts.config.dataset.name,
         "metrics": parts.dataset.metrics,
         "decoding": described(parts.model, config),
-        "baselines": baselines,
-        **more,
+        "baselines": {},
     }
-    write_predictions(path, header, rows)
-    return score_predictions(path)
 
 
 def described(model: Any, decoding: DecodingConfig) -> dict[str, Any]:
     """The settings of a decoding, with the model's own generation config as "own" if that is used."""
-    return plain(decoding) | ({"own": plain(own_settings(model))} if decoding.obeys_model else {})
+    values = plain(decoding) | ({"own": plain(own_settings(model))} if decoding.obeys_model else {})
+    return {name: value for name, value in values.items() if (name, value) != ("interval_rows", 0)}
 
 
 def _report_own_settings(parts: RunParts, decoding: DecodingConfig) -> None:

@@ -1,6 +1,7 @@
 """Answers of a trained model to questions, and the test splits of a run decoded and scored again."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,13 +16,15 @@ from ntl.evaluation.evaluate import PREDICTIONS
 from ntl.results.load import find_run
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.hub import CONFIG
-from ntl.training.checkpoints import step_of
+from ntl.training.checkpoints import check_data, step_of
 from ntl.training.folder import best_step, only_one
 
 if TYPE_CHECKING:
     from ntl.training.parts import Say
 
 UNLIMITED = 1 << 30
+CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
+NUMERIC = ("number", "reasoning")
 # Most tokens of an answer by its kind, else ``OTHER``, where no training data says how long answers are.
 LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 
@@ -36,6 +39,7 @@ class Loaded(NamedTuple):
     limit: int
     most: int = UNLIMITED
     chat: Any = None  # the chat template that questions go through
+    calibration: Any = None  # of intervals (``ntl.evaluation.interval.Calibration``)
 
 
 def find(name: str, outputs: Path) -> Path | str:
@@ -47,10 +51,13 @@ def find(name: str, outputs: Path) -> Path | str:
     return name if is_stored or is_hub_id else find_run(name, outputs)
 
 
-def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False) -> Loaded:
+def of_run(
+    folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False, intervals: bool = False
+) -> Loaded:
     """The model of a run. Nothing is written, and its data need not be here. UserError: see ``restore``.
 
-    ``chat``: Questions go through the chat template also where the run's data did not.
+    ``chat``: Questions go through the chat template also where the run's data did not. ``intervals``: Answers get
+    intervals, from validation answers that are decoded, and kept in the folder, if they are not there.
     """
     config = read_config(folder, overrides)  # reports mistakes before torch is imported
     if config.dataset.answers == PLAIN:
@@ -64,7 +71,7 @@ def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, c
     from ntl.training.decode import max_new_tokens, restore
 
     parts, checkpoint = restore(folder, overrides, say, own_data=False)
-    _is_last(checkpoint, best_step(folder) or config.trainer.max_steps, say)
+    is_last = _is_last(checkpoint, best_step(folder) or config.trainer.max_steps, say)
     if not parts.model.can_generate():
         limit = 1
     elif config.decoding.max_new_tokens or Prepared(build(config.dataset), parts.data_dir).find():
@@ -74,7 +81,43 @@ def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, c
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
     most = config.trainer.max_input_length
     template = parts.chat or (Chat(parts.tokenizer, str(folder)) if chat else None)
-    return Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most, chat=template)
+    found = Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most, chat=template)
+    if not intervals:
+        return found
+    if template and not parts.chat:
+        raise UserError("--interval --chat: validation answers of this run are without the template; leave out --chat.")
+    return found._replace(calibration=_calibration(folder, parts, checkpoint, () if is_last else (checkpoint.name,)))
+
+
+def _calibration(folder: Path, parts: Any, checkpoint: Path, more: Sequence[str]) -> Any:
+    """From the scores of validation answers in the folder, else from answers that are decoded now, and kept.
+
+    ``more`` is appended to the name of their file. UserError: the answers are no numbers, or the data is not here.
+    """
+    from ntl.evaluation import read_predictions, write_predictions
+    from ntl.evaluation.interval import Calibration
+    from ntl.training import decode
+
+    decoding = parts.config.decoding
+    if parts.config.dataset.answers not in NUMERIC:
+        raise UserError("--interval: answers of this run are no numbers, so they have no intervals; leave it out.")
+    described = _deciding(decode.described(parts.model, decoding))
+    kept = folder / decode.predictions_name(decoding, "calibration", *more)
+    for path in [kept] if more else [folder / PREDICTIONS, folder / decode.predictions_name(decoding), kept]:
+        header = read_predictions(path)[0] if path.is_file() else {}
+        if "calibration" in header and _deciding(header["decoding"]) == described:
+            return Calibration.from_header(header["calibration"])
+    check_data(checkpoint, parts.fingerprint["files"])
+    parts.say(f"Calibrating intervals by validation answers, once: {kept}")
+    found = decode.calibrate(parts, decoding, decoding.interval_rows or CALIBRATED)
+    assert found is not None  # of a single process
+    write_predictions(kept, decode.header_of(parts, decoding) | {"calibration": found.header}, [])
+    return found
+
+
+def _deciding(decoding: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a decoding that decide an answer."""
+    return {name: value for name, value in decoding.items() if name not in ("batch_size", "interval_rows")}
 
 
 def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False) -> Loaded:
@@ -114,16 +157,21 @@ def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat
     return Loaded(model, tokenizer, collator, config.decoding, limit, chat=template)
 
 
-def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[dict[str, Any]]:
+def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print, *, interval: float = 0.0) -> list[dict[str, Any]]:
     """The "question" and "answer" of each, in order, and what the decoding knows of the answer.
 
     A decoding from the distribution over numbers adds "mean", "interval" (the central 95%), "sd" and "covered", the
-    probability of all numbers that it found. UserError, before anything is decoded, for a question that is too long.
+    probability of all numbers that it found. With ``interval``, a level such as 0.9, "interval" holds the true answer
+    with that probability (``ntl.evaluation.interval``), and "level" is it; an answer without a number has none.
+    UserError, before anything is decoded, for a question that is too long, or too few validation answers.
     """
     from ntl.data.encode import encode_rows
     from ntl.decoding.batches import DecodingLines, decode
-    from ntl.training.decode import positions_of
+    from ntl.training.checks import positions_of
+    from ntl.training.decode import COVERED
 
+    if interval:
+        _check_level(loaded.calibration, interval)
     decoder_only = not loaded.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text.strip(), "answer": "0"} for text in questions]
@@ -153,9 +201,33 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
         chat=loaded.chat,
         **options,
     )
-    if doubtful := sum(answer.about.get("covered", 1.0) < 0.5 for answer in found):
-        say(f"{doubtful:,} of {len(found):,} answers: less than half of the probability is on numbers that were found.")
-    return [{"question": q, "answer": a.text, **a.about} for q, a in zip(questions, found, strict=True)]
+    if doubtful := sum(answer.about.get("covered", 1.0) < COVERED for answer in found):
+        say(
+            f"{doubtful:,} of {len(found):,} answers: the numbers that were found hold less than {COVERED} of the "
+            "probability, and the answer is that of a part of it."
+        )
+    about = [_with_interval(answer, loaded.calibration, interval) if interval else answer.about for answer in found]
+    return [{"question": q, "answer": a.text, **more} for q, a, more in zip(questions, found, about, strict=True)]
+
+
+def _check_level(calibration: Any, level: float) -> None:
+    try:
+        radius = calibration.radius(level, 0.0)
+    except ValueError as error:
+        raise UserError(f"--interval {level:g}: {error}.") from error
+    if math.isinf(radius):
+        raise UserError(f"--interval {level:g}: too many validation answers have no number; train longer, or lower it.")
+
+
+def _with_interval(answer: Any, calibration: Any, level: float) -> dict[str, Any]:
+    from ntl.evaluation.rules import RULES
+
+    number, about = RULES["default"].extract(answer.text), {**answer.about}
+    about.pop("interval", None)
+    if number is not None:
+        middle, radius = float(number), calibration.radius(level, answer.about.get("sd"))
+        about |= {"interval": [middle - radius, middle + radius], "level": level}
+    return about
 
 
 def _is_last(checkpoint: Path, last: int, say: "Say") -> bool:
@@ -180,7 +252,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
     config, own = read_config(folder, overrides), read_config(folder)
     elsewhere = plain(config.dataset) != plain(own.dataset)
     with only_one(folder.resolve()), one_line_when_full(folder):
-        from ntl.training import decode
+        from ntl.training import checks, decode
 
         parts, checkpoint = decode.restore(folder, overrides, say, own_data=not elsewhere)
         more = [parts.dataset.folder_name] if elsewhere else []
@@ -193,7 +265,9 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
         if elsewhere and config.dataset.name == own.dataset.name:
             say(f"{config.dataset.name} with other settings: its test questions may be among those of training.")
         splits = decode.splits_of(parts, config.decoding)
-        decode.check_lengths(parts, splits if elsewhere else ())
+        checks.check_lengths(parts, splits if elsewhere else ())
+        checks.check_intervals(parts, {"decoding": config.decoding})
+        checks.check_answers(parts, {"decoding": config.decoding})
         decode.decode_splits(parts, splits, path)
     say(f"Predictions: {path}")
     return path

@@ -28,6 +28,7 @@ UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
 SUMMARY = (
     *("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "unparsable"),
+    *("covered", "coverage_90", "width_90"),
     *("perplexity", "bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean", "number_accuracy", "number_mae"),
 )
 MEANS = ("ce", "ntl", *DIAGNOSTICS, *OF_NUMBERS, *OF_TEXT)

@@ -150,8 +150,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     # Imported here, so that a mistake in the config is reported before torch is loaded.
     from ntl.models.lora import parameters
     from ntl.training.callbacks import Probe, ProgressLines, StopOnSignal, banner
+    from ntl.training.checks import check_answers, check_intervals, check_lengths
     from ntl.training.decode import (
-        check_lengths,
         decode_additional,
         decode_in_training,
         decode_splits,
@@ -177,9 +177,12 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     elif base:
         _load_base(base, parts, made_of)
     check_lengths(parts)
+    decodings = {"decoding": config.decoding, **{f"beside.{name}": each for name, each in config.beside.items()}}
+    check_intervals(parts, decodings)
+    check_answers(parts, decodings)
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
         say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
-    for decoding in (config.decoding, *config.beside.values()):
+    for decoding in decodings.values():
         splits = splits_of(parts, decoding)
         if isinstance(decoding, TreeConfig) and config.model.pretrained:
             # Not every model has the cache that it needs, which only trying tells.
@@ -363,6 +366,6 @@ def _already_finished(record_path: Path, config: Config) -> Path:
         return record_path
     say(f"{record_path}: this run is finished already; remove its folder to repeat it.")
     decoded = record.config.get("decoding", {})
-    if any(decoded.get(name) != value for name, value in plain(config.decoding).items()):
+    if any(decoded.get(name, type(value)()) != value for name, value in plain(config.decoding).items()):
         say(f"It was decoded with {decoded}; `python scripts/predict.py {folder}` decodes it again.")
     return record_path

@@ -4,48 +4,38 @@ A split without a file of its own gets the training questions whose seeded hash 
 hashes, so that they land in one split, and the shares are exact, of the different questions.
 """
 
-import csv
-import io
-import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from hashlib import blake2b
 from itertools import combinations
 from pathlib import Path
 from string import Formatter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ntl.config.data import DELIMITERS, FileConfig, OwnDataConfig, find_file, is_on_hub, suffix_of
+from ntl.config.data import PLAIN_NUMBERS, FileConfig, OwnDataConfig, find_file, is_on_hub
 from ntl.data import raw
 from ntl.data.chat import known_columns, said_in
 from ntl.data.dataset import Log, Material, TextDataset, numbered
-from ntl.data.files import decode, read_file
+from ntl.data.tables import Table, hub_tables, open_tables
 from ntl.numbers import parse_number
 from ntl.numbers.text import format_number
-from ntl.system.errors import UserError, needs
-from ntl.system.hub import no_hub
+from ntl.numbers.written import NAMES, Column, read_value
+from ntl.system.errors import UserError
 
-# Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.
-Rows = Iterator[tuple[str, dict[str, Any]]]
-Columns = Callable[[Sequence[str]], Sequence[str]]  # those that are read, of the names of all
+Made = TypeVar("Made")
 # Question and answer, and, where any row has earlier messages, these as JSON.
 Turns = tuple[str, ...]
-LONGEST_CELL = 1 << 28  # characters
 SPLITS = ("train", "validation", "test")
 MARK = "####"  # after which `ntl.evaluation` looks for the answer of a text
-
-
-@dataclass(frozen=True)
-class Table:
-    """``read(columns)`` yields the rows; UserError for a missing column or a damaged row."""
-
-    label: str
-    read: Callable[[Columns], Rows]
+FEW = 10  # rows to train on
+GROUPED = (
+    "{path}: {count:,} answers have thousands separators, which a model learns to write; dataset.number_format=auto "
+    "leaves them out."
+)
 
 
 class Pool:
@@ -77,10 +67,17 @@ class Own(TextDataset):
     def material(self, data_dir: Path, log: Log, *, download: bool = True) -> Material:
         """The rows in the order of their files."""
         tables = self._tables(data_dir, log)
+        self.look(tables)
         pools = {split: self._read(table) for split, table in tables.items()}
         chosen = {split: (pool, np.arange(len(pool.pairs))) for split, pool in pools.items()}
         chosen |= self._shared_out(pools["train"], [split for split in SPLITS if split not in pools])
-        warnings = _overlaps(pools, self.rows_are)
+        warnings = [*self.remarks(pools), *_overlaps(pools, self.rows_are)]
+        rows = {split: len(indices) for split, (_, indices) in chosen.items()}
+        if rows["train"] < FEW:
+            warnings.append(
+                f"{self.config.path}: training rows: {rows['train']}, validation: {rows['validation']}, test: "
+                f"{rows['test']}; a model learns nothing from so few."
+            )
         for split, most in (("train", self.config.train_rows), ("test", self.config.test_rows)):
             pool, indices = chosen[split]
             if 0 < most < len(indices):
@@ -94,6 +91,13 @@ class Own(TextDataset):
         files = {split: table.label for split, table in tables.items()}
         remarks = {"licence": self.config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
         return Material({**splits}, {"kind": "own files", "files": files}, remarks=remarks)
+
+    def look(self, tables: Mapping[str, Table]) -> None:
+        """Read all rows once before pairs are made of them, where what a row means depends on the others."""
+
+    def remarks(self, pools: Mapping[str, Pool]) -> list[str]:
+        """What is to be said of the rows that were read."""
+        return []
 
     @abstractmethod
     def columns(self, names: Sequence[str]) -> list[str]:
@@ -126,17 +130,23 @@ class Own(TextDataset):
                     log(f"{path}: its splits {', '.join(unread)} are not read; train, validation and test are.")
         return tables
 
-    def _read(self, table: Table) -> Pool:
-        pairs: list[Turns] = []
+    def each(self, table: Table, make: Callable[[str, dict[str, Any]], Made]) -> Iterator[Made]:
+        """``make(place, row)`` of each row; its ValueError becomes a UserError that begins with the place."""
         for place, row in table.read(self.columns):
             try:
-                if pair := self.pair(row):
-                    "".join(pair).encode()
-                    pairs.append(pair)
+                yield make(place, row)
             except UnicodeEncodeError as error:
                 raise UserError(f"{place}: half of a surrogate pair, which UTF-8 cannot hold.") from error
             except ValueError as error:
                 raise UserError(f"{place}: {error}.") from error
+
+    def _checked(self, _: str, row: dict[str, Any]) -> Turns | None:
+        pair = self.pair(row)
+        "".join(pair or ()).encode()
+        return pair
+
+    def _read(self, table: Table) -> Pool:
+        pairs = [pair for pair in self.each(table, self._checked) if pair]
         if not pairs:
             raise UserError(f"{table.label}:1: no rows.")
         if any(len(pair) > 2 for pair in pairs):
@@ -162,6 +172,7 @@ class File(Own):
     """A question is a column or a template of columns, an answer a column; ``config.answers`` says what it must be."""
 
     config: FileConfig
+    _numbers: Column | None = None  # where the answers are read as people write numbers
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Those of the question, then that of the answer; or those that are known by their names."""
@@ -190,8 +201,44 @@ class File(Own):
         if before and config.format == "plain":
             raise ValueError("messages before the last question are for a chat template; set dataset.format=chat")
         answer = answer.strip() if config.answers == "number" else answer
+        if self._numbers and answer and self._is_written(row):
+            answer = self._numbers.write(answer)
         self._check(question, answer)
         return question, answer, *before
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Without the setting that leaves answers as they are, which older folders do not have in their name."""
+        return {key: value for key, value in super().values.items() if (key, value) != ("number_format", PLAIN_NUMBERS)}
+
+    def look(self, tables: Mapping[str, Table]) -> None:
+        if self.config.number_format == PLAIN_NUMBERS:
+            return
+        marks = {name: mark for mark, name in NAMES.items()}
+        self._numbers = Column(marks.get(self.config.number_format, ""))
+        for table in tables.values():
+            for _ in self.each(table, self._see):
+                pass
+        self._numbers.settle()
+
+    def _see(self, place: str, row: dict[str, Any]) -> None:
+        answer = row[self.config.answer] if self.config.answer in row else said_in(row, text_of)[1]
+        if self._numbers and not self._is_written(row):
+            self._numbers.see_unit("", str(answer), place)
+        elif self._numbers and answer.strip():
+            self._numbers.see(answer.strip(), place)
+
+    def _is_written(self, row: dict[str, Any]) -> bool:
+        """Whether an answer is text: a number of JSON or Parquet can be read in one way only."""
+        return isinstance(row.get(self.config.answer, row.get("output", "")), str)
+
+    def remarks(self, pools: Mapping[str, Pool]) -> list[str]:
+        if self._numbers:
+            return [f"{self.config.path}: {self._numbers.said}."] if self._numbers.said else []
+        if self.config.answers != "number":
+            return []
+        grouped = sum("," in answer for pool in pools.values() for _, answer, *_ in pool.pairs)
+        return [GROUPED.format(path=self.config.path, count=grouped)] if grouped else []
 
     def scored(self, answer: str) -> str:
         return answer.rpartition(self.config.mark)[2].strip() if self.config.answers == "reasoning" else answer
@@ -203,9 +250,9 @@ class File(Own):
         if not answer.strip():
             raise ValueError("empty answer")
         if config.answers == "number" and parse_number(answer) is None:
-            raise ValueError(
-                f"the answer {shown(answer)} is no number; dataset.answers=reasoning or text takes other answers"
-            )
+            known = "dataset.number_format=auto reads it" if read_value(answer) else "dataset.answers=reasoning or text"
+            takes = "" if read_value(answer) else " takes other answers"
+            raise ValueError(f"the answer {shown(answer)} is no number; {known}{takes}")
         if config.answers == "reasoning":
             if answer.count(config.mark) != 1 or parse_number(self.scored(answer)) is None:
                 raise ValueError(
@@ -244,157 +291,3 @@ def shown(value: Any) -> str:
     """A value in an error, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def read_text(path: Path) -> str:
-    """A UTF-8 file, plain or ``.gz``, without a byte order mark."""
-    return decode(read_file(path), str(path)).removeprefix("\ufeff")
-
-
-def open_tables(path: Path, *, header: bool, cells: str) -> dict[str, Table]:
-    """Split -> table of a folder that ``save_to_disk`` wrote; else one table, named by the empty text.
-
-    ``header`` and ``cells`` describe CSV and TSV (``ntl.config.data.FileConfig``).
-    """
-    if path.is_dir():
-        from datasets import Dataset, load_from_disk
-
-        try:
-            found: Any = load_from_disk(str(path))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: save_to_disk wrote no such folder ({_line(error)}).") from error
-        return {"": _of_dataset(str(path), found)} if isinstance(found, Dataset) else _of_splits(str(path), found)
-    if (suffix := suffix_of(path)) == ".parquet":
-        return {"": Table(str(path), lambda columns: _parquet(path, columns))}
-    if delimiter := DELIMITERS.get(suffix):
-        return {"": Table(str(path), lambda columns: _cells(path, columns, delimiter, header, cells))}
-    return {"": Table(str(path), lambda columns: _json(path, columns))}
-
-
-def hub_tables(name: str, config_name: str) -> dict[str, Table]:
-    """Split -> table of ``owner/name``, from the cache or the hub. UserError in one line where it is in neither."""
-    with needs("train"):
-        import datasets
-        from datasets import config
-    if problem := no_hub():
-        # Otherwise the libraries ask again and again before they read the cache.
-        config.HF_HUB_OFFLINE = True
-    try:
-        return _of_splits(name, datasets.load_dataset(name, config_name or None))
-    except Exception as error:  # of many libraries, for names, configs, files and networks
-        reason = f"not in the local cache, and {problem}" if problem else _line(error)
-        raise UserError(
-            f"dataset.path={name}: no such file here, and as a data set of the hub: {reason}. Either connect once, so "
-            "that it is cached; or write it there with save_to_disk, and give a copy of that folder by dataset.path=."
-        ) from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-
-
-def _indices(label: str, names: Sequence[str], columns: Columns) -> dict[str, int]:
-    found = dict.fromkeys(columns(names), 0)
-    for column in found:
-        if names.count(column) > 1:
-            raise UserError(f"{label}: {names.count(column)} columns are called {column!r}; rename all but one.")
-        if column not in names:
-            raise UserError(
-                f"{label}: no column {column!r}, it has {', '.join(map(repr, names))}; name yours by "
-                "dataset.question=, or in dataset.template=, and by dataset.answer=; of dataset=text by "
-                "dataset.column=."
-            )
-    return {column: names.index(column) for column in found}
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict[str, Any]()
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{name!r} occurs twice; remove one")
-        found[name] = value
-    return found
-
-
-def _json(path: Path, columns: Columns) -> Rows:
-    """One object a line, or one list of objects."""
-    decoder, text = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_unique), read_text(path)
-    is_list = text.lstrip().startswith("[")
-    parts = [(str(path), text)] if is_list else ((f"{path}:{at}", part) for at, part in enumerate(text.split("\n"), 1))
-    for label, part in parts:
-        if not part.strip():
-            continue
-        try:
-            found = decoder.decode(part)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{label}: not {'JSON' if is_list else 'a JSON object'} ({error}).") from error
-        rows = [(f"{path}, row {at}", row) for at, row in enumerate(found, 1)] if is_list else [(label, found)]
-        for place, row in rows:
-            if not isinstance(row, dict):
-                raise UserError(f"{place}: a JSON {type(row).__name__}, not an object.")
-            yield place, {column: row[column] for column in _indices(place, list(row), columns)}
-
-
-def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: str) -> Rows:
-    csv.field_size_limit(LONGEST_CELL)
-    text = read_text(path)
-    first = text.lstrip("\r\n").partition("\n")[0]
-    if header and delimiter == "," and "," not in first and ";" in first:
-        delimiter = ";"
-    quoting = csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
-    names, indices = list[str](), dict[str, int]()
-    while True:
-        place = f"{path}:{reader.line_num + 1}"
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise UserError(
-                f"{path}:{reader.line_num}: {error}; where quotation marks are characters like any other, set "
-                "dataset.cells=plain."
-            ) from error
-        if row is None:
-            return
-        if row and not names:
-            names = row if header else [str(at + 1) for at in range(len(row))]
-            indices = _indices(place, names, columns)
-            row = [] if header else row
-        if not row:
-            continue
-        if len(row) != len(names):
-            raise UserError(f"{place}: {len(row)} cells, and {len(names)} in the first row; write as many in each.")
-        yield place, {column: row[index] for column, index in indices.items()}
-
-
-def _parquet(path: Path, columns: Columns) -> Rows:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        table = parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path}: cannot be read ({_line(error)}).") from error
-    yield from _arrow(str(path), table, columns)
-
-
-def _of_dataset(label: str, dataset: Any) -> Table:
-    return Table(label, lambda columns: _arrow(label, dataset.with_format("arrow")[:], columns))
-
-
-def _of_splits(label: str, splits: Any) -> dict[str, Table]:
-    return {str(name): _of_dataset(f"{label}, {name}", dataset) for name, dataset in splits.items()}
-
-
-def _arrow(label: str, table: Any, columns: Columns) -> Rows:
-    chosen = _indices(label, table.column_names, columns)
-    values = [_values(table.column(index)) for index in chosen.values()]
-    for number, row in enumerate(zip(*values, strict=True), 1):
-        yield f"{label}, row {number}", dict(zip(chosen, row, strict=True))
-
-
-def _values(column: Any) -> Iterator[Any]:
-    """The values of a column. Those of narrow floats keep their type, in which 0.1 is written with one digit."""
-    narrow = {"float": np.float32, "halffloat": np.float16}.get(str(column.type))
-    for chunk in column.chunks:
-        for value in chunk.to_pylist():
-            yield value if narrow is None or value is None else narrow(value)

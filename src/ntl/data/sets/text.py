@@ -7,7 +7,8 @@ from typing import Any
 
 from ntl.config.data import PLAIN_TEXT, Documents, TextConfig, suffix_of
 from ntl.data.files import Pair
-from ntl.data.sets.file import Own, Table, read_text, text_of
+from ntl.data.sets.file import Own, text_of
+from ntl.data.tables import Table, read_text
 from ntl.system.errors import UserError
 
 # The longest document in characters; a tokenizer needs some hundred times as much memory.

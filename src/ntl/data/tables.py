@@ -1,0 +1,187 @@
+"""Rows of a user's own tables: CSV, JSON, Parquet, a folder from ``save_to_disk``, or a data set of the hub.
+
+No type is inferred: a cell of CSV is its text, and a decimal of JSON is as it is written.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ntl.config.data import DELIMITERS, suffix_of
+from ntl.data.files import decode, read_file
+from ntl.system.errors import UserError, needs
+from ntl.system.hub import no_hub
+
+# Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.
+Rows = Iterator[tuple[str, dict[str, Any]]]
+Columns = Callable[[Sequence[str]], Sequence[str]]  # those that are read, of the names of all
+LONGEST_CELL = 1 << 28  # characters
+
+
+@dataclass(frozen=True)
+class Table:
+    """``read(columns)`` yields the rows; UserError for a missing column or a damaged row."""
+
+    label: str
+    read: Callable[[Columns], Rows]
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file, plain or ``.gz``, without a byte order mark."""
+    return decode(read_file(path), str(path)).removeprefix("\ufeff")
+
+
+def open_tables(path: Path, *, header: bool, cells: str) -> dict[str, Table]:
+    """Split -> table of a folder that ``save_to_disk`` wrote; else one table, named by the empty text.
+
+    ``header`` and ``cells`` describe CSV and TSV (``ntl.config.data.FileConfig``).
+    """
+    if path.is_dir():
+        from datasets import Dataset, load_from_disk
+
+        try:
+            found: Any = load_from_disk(str(path))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: save_to_disk wrote no such folder ({_line(error)}).") from error
+        return {"": _of_dataset(str(path), found)} if isinstance(found, Dataset) else _of_splits(str(path), found)
+    if (suffix := suffix_of(path)) == ".parquet":
+        return {"": Table(str(path), lambda columns: _parquet(path, columns))}
+    if delimiter := DELIMITERS.get(suffix):
+        return {"": Table(str(path), lambda columns: _cells(path, columns, delimiter, header, cells))}
+    return {"": Table(str(path), lambda columns: _json(path, columns))}
+
+
+def hub_tables(name: str, config_name: str) -> dict[str, Table]:
+    """Split -> table of ``owner/name``, from the cache or the hub. UserError in one line where it is in neither."""
+    with needs("train"):
+        import datasets
+        from datasets import config
+    if problem := no_hub():
+        # Otherwise the libraries ask again and again before they read the cache.
+        config.HF_HUB_OFFLINE = True
+    try:
+        return _of_splits(name, datasets.load_dataset(name, config_name or None))
+    except Exception as error:  # of many libraries, for names, configs, files and networks
+        reason = f"not in the local cache, and {problem}" if problem else _line(error)
+        raise UserError(
+            f"dataset.path={name}: no such file here, and as a data set of the hub: {reason}. Either connect once, so "
+            "that it is cached; or write it there with save_to_disk, and give a copy of that folder by dataset.path=."
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+
+
+def _indices(label: str, names: Sequence[str], columns: Columns) -> dict[str, int]:
+    found = dict.fromkeys(columns(names), 0)
+    for column in found:
+        if names.count(column) > 1:
+            raise UserError(f"{label}: {names.count(column)} columns are called {column!r}; rename all but one.")
+        if column not in names:
+            raise UserError(
+                f"{label}: no column {column!r}, it has {', '.join(map(repr, names))}; name yours by "
+                "dataset.question=, or in dataset.template=, and by dataset.answer=; of dataset=text by "
+                "dataset.column=."
+            )
+    return {column: names.index(column) for column in found}
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict[str, Any]()
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} occurs twice; remove one")
+        found[name] = value
+    return found
+
+
+def _json(path: Path, columns: Columns) -> Rows:
+    """One object a line, or one list of objects."""
+    decoder, text = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_unique), read_text(path)
+    is_list = text.lstrip().startswith("[")
+    parts = [(str(path), text)] if is_list else ((f"{path}:{at}", part) for at, part in enumerate(text.split("\n"), 1))
+    for label, part in parts:
+        if not part.strip():
+            continue
+        try:
+            found = decoder.decode(part)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{label}: not {'JSON' if is_list else 'a JSON object'} ({error}).") from error
+        rows = [(f"{path}, row {at}", row) for at, row in enumerate(found, 1)] if is_list else [(label, found)]
+        for place, row in rows:
+            if not isinstance(row, dict):
+                raise UserError(f"{place}: a JSON {type(row).__name__}, not an object.")
+            yield place, {column: row[column] for column in _indices(place, list(row), columns)}
+
+
+def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: str) -> Rows:
+    csv.field_size_limit(LONGEST_CELL)
+    text = read_text(path)
+    first = text.lstrip("\r\n").partition("\n")[0]
+    if header and delimiter == "," and "," not in first and ";" in first:
+        delimiter = ";"
+    quoting = csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
+    names, indices = list[str](), dict[str, int]()
+    while True:
+        place = f"{path}:{reader.line_num + 1}"
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise UserError(
+                f"{path}:{reader.line_num}: {error}; where quotation marks are characters like any other, set "
+                "dataset.cells=plain."
+            ) from error
+        if row is None:
+            return
+        if row and not names:
+            names = row if header else [str(at + 1) for at in range(len(row))]
+            indices = _indices(place, names, columns)
+            row = [] if header else row
+        if not row:
+            continue
+        if len(row) != len(names):
+            raise UserError(f"{place}: {len(row)} cells, and {len(names)} in the first row; write as many in each.")
+        yield place, {column: row[index] for column, index in indices.items()}
+
+
+def _parquet(path: Path, columns: Columns) -> Rows:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read ({_line(error)}).") from error
+    yield from _arrow(str(path), table, columns)
+
+
+def _of_dataset(label: str, dataset: Any) -> Table:
+    return Table(label, lambda columns: _arrow(label, dataset.with_format("arrow")[:], columns))
+
+
+def _of_splits(label: str, splits: Any) -> dict[str, Table]:
+    return {str(name): _of_dataset(f"{label}, {name}", dataset) for name, dataset in splits.items()}
+
+
+def _arrow(label: str, table: Any, columns: Columns) -> Rows:
+    chosen = _indices(label, table.column_names, columns)
+    values = [_values(table.column(index)) for index in chosen.values()]
+    for number, row in enumerate(zip(*values, strict=True), 1):
+        yield f"{label}, row {number}", dict(zip(chosen, row, strict=True))
+
+
+def _values(column: Any) -> Iterator[Any]:
+    """The values of a column. Those of narrow floats keep their type, in which 0.1 is written with one digit."""
+    narrow = {"float": np.float32, "halffloat": np.float16}.get(str(column.type))
+    for chunk in column.chunks:
+        for value in chunk.to_pylist():
+            yield value if narrow is None or value is None else narrow(value)

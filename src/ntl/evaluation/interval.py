@@ -1,0 +1,111 @@
+"""An interval around an answer that holds the true one with a chosen probability: split conformal prediction.
+
+Of n answers that the model has not learned from, each has a score: the error |prediction - answer|, divided by the
+spread of the model's own distribution where it gives one. If a new answer is exchangeable with these, its score is at
+most the k-th smallest of theirs, k = ceil((n + 1) level), with a probability of at least ``level``, and of at most
+level + 1 / (n + 1) where no two scores are equal. Nothing is assumed of the model or of its errors. The probability is
+one over validation and test answers together, not one for each question. An answer without a number has the score inf.
+
+Lei et al., Distribution-free predictive inference for regression, 2018; Papadopoulos et al., Normalized
+nonconformity measures for regression conformal prediction, 2008.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LEVEL = Fraction(9, 10)  # of the metrics coverage_90 and width_90
+
+
+def rank_of(count: int, level: float | Fraction) -> int:
+    """k = ceil((count + 1) level): the place, from 1, of the quantile among ``count`` scores."""
+    # As it is written: 0.9 in binary is a little more than nine tenths.
+    return math.ceil((count + 1) * Fraction(str(level)))
+
+
+def least_answers(level: float | Fraction) -> int:
+    """The fewest answers with which an interval of this level, above 0 and below 1, is finite."""
+    exact = Fraction(str(level))
+    return math.ceil(exact / (1 - exact))
+
+
+def conformal_quantile(scores: ArrayLike, level: float | Fraction) -> float:
+    """The k-th smallest of the scores (n,). ValueError: a level outside (0, 1), or too few scores for it."""
+    ascending = np.sort(np.asarray(scores, dtype=np.float64))
+    if not 0 < Fraction(str(level)) < 1:
+        raise ValueError(f"the level of an interval is above 0 and below 1, not {float(level):g}")
+    if (rank := rank_of(len(ascending), level)) > len(ascending):
+        raise ValueError(
+            f"an interval of level {float(level):g} needs {least_answers(level):,} validation answers or more, and "
+            f"there are {len(ascending):,}"
+        )
+    return float(ascending[rank - 1])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Scores of validation answers.
+
+    ``least_spread`` is the smallest spread that an error is divided by, in the unit of the answers; None: errors are
+    not divided.
+    """
+
+    scores: Sequence[float]
+    least_spread: float | None = None
+
+    @classmethod
+    def from_errors(
+        cls, errors: ArrayLike, spreads: Sequence[float | None] = (), least_spread: float | None = None
+    ) -> "Calibration":
+        """From |prediction - answer| (n,), NaN where there is no number, and the spreads (n,), None where unknown."""
+        empty = cls([], least_spread)
+        return cls(sorted(empty.scores_of(errors, spreads).tolist()), least_spread)
+
+    @classmethod
+    def from_header(cls, stored: Mapping[str, Any]) -> "Calibration":
+        """As a predictions file has it: null is inf."""
+        scores = [math.inf if score is None else float(score) for score in stored["scores"]]
+        return cls(scores, stored["least_spread"])
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What ``from_header`` reads."""
+        scores = [score if math.isfinite(score) else None for score in self.scores]
+        return {"scores": scores, "least_spread": self.least_spread}
+
+    def units(self, spreads: Sequence[float | None], count: int) -> NDArray[np.float64]:
+        """What an error is divided by, (count,)."""
+        if self.least_spread is None:
+            return np.ones(count)
+        known = np.array([np.nan if spread is None else spread for spread in spreads], dtype=np.float64)
+        return np.maximum(known, self.least_spread)
+
+    def scores_of(self, errors: ArrayLike, spreads: Sequence[float | None] = ()) -> NDArray[np.float64]:
+        """The scores (n,) of answers, as of ``from_errors``."""
+        errors = np.asarray(errors, dtype=np.float64)
+        return np.nan_to_num(errors / self.units(spreads, len(errors)), nan=np.inf, posinf=np.inf)
+
+    def radius(self, level: float, spread: float | None = None) -> float:
+        """Half the width of an interval. ValueError of ``conformal_quantile``."""
+        return conformal_quantile(self.scores, level) * float(self.units([spread], 1)[0])
+
+    def metrics(self, errors: ArrayLike, spreads: Sequence[float | None] = ()) -> dict[str, float]:
+        """Of test answers: the share whose interval of level 0.9 holds the true answer, and the mean width.
+
+        An answer without a number has no interval: it is not covered, and has no width. NaN where there are too few
+        validation answers.
+        """
+        errors = np.asarray(errors, dtype=np.float64)
+        try:
+            quantile = conformal_quantile(self.scores, LEVEL)
+        except ValueError:
+            return {"coverage_90": math.nan, "width_90": math.nan}
+        units = self.units(spreads, len(errors))[~np.isnan(errors)]
+        width = float(np.mean(2 * quantile * units)) if len(units) else math.nan
+        covered = self.scores_of(errors, spreads) <= quantile
+        return {"coverage_90": float(np.mean(covered & ~np.isnan(errors))), "width_90": width}

@@ -1,0 +1,97 @@
+"""Intervals by split conformal prediction."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.evaluation.interval import Calibration, conformal_quantile, least_answers, rank_of
+
+LEVELS = st.sampled_from([0.1, 0.5, 0.68, 0.8, 0.9, 0.95])
+
+
+@pytest.mark.parametrize(
+    ("count", "level", "rank"),
+    # 0.9 x 10 = 9, 0.9 x 11 = 9.9, 0.7 x 10 = 7, where 0.7 * 10 in binary is not above it, 0.95 x 40 = 38.
+    [(9, 0.9, 9), (10, 0.9, 10), (19, 0.9, 18), (9, 0.7, 7), (39, 0.95, 38), (1, 0.5, 1), (999, 0.9, 900)],
+)
+def test_quantiles_by_hand(count: int, level: float, rank: int) -> None:
+    scores = np.random.default_rng(0).permutation(np.arange(1, count + 1))
+    assert rank_of(count, level) == rank
+    assert conformal_quantile(scores, level) == rank
+
+
+@pytest.mark.parametrize(("level", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
+def test_too_few_answers_are_an_error(level: float, least: int) -> None:
+    assert least_answers(level) == least
+    assert conformal_quantile(range(least), level) == least - 1
+    with pytest.raises(ValueError, match=rf"needs {least} validation answers or more, and there are {least - 1}"):
+        conformal_quantile(range(least - 1), level)
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.5, 90])
+def test_a_level_is_a_probability(level: float) -> None:
+    with pytest.raises(ValueError, match="above 0 and below 1"):
+        conformal_quantile(range(100), level)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=20, max_size=40), LEVELS)
+def test_over_all_choices_of_the_new_answer_the_level_is_kept(scores: list[float], level: float) -> None:
+    """Exchangeable scores: each is the new one equally often. Without ties it is at most level + 1 / (n + 1)."""
+    covered = [
+        score <= conformal_quantile(scores[:place] + scores[place + 1 :], level) for place, score in enumerate(scores)
+    ]
+    share, exact = Fraction(sum(covered), len(covered)), Fraction(str(level))
+    assert share >= exact
+    if len(set(scores)) == len(scores):
+        assert share < exact + Fraction(1, len(scores))
+
+
+def test_errors_and_errors_in_units_of_the_spread() -> None:
+    errors = [float(error) for error in range(1, 10)]
+    plain = Calibration.from_errors(errors)
+    assert plain.radius(0.9) == 9
+    assert plain.radius(0.5, spread=7.0) == 5
+    spreads = [2.0] * 8 + [0.0]
+    relative = Calibration.from_errors(errors, spreads, least_spread=0.5)
+    assert relative.scores == [0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 18]
+    assert relative.radius(0.8, spread=0.0) == 4 * 0.5
+    assert relative.radius(0.8, spread=3.0) == 12
+
+
+def test_coverage_and_width_of_test_answers() -> None:
+    nan, calibration = math.nan, Calibration.from_errors(range(1, 10))
+    assert calibration.metrics([0, 9, 9.5, nan]) == {"coverage_90": 0.5, "width_90": 18}
+    relative = Calibration.from_errors(range(1, 10), [1.0] * 9, least_spread=0.1)
+    assert relative.metrics([9, 9, nan], [1.0, 0.5, None]) == {
+        "coverage_90": pytest.approx(1 / 3),
+        "width_90": pytest.approx(9 + 4.5),
+    }
+    assert all(math.isnan(value) for value in Calibration.from_errors(range(8)).metrics([1]).values())
+
+
+def test_an_answer_without_a_number_widens_the_others() -> None:
+    calibration = Calibration.from_errors([1.0, math.nan, 2.0, *range(3, 9)], [None] * 9)
+    assert calibration.radius(0.8) == 8
+    assert math.isinf(calibration.radius(0.9))
+    assert Calibration.from_header(calibration.header) == calibration
+    assert calibration.metrics([1, math.nan]) == {"coverage_90": 0.5, "width_90": math.inf}
+
+
+def test_intervals_of_a_regression_hold_on_random_splits() -> None:
+    """A wrong model of noise that is not normal: coverage is right all the same."""
+    covered = []
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        x = draw.uniform(-2, 2, 3000)
+        y = x**2 + draw.standard_t(3, 3000) * (1 + abs(x))
+        slope, offset = np.polyfit(x[:1000], y[:1000], 1)
+        errors = abs(slope * x + offset - y)
+        calibration = Calibration.from_errors(errors[1000:2000])
+        covered.append(calibration.metrics(errors[2000:])["coverage_90"])
+    # Each is beta-distributed around 0.9 with a deviation of 0.0095, and of 0.0095 more by its 1,000 test answers.
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.01)
+    assert np.std(covered) < 0.025

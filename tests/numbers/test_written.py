@@ -1,0 +1,160 @@
+"""Numbers as people write them."""
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.numbers import parse_number
+from ntl.numbers.written import COMMA, POINT, Column, read_value
+from ntl.system.errors import UserError
+
+# What is read alike with either decimal mark, or makes sense with one alone; and the unit.
+READ = {
+    "1234": ("1234", ""),
+    "007": ("007", ""),
+    "1.10": ("1.10", ""),
+    "+5": ("5", ""),
+    ".5": ("0.5", ""),
+    "5.": ("5", ""),
+    "-0": ("0", ""),
+    "1,234.50": ("1234.50", ""),
+    "1.234,50": ("1234.50", ""),
+    "1 234,5": ("1234.5", ""),
+    "1\u202f234\u00a0567": ("1234567", ""),
+    "1'234": ("1234", ""),
+    "1’234.5": ("1234.5", ""),
+    "1,234,567": ("1234567", ""),
+    "1.234.567": ("1234567", ""),
+    "1,23,456.7": ("123456.7", ""),
+    "12,5": ("12.5", ""),
+    "0,123": ("0.123", ""),
+    "1234,567": ("1234.567", ""),
+    "−3": ("-3", ""),
+    "– 3": ("-3", ""),
+    "－３．５": ("-3.5", ""),
+    "(1,234.5)": ("-1234.5", ""),
+    "1e-5": ("0.00001", ""),
+    "1E+05": ("100000", ""),
+    "6.02 x 10^23": ("602" + 21 * "0", ""),
+    "1,5·10⁻³": ("0.0015", ""),
+    "$1,790,582.46": ("1790582.46", "$"),
+    "-US$5": ("-5", "US$"),
+    "$-5": ("-5", "$"),
+    "(\\$5)": ("-5", "$"),
+    "12,50 €": ("12.50", "€"),
+    "CHF 1'250.00": ("1250.00", "CHF"),
+    "12%": ("12", "%"),
+    "0,5 ‰": ("0.5", "‰"),
+    "9.81 m/s2": ("9.81", "m/s2"),
+    "36.6°C": ("36.6", "°C"),
+    "2.5 million": ("2.5", "million"),
+    "$\\boxed{42}$": ("42", ""),
+}
+REFUSED = [
+    *("", "NA", "n/a", "nan", "inf", "-", "$", "kg", "٣", "½", "1/2", "3 1/2", "12:30", "2020-01-01", "1.2.2020"),
+    *("1.2.3", "5-7", "5 to 7", "5±1", "~5", "<5", "ca. 5", "1 2345", "12 34", "1,,2", "5,", "--5", "(-5)", "10^5"),
+    *("5 x 10", "5 or 6", "1, 2", "1.000.00", "0x1F", "1e99999999", "5 kg - 7 kg", "1_000", "5\n6", "5=5"),
+]
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_number_is_read_as_it_is_meant(text: str) -> None:
+    value = read_value(f" {text}\n")
+    assert value is not None
+    assert (set(value.numerals.values()), value.unit) == ({READ[text][0]}, READ[text][1])
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_no_single_number_is_none(text: str) -> None:
+    assert read_value(text) is None
+
+
+@pytest.mark.parametrize("text", ["1,234", "12.345 kg", "(1,234)", "-999,000"])
+def test_one_mark_before_three_digits_may_mean_two_numbers(text: str) -> None:
+    value = read_value(text)
+    assert value is not None
+    one, other = (abs(Decimal(value.numerals[mark])) for mark in (POINT, COMMA))
+    assert max(one, other) == 1000 * min(one, other)
+
+
+@given(st.decimals(-(10**12), 10**12, places=3), st.sampled_from([",", " ", "'", "\u202f", "."]))
+def test_groups_of_any_kind_are_read_back(number: Decimal, group: str) -> None:
+    mark = COMMA if group == "." else POINT
+    text = f"{number:,.3f}".replace(",", "G").replace(".", mark).replace("G", group)
+    value = read_value(text)
+    assert value is not None
+    assert Decimal(value.numerals[mark]) == number
+    assert parse_number(value.numerals[mark]) == number
+
+
+@given(st.text(st.sampled_from("0123456789.,' -+()eE%$x^kgö²\n"), max_size=30))
+def test_any_text_is_a_plain_numeral_or_none(text: str) -> None:
+    value = read_value(text)
+    for numeral in value.numerals.values() if value else ():
+        assert parse_number(numeral) is not None
+        assert set(numeral) <= set("-.0123456789")
+
+
+def read(*texts: str, mark: str = "") -> list[str]:
+    column = Column(mark)
+    for number, text in enumerate(texts, 1):
+        column.see(text, f"row {number}")
+    column.settle()
+    return [column.write(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("texts", "numerals"),
+    [
+        (["1,234", "5.5"], ["1234", "5.5"]),
+        (["1,234", "5,5"], ["1.234", "5.5"]),
+        (["1.234", "12", "1.234.567"], ["1234", "12", "1234567"]),
+        (["1.234", "0.250"], ["1.234", "0.250"]),
+        (["12", "1 234"], ["12", "1234"]),
+        (["5 kg", "1,000.0 kg"], ["5", "1000.0"]),
+    ],
+)
+def test_a_column_tells_its_decimal_mark(texts: list[str], numerals: list[str]) -> None:
+    assert read(*texts) == numerals
+
+
+def test_a_column_that_does_not_tell_is_refused_and_a_mark_that_is_told_counts() -> None:
+    with pytest.raises(
+        UserError, match=r"^row 2: the answer '1,234' may be 1234 or 1\.234, .*number_format=point reads"
+    ):
+        read("12", "1,234", "5,678")
+    assert read("1,234", "5,678", mark=POINT) == ["1234", "5678"]
+    assert read("1,234", "5,678", mark=COMMA) == ["1.234", "5.678"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [
+        (["1,5", "1.5"], r"'1\.5' has a decimal point, and '1,5' \(row 1\) has the other mark"),
+        (["5 kg", "5 g"], r"'5 g' has the unit 'g', and '5 kg' \(row 1\) has the unit 'kg'; give all of them one unit"),
+        (["12%", "0.12"], r"'0\.12' has no unit, and '12%' \(row 1\) has the unit '%'"),
+        (["$5", "€5"], r"'€5' has the unit '€', and '\$5' \(row 1\) has the unit '\$'"),
+        (["1.5", "about 5"], "'about 5' is no number with at most a unit"),
+    ],
+)
+def test_answers_that_contradict_each_other_are_refused(texts: list[str], line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        read(*texts)
+
+
+def test_a_value_of_the_other_mark_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'1\.234,5' is no number with a decimal point; dataset\.number_format=auto"):
+        read("1.234,5", mark=POINT)
+
+
+def test_what_was_changed_is_one_line_with_an_example_of_each_kind() -> None:
+    column = Column()
+    texts = ["7", "1,234.50", "2,345.60", "(5)", "1e3"]
+    for text in texts:
+        column.see(text, "")
+    column.settle()
+    assert column.said == ""
+    assert [column.write(text) for text in texts] == ["7", "1234.50", "2345.60", "-5", "1000"]
+    assert column.said == "4 of 5 answers rewritten: 1,234.50 -> 1234.50, (5) -> -5, 1e3 -> 1000"
