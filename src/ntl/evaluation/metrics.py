@@ -82,6 +82,7 @@ OTHER = (
     # Of answers, where their data set or decoding has what they need.
     Metric("rmse_truth", LOWER, "of the answer", ".3f", "RMSE to the noise-free target", NUMBER_VERSIONS),
     Metric("mae_truth", LOWER, "of the answer", ".3f", "MAE to the noise-free target", NUMBER_VERSIONS),
+    Metric("crps", LOWER, "of the answer", ".3f", "CRPS"),
     Metric("wrong_as_shortcut", NEITHER, "share", ".1%", "wrong as by the shortcut", NUMBER_VERSIONS),
     Metric("token_accuracy", HIGHER, "share", ".3f", "token accuracy", TEXT_VERSIONS),
     Metric("marked", NEITHER, "share", ".1%", "with ####"),

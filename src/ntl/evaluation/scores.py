@@ -25,7 +25,7 @@ from ntl.evaluation.textual import (
     token_accuracy,
 )
 from ntl.results import pack_bits
-from ntl.results.spec import SHORTCUT
+from ntl.results.spec import RIDGE, SHORTCUT
 from ntl.system.errors import UserError
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
@@ -49,7 +49,8 @@ class Scores:
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
         "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
         where every row has the answer of a shortcut rule, "<split>/rmse:shortcut" and so on, and
-        "<split>/wrong_as_shortcut", the share of wrong predictions that equal it;
+        "<split>/wrong_as_shortcut", the share of wrong predictions that equal it; where every row has the answer of a
+        linear model, "<split>/mae:ridge" and so on; where rows have a "crps", its mean over these;
         where the answers have "####", "<split>/marked", the share of predictions with that mark;
         for texts "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of
         predictions with a malformed number, and "<split>/covered", the mean probability of all numbers that a decoding
@@ -185,6 +186,10 @@ def _score_numbers(split: _Split) -> None:
         wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
         if wrong:
             split.add({"wrong_as_shortcut": fmean(wrong)})
+    if split.whole_column(RIDGE):
+        split.add_reference(split.numbers(RIDGE, _RULE), answers, CONSTANT_METRICS, f":{RIDGE}")
+    if scored := split.with_key("crps").column("crps"):
+        split.add({"crps": fmean(scored)})
     known = split.with_key("truth")
     if known.rows:
         truths = known.numbers("truth", _RULE)
