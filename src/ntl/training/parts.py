@@ -132,7 +132,7 @@ class RunParts:
         if not isinstance(self.config.dataset, FileConfig | PackagedConfig) or self.config.dataset.answers != "number":
             return None
         try:
-            return Ridge(self.prepared.rows("train"), self.prepared.rows("validation"))
+            return Ridge(self.rows("train"), self.rows("validation"))
         except (MissingPackage, ValueError) as error:
             self.say(f"The answers are compared with no ridge regression: {error}")
             return None
