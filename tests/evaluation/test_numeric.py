@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ntl.evaluation import NUMBER_METRICS, constant_baselines, number_metrics
+from ntl.evaluation.numeric import crps
 
 NAN = math.nan
 BOTH_RULES = pytest.mark.parametrize("rule", ["default", "paper"])
@@ -220,3 +221,31 @@ def test_rjokes_constants():
 )
 def test_constants_by_hand(targets, mode, median, mean):
     assert constant_baselines(targets) == {"mode": mode, "median": median, "mean": mean}
+
+
+FINITE = st.lists(
+    st.tuples(st.integers(-40, 40), st.integers(1, 20)), min_size=1, max_size=8, unique_by=lambda pair: pair[0]
+)
+
+
+@given(FINITE, st.lists(st.integers(-40, 40), min_size=1, max_size=12))
+def test_crps_is_what_the_double_sums_say(found: list[tuple[int, int]], tenths: list[int]) -> None:
+    """E|X - Y| - E|X - X'|/2 - E|Y - Y'|/2, over all pairs of a finite support."""
+    total = sum(weight for _, weight in found)
+    values, shares = zip(*sorted((value / 10, weight / total) for value, weight in found), strict=True)
+    labels = [tenth / 10 for tenth in tenths]
+    x, y = list(zip(values, shares, strict=True)), [(label, 1 / len(labels)) for label in labels]
+
+    def mean_distance(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> float:
+        return sum(p * q * abs(a - b) for a, p in one for b, q in other)
+
+    expected = mean_distance(x, y) - mean_distance(x, x) / 2 - mean_distance(y, y) / 2
+    assert crps(values, shares, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def test_crps_by_hand() -> None:
+    assert crps([3.0], [1.0], [5.5]) == 2.5, "the absolute error of a point"
+    assert crps([0.0, 1.0], [0.5, 0.5], [0, 1, 1, 0]) == 0, "the same distribution"
+    assert crps([0.0, 1.0], [0.5, 0.5], [0]) == 0.25
+    # Half of the labels at 0, half at 2, against 1: 1/4 on either side.
+    assert crps([1.0], [1.0], [0, 2]) == 0.5

@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 from rows import Seeds, make_row, record, values
 
+from ntl.config import compose
+from ntl.config.folders import CONFIG_DIR
+from ntl.config.identity import plain
 from ntl.results import RunRecord, Table, build_table
-from ntl.results.compare import best_rows, constant_values, corrected, differences
-from ntl.results.spec import ColumnSpec, Role, load_table_spec
+from ntl.results.compare import beats_constants, best_rows, constant_values, corrected, differences
+from ntl.results.match import plan_table
+from ntl.results.spec import RIDGE, ColumnSpec, Role, load_table_spec
 from ntl.results.statistics import Paired, summarize
 from ntl.results.table import DifferenceCell, Row, Verdict
 
@@ -65,6 +69,26 @@ FIRST, SECOND = values(1, 2, 3), values(4, 5, 6.1)
 )
 def test_the_best_row(column: ColumnSpec, scores: list[Any], expected: set[int]) -> None:
     assert best(column, *scores) == expected
+
+
+def test_ridge_is_printed_with_the_constants_and_need_not_be_beaten() -> None:
+    mean, ridge = (
+        make_row(name, {LOWER.metric: values(score)}, Role.constant) for name, score in (("m", 9), ("r", 0.5))
+    )
+    ridge = replace(ridge, plan=replace(ridge.plan, row=replace(ridge.spec, constant=RIDGE)))
+    assert beats_constants(LOWER, [*rows_of(FIRST, values(9.5, 9.6)), mean, ridge])[:2] == [True, False]
+    # Its column is that of each record; a decoding beside the run's own has the same reference.
+    spec = load_table_spec("regression", CONFIG_DIR)
+    (plan, *_) = (each for block, plans in plan_table(spec, "tiny") for each in plans if each.row.label == "CE")
+    config = plain(compose(plan.overrides))
+    metrics = {"test/mae": 3.0, "test/mae@expectation": 2.5, "test/mae:ridge": 1.25, "test/mae:median": 4.0}
+    table = build_table(spec, [record(1, config=config, overrides=[*plan.overrides], metrics=metrics)], "tiny")
+    shown = {
+        row.spec.label: [cell.summary.mean for cell in row.cells[:2] if cell.summary] for row in table.blocks[0].rows
+    }
+    assert shown["ridge, characters"] == [1.25, 1.25]
+    assert shown["constant: median"] == [4.0, 4.0]
+    assert shown["CE"] == [3.0, 2.5]
 
 
 def test_a_constant_counts_once_however_many_records_have_it() -> None:

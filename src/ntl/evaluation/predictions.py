@@ -3,14 +3,15 @@
 {"header": {"schema": 1, "dataset": "...", "metrics": "number", "text" or "likelihood", "decoding": {...},
             "baselines": {...}}}
 {"split": "test", "id": "7", "answer": "123", "prediction": " 124"}          and, where known, "group", "truth",
-                                                                             "shortcut"
+                                                                             "shortcut", "ridge"
 
 A row of a text data set may have the integers "tokens_correct", "tokens_total" and "tokens_generated"
 (`textual.TokenCounts`); older files lack the last. For tokenizers that write numbers in tokens of their own,
 "malformed" is the number of errors in a prediction's numbers. For a prediction from a distribution over numbers,
 "covered" is the total probability of the numbers that were found; unless that is 0, there are also "sd" and "quantiles"
-{"0.05": ..., ...} of the distribution, given that the answer is one of them. For an answer whose tokens were drafted,
-"speculation" is {"tokens": of the answer, "forwards": passes of the model, "accepted": [drafts kept of head 2, ...]}.
+{"0.05": ..., ...} of the distribution, given that the answer is one of them, and its "crps" (`numeric.crps`). For an
+answer whose tokens were drafted, "speculation" is {"tokens": of the answer, "forwards": passes of the model,
+"accepted": [drafts kept of head 2, ...]}.
 
 The header has "calibration" where intervals are scored (`ntl.evaluation.interval.Calibration.header`).
 
@@ -31,7 +32,7 @@ from ntl.system.files import atomic_writer
 SCHEMA = 1
 _HEADER = ("schema", "dataset", "metrics", "decoding", "baselines")
 _REQUIRED = ("split", "id", "answer", "prediction")
-_TEXTS = (*_REQUIRED, "group", "truth", "shortcut")
+_TEXTS = (*_REQUIRED, "group", "truth", "shortcut", "ridge")
 # Metrics "likelihood": counts, and sums of numbers that are 0 or more.
 COUNTS, AMOUNTS = ("tokens", "numbers", "right"), ("ce", "error", "mean_error")
 TOKENS = ("tokens_correct", "tokens_total", "tokens_generated")

@@ -26,7 +26,7 @@ from ntl.evaluation.textual import (
     token_accuracy,
 )
 from ntl.results import pack_bits
-from ntl.results.spec import SHORTCUT
+from ntl.results.spec import RIDGE, SHORTCUT
 from ntl.system.errors import UserError
 
 GROUP_METRICS = ("accuracy", "mape", "mae", "count")
@@ -50,7 +50,8 @@ class Scores:
         "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
         "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
         where every row has the answer of a shortcut rule, "<split>/rmse:shortcut" and so on, and
-        "<split>/wrong_as_shortcut", the share of wrong predictions that equal it;
+        "<split>/wrong_as_shortcut", the share of wrong predictions that equal it; where every row has the answer of a
+        linear model, "<split>/mae:ridge" and so on; where rows have a "crps", its mean over these;
         where the header has the scores of validation answers, "<split>/coverage_90" and "<split>/width_90"
         (`ntl.evaluation.interval`);
         where the answers have "####", "<split>/marked", the share of predictions with that mark;
@@ -192,6 +193,10 @@ def _score_numbers(split: _Split) -> None:
         wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
         if wrong:
             split.add({"wrong_as_shortcut": fmean(wrong)})
+    if split.whole_column(RIDGE):
+        split.add_reference(split.numbers(RIDGE, _RULE), answers, CONSTANT_METRICS, f":{RIDGE}")
+    if scored := split.with_key("crps").column("crps"):
+        split.add({"crps": fmean(scored)})
     known = split.with_key("truth")
     if known.rows:
         truths = known.numbers("truth", _RULE)

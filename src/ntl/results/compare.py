@@ -9,7 +9,7 @@ from ntl.evaluation.metrics import Better
 from ntl.results.match import NOT_COMPUTED_WITH
 from ntl.results.record import RunRecord
 from ntl.results.render.text import interval_text, number, seeds_text
-from ntl.results.spec import SHORTCUT, BlockSpec, ColumnSpec, PrimarySpec, Role
+from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role
 from ntl.results.statistics import ALPHA, example_difference, holm, sign_flip_p, smallest_p, summarize
 from ntl.results.table import Difference, DifferenceCell, Primary, Row, Verdict, prints_as_zero
 
@@ -22,7 +22,7 @@ def by_seed(metric: str, have: Mapping[int, RunRecord]) -> dict[int, float | Non
 def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None]:
     """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
     sign = column.better.value
-    answers = [row for row in rows if row.spec.role is Role.constant and row.spec.constant != SHORTCUT]
+    answers = [row for row in rows if row.spec.role is Role.constant and row.spec.constant not in REFERENCES]
     scores = [sign * mean for row in answers if (mean := row.summary(column).mean) is not None]
     means = [row.summary(column).mean if row.plan.overrides and scores and sign else None for row in rows]
     return [None if mean is None else sign * mean - max(scores) > 0 for mean in means]

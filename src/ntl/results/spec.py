@@ -17,8 +17,9 @@ from ntl.system.errors import UserError
 # Settings that change no cell: the folders, and the checkpoint that a run resumes from.
 LOCATIONS = ("data_dir", "output_dir", "resume")
 TABLE_FOLDER = CONFIG_DIR / "table"
-# Printed with the constant answers, and none itself: a rule that is wrong in a known way (``TextDataset.shortcut``).
-SHORTCUT = "shortcut"
+# Printed with the constant answers, and none themselves: a rule that is wrong in a known way
+# (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
+SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
 MOST_COLUMNS = 6  # of numbers, on the main page
 
 
@@ -78,7 +79,7 @@ class ColumnSpec:
 
 @dataclass
 class RowSpec:
-    """``constant``: mode, median or mean; or ``SHORTCUT``, which a row need not beat to be learnt.
+    """``constant``: mode, median or mean; or one of ``REFERENCES``, which a row need not beat to be learnt.
 
     ``paper``: metric -> [value] or [mean, standard deviation], which ``load_table_spec`` takes from ``results/paper``.
     """

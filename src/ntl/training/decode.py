@@ -1,5 +1,6 @@
 """From a trained model to predictions.jsonl and its scores, during a run or for a finished one."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from ntl.data.encoded import Packed
 from ntl.decoding.batches import Answer, DecodingLines, Example, decode
 from ntl.decoding.generation import own_settings
 from ntl.decoding.likelihood import PIECES, Piece
+from ntl.decoding.point import DISTRIBUTION, LARGEST, Point
 from ntl.evaluation import (
     constant_baselines,
     number_metrics,
@@ -29,9 +31,12 @@ from ntl.evaluation import (
     write_predictions,
 )
 from ntl.evaluation.interval import Calibration
+from ntl.evaluation.numeric import crps
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
+from ntl.numbers import parse_number
 from ntl.results import read_record, write_record
+from ntl.results.spec import RIDGE
 from ntl.system.errors import UserError
 from ntl.training.checkpoints import (
     CHECKPOINTS,
@@ -61,6 +66,7 @@ ADDITIONAL_METRICS = (
     "covered",
     "coverage_90",
     "width_90",
+    "crps",
 )
 # Of the probability; below it, a decoding by number is one of a part of what the model says.
 COVERED = 0.9
@@ -217,6 +223,7 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
             continue
         for index, (row, prediction) in enumerate(zip(texts, predictions, strict=True)):
             line: dict[str, Any] = _line(parts.dataset, split, row, prediction.text) | dict(prediction.about)
+            line |= _distance(line.pop(DISTRIBUTION, None), row)
             if parts.dataset.metrics == "text":
                 line |= _token_counts(prediction.token_ids, examples[index]["answer_ids"])
             if count_malformed is not None:
@@ -224,6 +231,10 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
             rows.append(line)
     if rank_and_size()[0] != 0:
         return None
+    if parts.ridge:
+        asked = {row["id"]: row["question"] for split in splits for row in parts.rows(split)}
+        answers = parts.ridge.answers([asked[line["id"]] for line in rows])
+        rows = [{**line, RIDGE: answer} for line, answer in zip(rows, answers, strict=True)]
     header = header_of(parts, config)
     if parts.dataset.metrics == "number":
         header["baselines"] = constant_baselines(parts.prepared.train_targets())
@@ -318,6 +329,14 @@ def _line(dataset: TextDataset, split: str, row: Any, prediction: str) -> dict[s
     }
     line = {"split": split, "id": row["id"], "answer": row["answer"], "prediction": prediction}
     return line | {name: value for name, value in known.items() if value is not None}
+
+
+def _distance(found: Point | None, row: Mapping[str, str]) -> dict[str, float]:
+    """The CRPS of a distribution of answers against those of the raters, or against the one answer."""
+    labels = json.loads(row["labels"]) if "labels" in row else [float(parse_number(row["answer"]) or 0)]
+    if found is None or max(map(abs, labels)) > LARGEST:
+        return {}
+    return {"crps": crps(found.values, found.shares, labels)}
 
 
 def restore(

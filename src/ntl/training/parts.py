@@ -16,8 +16,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
+from ntl.config.data import FileConfig
 from ntl.config.legality import unfit_for_chat
 from ntl.config.model import gguf_file
+from ntl.config.packaged import PackagedConfig
 from ntl.config.targets import locate
 from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
@@ -26,12 +28,13 @@ from ntl.data.encode import EncodedDataset, encode_dataset
 from ntl.data.encoded import Packed
 from ntl.data.prepared import Prepared
 from ntl.decoding.batches import Example
+from ntl.evaluation.ridge import Ridge
 from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
 from ntl.models.mtp import carry_heads
 from ntl.numbers import NumberVocabulary
-from ntl.system.errors import UserError
+from ntl.system.errors import MissingPackage, UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
@@ -121,6 +124,20 @@ class RunParts:
         """Return the text of a split."""
         # A row is a TypedDict of strings, which pyright does not accept as a Mapping to strings.
         return cast(TextRows, self.prepared.rows(split))
+
+    @cached_property
+    def ridge(self) -> Ridge | None:
+        """The linear model of characters that answers are compared with, of numbers that are measured; None of others.
+
+        None also, after a line, where it cannot be fitted.
+        """
+        if not isinstance(self.config.dataset, FileConfig | PackagedConfig) or self.config.dataset.answers != "number":
+            return None
+        try:
+            return Ridge(self.rows("train"), self.rows("validation"))
+        except (MissingPackage, ValueError) as error:
+            self.say(f"The answers are compared with no ridge regression: {error}")
+            return None
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:

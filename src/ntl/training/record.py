@@ -15,6 +15,7 @@ from ntl.models.lora import parameters
 from ntl.results import RunRecord, pack_errors, thin_curve
 from ntl.results.match import override_key
 from ntl.results.packing import PROBE
+from ntl.results.spec import RIDGE
 from ntl.system.machine import device_name, packages, peak_memory_bytes
 from ntl.training.decode import described
 from ntl.training.tracking import METRICS, read_metrics
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 UNRECORDED = ("output_dir", "data_dir", "tracking", "keep_steps")
 # The metrics that the last lines of a run print.
 SUMMARY = (
-    *("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "unparsable"),
+    *("accuracy", "mae", "rmse", "mape_clipped", "exact_match", "bleu", "rouge1", "crps", "unparsable"),
     *("covered", "coverage_90", "width_90"),
     *("perplexity", "bits_per_byte", "digit_accuracy", "digit_mae", "digit_mae_mean", "number_accuracy", "number_mae"),
 )
@@ -159,14 +160,15 @@ def summary(record: RunRecord, splits: Sequence[str], rule: str = "") -> list[st
         named = {name: f"{split}/{name}{rule}" for name in SUMMARY}
         shown = [f"{name} {_text(record.metrics[key])}" for name, key in named.items() if key in record.metrics]
         lines.append(f"{split}: {', '.join(shown)}")
-        constants = [
-            f"{name} {_text(record.metrics[key])} ({constant})"
-            for name in ("rmse", "mae")
-            for constant in ("mean", "median", "mode")
-            if (key := f"{split}/{name}:{constant}") in record.metrics
-        ]
-        if constants:
-            lines.append(f"{split}, constant answers: {', '.join(constants)}")
+        for of, references in {"constant answers": ("mean", "median", "mode"), "linear model": (RIDGE,)}.items():
+            known = [
+                f"{name} {_text(record.metrics[key])} ({reference})"
+                for name in ("rmse", "mae")
+                for reference in references
+                if (key := f"{split}/{name}:{reference}") in record.metrics
+            ]
+            if known:
+                lines.append(f"{split}, {of}: {', '.join(known)}")
     return lines
 
 

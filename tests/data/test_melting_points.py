@@ -1,0 +1,93 @@
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.config import UserError
+from ntl.config.packaged import MeltingPointsConfig
+from ntl.data.dataset import shared_out
+from ntl.data.prepared import Prepared
+from ntl.data.raw import Missing
+from ntl.data.sets.melting_points import MeltingPoints, parse
+
+FEW = {"validation_rows": 4, "test_rows": 4}
+
+
+def made(folder: Path, **settings: Any) -> dict[str, list[Any]]:
+    prepared = Prepared(MeltingPoints(MeltingPointsConfig(**{**FEW, **settings})), folder)
+    prepared.prepare(lambda line: None, download=False)
+    return {split: list(prepared.rows(split)) for split in prepared.dataset.splits}
+
+
+def test_a_wheel_becomes_questions_and_whole_kelvin(data_dir: Path, packages: Callable[[Path], None]) -> None:
+    packages(data_dir)
+    rows = made(data_dir)
+    pairs = {row["question"]: row["answer"] for part in rows.values() for row in part}
+    assert pairs == {f"Melting point of {n + 1}-anol in K:": str(100 + n) for n in range(20) if n != 7}
+    smiles = made(data_dir, text="smiles", cut=5)
+    pairs = Counter(row["question"] for part in smiles.values() for row in part)
+    assert pairs["Melting point of CCCO in K:"] == 1
+    # Cut to one text: the questions of the first molecule's isomers alone, as the others may be in other splits.
+    assert pairs["Melting point of CCCCC in K:"] == 2
+    assert len(made(data_dir, train_rows=3)["train"]) == 3
+
+
+def test_isomers_are_in_one_split_and_names_and_smiles_in_the_same(
+    data_dir: Path, packages: Callable[[Path], None]
+) -> None:
+    packages(data_dir)
+    for seed in range(3):
+        kelvin = [
+            {
+                split: {int(row["answer"]) for row in part}
+                for split, part in made(data_dir, seed=seed, text=text).items()
+            }
+            for text in ("name", "smiles")
+        ]
+        for split, points in kelvin[1].items():
+            assert kelvin[0][split] == points - {107}, "the molecule without a name is left out, and no other moves"
+            pairs = {(point - 100) // 2 for point in points}
+            assert points == {100 + 2 * pair + place for pair in pairs for place in (0, 1)}, "two isomers"
+
+
+@given(st.lists(st.sampled_from("abcdefghijklmnop"), min_size=12), st.integers(0, 3))
+def test_rows_of_one_key_are_in_one_split(keys: list[str], seed: int) -> None:
+    counts = {"test": 2, "validation": 1}
+    if len(set(keys)) <= 2:
+        with pytest.raises(UserError, match=r"^\d+ rows, of which test and validation take all; lower"):
+            shared_out(keys, counts, seed)
+        return
+    if len(set(keys)) == 3:  # test takes one or two of them
+        return
+    found = shared_out(keys, counts, seed)
+    assert sorted(index for rows in found.values() for index in rows) == list(range(len(keys)))
+    owners = {key: {split for split, rows in found.items() for index in rows if keys[index] == key} for key in keys}
+    assert all(len(splits) == 1 for splits in owners.values())
+    assert all(len(found[split]) >= count for split, count in counts.items())
+    assert found == shared_out(keys, counts, seed)
+
+
+def test_what_is_missing_or_another_file_is_one_line(data_dir: Path, packages: Callable[[Path], None]) -> None:
+    with pytest.raises(Missing) as caught:
+        made(data_dir)
+    assert str(caught.value) == (
+        f"no file {data_dir}/packages/chemicals-1.5.2-py3-none-any.whl; it is to be had as the package "
+        "chemicals==1.5.2 (pip download --no-deps --only-binary :all: chemicals==1.5.2), and may lie in any folder "
+        "that NTL_DATA_DIR names, as packages/chemicals-1.5.2-py3-none-any.whl."
+    )
+    packages(data_dir)
+    wheel = data_dir / "packages" / "chemicals-1.5.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("more", "")
+    with pytest.raises(
+        UserError, match=r"not the published file: its sha256 is .* fetch the package chemicals==1\.5\.2"
+    ):
+        made(data_dir)
+    for damaged in (b"", wheel.read_bytes()[:-40]):
+        with pytest.raises(UserError, match=r"^w: no whole wheel of chemicals with melting points \("):
+            parse(damaged, "w")

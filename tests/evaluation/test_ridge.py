@@ -1,0 +1,56 @@
+import sys
+
+import numpy as np
+import pytest
+
+from ntl.evaluation import ridge
+from ntl.evaluation.ridge import Ridge
+from ntl.system.errors import MissingPackage
+
+PARTS = {"a": 10.0, "b": -3.0, "c": 250.5, "d": 0.25}
+
+
+def rows(count: int, seed: int) -> list[dict[str, str]]:
+    """What a text is worth is a sum over its characters."""
+    drawn = np.random.default_rng(seed).choice(list(PARTS), size=(count, 6))
+    return [
+        {"question": "".join(text), "answer": f"{sum(PARTS[part] for part in text):.2f}"} for text in drawn.tolist()
+    ]
+
+
+def test_a_linear_text_is_learned() -> None:
+    test = rows(50, 2)
+    model = Ridge(rows(300, 0), rows(50, 1))
+    answers = np.array([float(text) for text in model.answers([row["question"] for row in test])])
+    known = np.array([float(row["answer"]) for row in test])
+    assert np.abs(answers - known).mean() < 0.2 * np.abs(known - np.median(known)).mean()
+    assert model.penalty == min(ridge.PENALTIES), "nothing is noise here"
+    assert model.answers(["aaaaaa"]) == Ridge(rows(300, 0), rows(50, 1)).answers(["aaaaaa"])
+
+
+def test_noise_is_penalized() -> None:
+    noise = [{**row, "answer": str(n % 7)} for n, row in enumerate(rows(300, 0))]
+    assert Ridge(noise, rows(50, 1)).penalty > min(ridge.PENALTIES)
+
+
+def test_only_so_many_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(list[dict[str, str]]):
+        read = 0
+
+        def __getitem__(self, index):
+            Counted.read += 1
+            return super().__getitem__(index)
+
+    monkeypatch.setattr(ridge, "ROWS", 40)
+    Ridge(Counted(rows(300, 0)), rows(5, 1))
+    assert Counted.read == 40
+
+
+def test_what_cannot_be_fitted_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = [{**row, "answer": "1e400"} for row in rows(5, 0)]
+    with pytest.raises(ValueError, match="infinity"):
+        Ridge(huge, rows(5, 1))
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
+    with pytest.raises(MissingPackage, match=r"^sklearn.* is not installed; run pip install -e"):
+        Ridge(rows(5, 0), rows(5, 1))

@@ -1,0 +1,93 @@
+"""Files of packages, downloaded by pip from an index that is a folder."""
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from ntl.data import raw
+from ntl.system.errors import UserError
+from ntl.system.packages import download
+
+METADATA = "Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n"
+# Its own build backend, so that no other package is needed; it leaves a trace of having run.
+BACKEND = f"""
+import pathlib
+pathlib.Path({{trace!r}}).touch()
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    info = pathlib.Path(folder, "made_up-1.0.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text({METADATA!r})
+    return info.name
+def build_wheel(folder, settings=None, metadata=None):
+    raise NotImplementedError
+"""
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All that pip sees: a wheel and a source distribution of the package ``made-up``."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    with ZipFile(folder / "made_up-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("made_up-1.0.dist-info/METADATA", METADATA)
+        wheel.writestr("made_up-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("made_up-1.0.dist-info/RECORD", "")
+    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    contents = {
+        "PKG-INFO": METADATA,
+        "pyproject.toml": build,
+        "backend.py": BACKEND.format(trace=str(tmp_path / "ran")),
+    }
+    with tarfile.open(folder / "made_up-1.0.tar.gz", "w:gz") as source:
+        for name, text in contents.items():
+            member = tarfile.TarInfo(f"made_up-1.0/{name}")
+            member.size = len(text.encode())
+            source.addfile(member, io.BytesIO(text.encode()))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_file_of_a_package_lies_in_the_data_folder(index: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    for name in ("made_up-1.0-py3-none-any.whl", "made_up-1.0.tar.gz"):
+        file = raw.package_file("made-up==1.0", name, digest(index / name))
+        found = raw.obtain(file, tmp_path / "data", said.append)
+        assert found == tmp_path / "data" / "packages" / name
+        assert found.read_bytes() == (index / name).read_bytes()
+        assert raw.obtain(file, tmp_path / "data", said.append, download=False) == found
+    assert said[0] == "downloading made-up==1.0 with pip; nothing of it is installed"
+    assert sorted(path.name for path in (tmp_path / "data" / "packages").iterdir()) == [
+        "made_up-1.0-py3-none-any.whl",
+        "made_up-1.0.tar.gz",
+    ]
+
+
+def test_nothing_of_another_file_is_run(index: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=rf"^made-up==1\.0: sha256 {digest(index / 'made_up-1.0.tar.gz')}, not 0{{64}}; "
+    ):
+        download("made-up==1.0", "0" * 64, tmp_path, source=True)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_index_that_is_not_reached_is_one_line(index: Path, tmp_path: Path) -> None:
+    for path in index.iterdir():
+        path.unlink()
+    said: list[str] = []
+    file = raw.package_file("made-up==1.0", "made_up-1.0.tar.gz", "0" * 64)
+    with pytest.raises(raw.Missing, match=r"it is to be had as the package made-up==1\.0 \(pip download --no-deps"):
+        raw.read(file, lambda content, label: content, tmp_path / "data", said.append)
+    assert said[1].startswith("pip download made-up==1.0 failed (")
+    assert said[1].endswith("; is the package index reached?")
+    assert "\n" not in said[1]
+    assert list((tmp_path / "data" / "packages").iterdir()) == []
