@@ -159,14 +159,18 @@ def test_the_walk_through_of_one_s_own_data_runs_as_typed(clone: Path) -> None:
     printed = [typed(clone, f"python - <<'END'\n{code}END" if kind == "python" else code) for kind, code in blocks]
     assert [(done.returncode, done.stderr if done.returncode else "") for done in printed] == [(0, "")] * 4
     records = {path.parent.name: json.loads(path.read_text()) for path in clone.glob("outputs/file-*/record.json")}
-    assert len((clone / "units.csv").read_text().splitlines()) == 5001
-    tuned = [record for name, record in records.items() if name.startswith("file-gpt2_small-")]
+    assert len((clone / "flats.csv").read_text().splitlines()) == 4001
+    tuned = [record for name, record in records.items() if re.match("file-gpt2_[0-9]+k_", name)]
     assert sorted((each["config"]["loss"]["name"], each["seed"]) for each in tuned) == [
         (loss, seed) for loss in ("ce", "ntl_was") for seed in (1, 2, 3)
     ]
-    assert len(records) == 7
+    assert len(records) == 8
     for each in records.values():
         assert each["metrics"]["test/mae"] < 0.75 * each["metrics"]["test/mae:median"]
+        assert each["metrics"]["test/mae:ridge"] < each["metrics"]["test/mae:median"]
+    for each in tuned:
+        assert each["metrics"]["test/coverage_90"] > 0.7
+        assert each["metrics"]["test/width_90"] > 0
     comparison = printed[2].stdout[printed[2].stdout.rindex("Record: ") :]
     assert all(word in comparison for word in ("loss=ce", "loss=ntl_was", "MAE"))
-    assert re.match(r"Convert 12\.5 yards to metres\n  -?[\d.]+ \[-?[\d.]+, -?[\d.]+\]\n", printed[3].stdout)
+    assert re.match(r"71 m2, harbour\n  -?[\d.]+ \[-?[\d.]+, -?[\d.]+\]", printed[3].stdout)
