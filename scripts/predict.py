@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("words", metavar="QUESTION|KEY=VALUE", nargs="*", default=[], help=settings)
     parser.add_argument("--file", default="", help="questions, one a line; - is standard input")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder of runs (default: outputs)")
+    through = "put the questions through the chat template; a run trained with dataset.format=chat does so by itself"
+    parser.add_argument("--chat", action="store_true", help=through)
     lines = 'print {"<split>/<metric>": value} instead of tables, and each answer as a JSON object on a line'
     parser.add_argument("--json", action="store_true", help=lines)
     chosen = parser.parse_intermixed_args(argv)
@@ -44,11 +46,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = predictor.find(chosen.run, chosen.outputs)
     if questions:
         if isinstance(model, str):
-            loaded = predictor.stored(model, overrides)
+            loaded = predictor.stored(model, overrides, to_stderr, chat=chosen.chat)
         else:
-            loaded = predictor.of_run(model, overrides, to_stderr)
+            loaded = predictor.of_run(model, overrides, to_stderr, chat=chosen.chat)
         for answer in predictor.ask(loaded, questions, to_stderr):
             print(json.dumps(answer, allow_nan=False) if chosen.json else as_text(answer))
+    elif chosen.chat:
+        raise UserError("--chat: it is for questions; ask one, or set dataset.format=chat to decode test splits by it.")
     elif isinstance(model, str):
         raise UserError(f"{model}: a model without a run has no test splits; ask it a question.")
     else:

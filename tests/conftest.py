@@ -48,6 +48,44 @@ def data_root() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def chat_tokenizer() -> Callable[..., Any]:
+    """``chat_tokenizer()``: a tokenizer of words, digits and signs, with a chat template as SmolLM2's.
+
+    Its end token does not end a turn. ``first`` and ``opening`` stand before a conversation and an answer, ``end``
+    behind every message, ``assistant`` in the prompt alone; ``template`` replaces all.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "system", "user", "assistant", "\n", " ", "Be"]
+    names += ["brief", *".?+", *"0123456789", "What", "is", *"<|>_/", "im", "end", "think", "kind"]
+
+    def make(
+        first: str = "", opening: str = "", end: str = "<|im_end|>", assistant: str = "assistant", **given: Any
+    ) -> Any:
+        turn = "<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + opening + "{% endif %}{{ m.content }}" + end
+        template = (
+            f"{first}{{% if messages[0].role != 'system' %}}<|im_start|>system\nBe brief.{end}\n{{% endif %}}"
+            f"{{% for m in messages %}}{turn}{{{{ '\n' }}}}{{% endfor %}}"
+            f"{{% if add_generation_prompt %}}<|im_start|>{assistant}{{{{ '\n' }}}}{{% endif %}}"
+        )
+        backend = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="<unk>"))
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex("[A-Za-z]+|[^A-Za-z]"), "isolated")
+        backend.decoder = decoders.Fuse()
+        backend.add_special_tokens(names[:3])
+        return PreTrainedTokenizerFast(
+            tokenizer_object=backend,
+            eos_token="<|endoftext|>",
+            pad_token="<|endoftext|>",
+            unk_token="<unk>",
+            clean_up_tokenization_spaces=False,
+            chat_template=given.get("template", template),
+        )
+
+    return make
+
+
 def pytest_collection_finish() -> None:
     """Trainer collects garbage at the end of each training; all that torch and transformers are made of is none."""
     gc.collect()

@@ -257,6 +257,7 @@ BROUGHT = {"": [""], "losses": [""], "numbers": [""], "config": ["train", "repor
 # Imported where it is asked for.
 ASKED_FOR = {
     "models/lora.py": "lora",
+    "system/hub.py": "gguf",
     "launch/slurm.py": "slurm",
     "scripts/notebooks.py": "dev",
 }

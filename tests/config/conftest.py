@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -29,12 +30,23 @@ MODELS = {
 }
 
 
+@pytest.fixture(scope="session")
+def no_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of a Llama that has no weight."""
+    folder = tmp_path_factory.mktemp("weights")
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    return folder
+
+
 @pytest.fixture
-def words() -> Callable[[str, str], list[str]]:
+def words(no_weights: Path) -> Callable[[str, str], list[str]]:
     """The overrides of a choice of a group, with a model that it fits."""
     return lambda group, name: [
         *([f"model={MODELS[group, name]}"] if (group, name) in MODELS else []),
         f"{group}={name}",
+        *([f"model.path={no_weights}"] if (group, name) == ("model", "hf") else []),
         *(["dataset=text", "dataset.path=owner/name"] if name == "likelihood" else []),
         *(["objective=mtp"] if name == "speculative" else []),
         *(["dataset.path=owner/name"] if group == "dataset" and name not in known_datasets() else []),

@@ -27,7 +27,7 @@ MISTAKES = {
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
-    "model.path=/no/such/folder": ("model.path=/no/such/folder", "owner/name"),
+    "model=hf model.path=/no/such/folder": ("model.path=/no/such/folder: neither", "owner/name"),
     "tracking=none tracking.project=mine": ("tracking=none", "tracking=wandb"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
     "output_dir=a/\\${x}": ("output_dir=a/${x}: ", "write the value"),
@@ -83,7 +83,7 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("dataset.rows=1", "dataset has name, answers, max_digits, .* Did you mean 'train_rows'"),
+        ("dataset.rows=1", "dataset has name, answers, format, .* Did you mean 'train_rows'"),
         ("loss.number.foo=1", "loss.number.foo: no such setting; loss.number has options"),
         ("+dataset.rows=1", r"^\+dataset.rows: no such setting; choose one of name, .* Did you mean 'train_rows'"),
         ("loss.base.options.sigma=1", r"add it as \+loss.base.options.sigma=VALUE"),

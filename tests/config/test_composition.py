@@ -25,7 +25,7 @@ def test_every_choice_composes_and_names_itself(group: str, name: str, composed,
     if group == "beside":
         assert list(config.beside) == [name for name in (name,) if name != "none"]
     elif group not in ("trainer", "experiment", "hydra/launcher"):  # these have no name of their own
-        assert getattr(config, group).name == name
+        assert getattr(config, group).name == ("llama_0_" + config.model.name[-8:] if name == "hf" else name)
 
 
 def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:

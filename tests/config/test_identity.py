@@ -144,7 +144,7 @@ def test_a_record_names_folders_by_content_and_leaves_out_shapes_that_were_not_u
     config.model.path = str(_weights(tmp_path / "m"))
     model = recorded(config)["model"]
     assert model["path"].startswith("sha256:")
-    assert (model["name"], model["dropout"]) == ("t5_base", 0.1)
+    assert (model["name"], model["dropout"]) == ("t5_base", None)
     assert not {"d_model", "num_layers", "vocab_size"} & model.keys()
     config.model.path, config.model.pretrained = "", False
     assert recorded(config)["model"]["num_layers"] == 12

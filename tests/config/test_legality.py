@@ -17,6 +17,7 @@ from ntl.config import UserError, compose, validate
         ("device=cud", "Did you mean 'cuda'?"),
         ("resume=maybe", "choose auto, never"),
         ("model.path=not-a-folder", "neither an existing folder nor a hub id"),
+        (f"model.path={__file__}", "a file; give its folder"),
         ("tokenizer.path=/nowhere", "neither an existing folder nor a hub id"),
         ("model.pretrained=true", "no published weights"),
     ],
@@ -30,7 +31,7 @@ def test_one_line_for_each(override: str, message: str, composed) -> None:
     assert "\n" not in str(caught.value)
 
 
-WEIGHTS = "model=llama_tiny model.pretrained=true model.path=owner/name"
+WEIGHTS = "model=granite_3_2_2b model.path=owner/name"
 READS_NUMBERS = "and this decoding reads an answer that is one number"
 # Overrides -> what the error says, in parts.
 MISFITS = {
@@ -67,7 +68,9 @@ MISFITS = {
     "model=t5_base model.num_layers=2": ("model.num_layers=2: loaded weights have their own; leave it out",),
     f"{WEIGHTS} model.settings.hidden_size=8": ("model.settings.hidden_size=8: loaded weights have their own",),
     "model=gpt2_small model.vocab_size=60000": ("set model.pretrained=false to train from scratch",),
-    "model.path=owner/name": ("model.path=owner/name: the weights in it are not read with model.pretrained=false",),
+    "model=gpt2_small scale=tiny model.pretrained=false model.path=owner/name": (
+        "model.path=owner/name: the weights in it are not read with model.pretrained=false",
+    ),
     "model.lora.alpha=8": ("model.lora.alpha=8.0: has no effect with model.lora.rank=0; set the rank",),
     "model=t5_base model.hub_id=a/b model.path=c/d": ("model.hub_id=a/b: nothing is read from there",),
     "model=t5_base model.requires=nothing": ("model.requires=nothing: describes config/model/t5_base.yaml",),

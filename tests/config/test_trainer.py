@@ -48,8 +48,9 @@ def test_steps_that_follow_from_epochs_are_not_part_of_the_id(composed: Callable
 
 
 def test_a_number_of_steps_that_is_typed_wins_over_the_epochs_of_a_scale(composed: Callable[..., Config]) -> None:
-    assert (composed("scale=finetune").trainer.epochs, composed("scale=finetune").trainer.warmup_ratio) == (5, 0.1)
-    chosen = compose(["scale=finetune", "trainer.max_steps=0"]).trainer
+    words = ["dataset=noisy_numbers", "scale=finetune"]
+    assert (composed(*words).trainer.epochs, composed(*words).trainer.warmup_ratio) == (3, 0.1)
+    chosen = compose([*words, "trainer.max_steps=0"]).trainer
     assert (chosen.epochs, chosen.max_steps, chosen.eval_epochs) == (0, 0, 1)
     assert compose(["trainer.epochs=2"]).trainer.epochs == 2  # although scale=tiny has a number of steps
     for pair in ("trainer.epochs=2 trainer.max_steps=7", "trainer.eval_epochs=1 trainer.eval_steps=7"):

@@ -174,9 +174,11 @@ def test_the_longest_input(masked: MaskedNumberCollator) -> None:
 
 
 def test_they_are_made_for_a_model_and_its_tokenizer() -> None:
-    seq2seq = SimpleNamespace(is_encoder_decoder=True, pad_token_id=0, decoder_start_token_id=0)
-    assert token_collator(seq2seq, None) == Seq2SeqCollator(0, 0)
-    assert token_collator(SimpleNamespace(is_encoder_decoder=False, pad_token_id=3), None) == CausalCollator(3)
     tokenizer = SimpleNamespace(pad_token_id=PAD, mask_token_id=MASK, number_token_id=NUM)
+    seq2seq = SimpleNamespace(is_encoder_decoder=True, decoder_start_token_id=0)
+    assert token_collator(seq2seq, tokenizer) == Seq2SeqCollator(PAD, 0)
+    decoder, without = SimpleNamespace(is_encoder_decoder=False), SimpleNamespace(pad_token_id=None, eos_token_id=7)
+    assert token_collator(decoder, tokenizer) == CausalCollator(PAD)
+    assert token_collator(decoder, without) == CausalCollator(7)
     assert masked_number_collator(None, tokenizer) == MaskedNumberCollator(PAD, MASK, NUM)
-    assert regression_collator(SimpleNamespace(pad_token_id=4), tokenizer) == RegressionCollator(4)
+    assert regression_collator(decoder, without) == RegressionCollator(7)

@@ -73,7 +73,8 @@ WRITERS: dict[str, Callable[[Path, list[Row]], Any]] = {
 
 
 def values_of(path: Path, columns: list[str], *, cells: str = "quoted", header: bool = True) -> list[list[Any]]:
-    return [values for _, values in open_tables(path, header=header, cells=cells)[""].read(columns)]
+    rows = open_tables(path, header=header, cells=cells)[""].read(lambda names: columns)
+    return [[*row.values()] for _, row in rows]
 
 
 @pytest.mark.parametrize("name", WRITERS)

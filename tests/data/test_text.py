@@ -48,7 +48,7 @@ def rows(data_dir: Path):
 )
 def test_documents_by_hand(kind: Documents, expected: list[tuple[int, str]], file) -> None:
     path = file(LINES)
-    assert list(documents(Path(path), kind)) == [(f"{path}:{line}", [text]) for line, text in expected]
+    assert list(documents(Path(path), kind)) == [(f"{path}:{line}", text) for line, text in expected]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ V = 7
 class _Tokenizer:
     pad_token_id, eos_token_id = PAD, EOS
 
-    def decode(self, ids, skip_special_tokens: bool) -> str:
+    def decode(self, ids, skip_special_tokens: bool, **_: bool) -> str:
         assert skip_special_tokens
         return " " + " ".join(str(int(i)) for i in itertools.takewhile(lambda i: i > EOS, ids))
 
@@ -132,6 +132,19 @@ def test_nothing_of_the_models_own_config_acts(family: str, says, request) -> No
         assert _run(model) == greedy
         assert _run(model, num_beams=3) == beams
         assert model.generation_config is before
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_an_answer_ends_at_every_end_token_of_the_models_own_config(family: str, says, request) -> None:
+    plain = request.getfixturevalue(family)
+    greedy = [_step_by_step(plain, question) for question in QUESTIONS]
+    other = int(" ".join(greedy).split()[-1])
+    expected = [text.split(str(other))[0].strip() for text in greedy]
+    assert expected != greedy
+    model = says(family, eos_token_id=[EOS, other])
+    assert _run(model) == _as_it_says(model) == expected
+    found = [answer.token_ids[-1] for answer in _decode(DecodingConfig(name="x"), model)]
+    assert other in found
 
 
 def test_the_first_token_of_an_answer_may_be_told_by_the_own_config_alone(encoder_decoder, says, monkeypatch) -> None:

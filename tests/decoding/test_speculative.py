@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from tree_models import END, PAD, answers
 from tree_models import decoder as tree_decoder
 
@@ -37,7 +37,7 @@ MODELS: dict[tuple[str, str, int, int], Any] = {}
 class _Tokenizer:
     pad_token_id, eos_token_id = PAD, END
 
-    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+    def decode(self, ids: list[int], skip_special_tokens: bool, **_: bool) -> str:
         return " ".join(map(str, ids))
 
 
@@ -198,3 +198,12 @@ def test_one_line_for_a_model_that_cannot_be_drafted_for(model: Any, heads: int,
     with pytest.raises(UserError, match=line) as caught:
         _decoded(model(), [[2, 3]], limit=6, batch=1, heads=heads)
     assert "\n" not in str(caught.value)
+
+
+def test_an_answer_ends_at_every_end_token_of_the_models_own_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, questions = _model("llama", "independent", 3), [[2, 3], [4], [2, 3, 4]]
+    monkeypatch.setattr(model, "generation_config", GenerationConfig(eos_token_id=[END, 3]))
+    greedy = answers(model, DecodingConfig(name="greedy"), questions, tokenizer=_Tokenizer(), max_new_tokens=12)
+    found = _decoded(model, questions, limit=12, batch=3)
+    assert [each.token_ids for each in found] == [each.token_ids for each in greedy]
+    assert any(each.token_ids[-1] == 3 for each in found)

@@ -44,7 +44,7 @@ def test_tokens_by_their_decoded_pieces() -> None:
     tokens = NumberTokens.from_tokenizer(TreeTokenizer())
     pieces = {NAMES[token_id]: piece for token_id, piece in zip(tokens.ids.tolist(), tokens.pieces, strict=True)}
     assert pieces == {"▁": " ", "-": "-", ".": ".", "1": "1", "2": "2", "12": "12", "▁1": " 1", "▁12": " 12"}
-    assert tokens.end_id == NAMES.index("</s>")
+    assert tokens.end_ids == [NAMES.index("</s>")]
     by_name = dict(zip(pieces, tokens.table.T.tolist(), strict=True))
     #                         START  SIGN   WHOLE  POINT     BARE      FRACTION
     assert by_name["12"] == [WHOLE, WHOLE, WHOLE, FRACTION, FRACTION, FRACTION]
@@ -101,6 +101,16 @@ def enumerate_numbers(model: Any, question: list[int]) -> tuple[dict[str, float]
             else:
                 numbers[text] += p
     return numbers, other
+
+
+def test_an_answer_may_end_with_any_of_several_tokens() -> None:
+    model, question, x = MODELS["decoder"](), QUESTIONS[0], NAMES.index("x")
+    tokens = NumberTokens.from_tokenizer(TreeTokenizer(), [END, x])
+    with torch.inference_mode():
+        (found,) = read_numbers(model, prompts(model, [question]), tokens, num_beams=ALL, max_new_tokens=2)
+        p = {token: answer_logits(model, question, [(NAMES.index(token),)])[0].softmax(-1) for token in ("1", "▁1")}
+    expected = sum(p[token][0, NAMES.index(token)] * (p[token][1, END] + p[token][1, x]) for token in p)
+    assert math.exp(found["1"]) == pytest.approx(float(expected), rel=1e-6)
 
 
 @pytest.mark.parametrize("family", MODELS)

@@ -26,12 +26,12 @@ class TreeTokenizer:
     def get_vocab(self) -> dict[str, int]:
         return {name: token_id for token_id, name in enumerate(self.names)}
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False, **_: bool) -> str:
         shown = [self.names[token_id] for token_id in ids if not skip_special_tokens or token_id > END]
         text = "".join(shown).replace("▁", " ")
         return text.removeprefix(" ")
 
-    def batch_decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+    def batch_decode(self, rows: Sequence[Sequence[int]], **_: bool) -> list[str]:
         return [self.decode(row) for row in rows]
 
 

@@ -176,10 +176,11 @@ def test_one_models_files_are_for_rows_of_one_model(make_table: Callable[..., Pa
     path = f"model.path={folder}"
     with pytest.raises(UserError, match=r"one model's files, and the rows have 2 \(gpt2_tiny, llama_tiny\);"):
         demands([str(ours), str(two)], "tiny", [], overrides=[path])
-    (demand,) = demands([str(ours)], "tiny", [], overrides=[path, "model.pretrained=true"])
+    published = make_table("published", 1, overrides=["model=gpt2_small", "tokenizer=digit"])
+    (demand,) = demands([str(published)], "tiny", [], overrides=[path])
     assert all(config.model.path == str(folder) and config.model.pretrained for config in demand.runs.values())
-    # A stand-in is made from scratch: its weights would not be read.
-    with pytest.raises(UserError, match=r"the weights in it are not read with model\.pretrained=false"):
+    # A stand-in is made from scratch.
+    with pytest.raises(UserError, match=r"model=gpt2_tiny model\.path=.*: this model has random weights"):
         demands([str(ours)], "tiny", [], overrides=[path])
 
 

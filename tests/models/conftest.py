@@ -33,7 +33,7 @@ def made(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Any]:
     def make(name: str, *overrides: str, folder: Any = "") -> Any:
         torch.manual_seed(0)
         weights = [f"model.path={folder}", "model.pretrained=true"] if folder else []
-        return build(compose([f"model={name}", *overrides, *weights]).model, tokenizer=tokenizer).eval()
+        return build(compose([f"model={name}", "scale=tiny", *overrides, *weights]).model, tokenizer=tokenizer).eval()
 
     return make
 

@@ -36,7 +36,8 @@ def test_dropout_acts(name: str, made, tmp_path: Path) -> None:
     """Two passes in training mode differ, whether the model is built from scratch or loaded from a folder."""
     made(name).save_pretrained(tmp_path)
     for folder in ("", tmp_path):
-        model, without = made(name, "model.dropout=0.25", folder=folder).train(), made(name, folder=folder).train()
+        of = "hf" if folder else name
+        model, without = made(of, "model.dropout=0.25", folder=folder).train(), made(of, folder=folder).train()
         assert not torch.equal(model(**BATCH).logits, model(**BATCH).logits)
         torch.testing.assert_close(without(**BATCH).logits, without(**BATCH).logits, rtol=0, atol=0)
 

@@ -87,11 +87,13 @@ def test_the_head_shares_its_weight_so_that_gradients_reach_the_model() -> None:
 
 
 def test_a_head_of_another_kind_is_refused() -> None:
-    """BART adds ``final_logits_bias`` after its head."""
+    """BART's ``final_logits_bias`` is part of it; what else is done to its logits is not."""
     settings = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
     model: Any = BartForConditionalGeneration(BartConfig(vocab_size=ROWS, d_model=16, **settings))
     checked_lm_head(model)
-    model.final_logits_bias.fill_(torch.inf).copy_(torch.arange(ROWS))
+    model.final_logits_bias.copy_(torch.arange(ROWS))
+    checked_lm_head(model)
+    model.register_forward_hook(lambda module, given, output: setattr(output, "logits", 2 * output.logits))
     with pytest.raises(UserError, match="model_type bart: its logits cannot be computed from its hidden states"):
         checked_lm_head(model.train())
     assert model.training

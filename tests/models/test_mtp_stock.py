@@ -14,7 +14,7 @@ from transformers.modeling_layers import MtpModel
 from ntl.config import UserError
 from ntl.config.loss import MTPConfig
 from ntl.models.interface import lm_head
-from ntl.models.mtp import Heads, add_heads
+from ntl.models.mtp import Heads, add_heads, carry_heads
 
 SHAPE = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
 EXTRA: dict[str, dict[str, Any]] = {
@@ -126,3 +126,34 @@ def test_modules_of_a_saved_run_are_loaded(saved: Callable[..., Any]) -> None:
     torch.testing.assert_close(dict(loaded.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
     with pytest.raises(UserError, match="it has 2 heads beside its own"):
         add_heads(AutoModelForCausalLM.from_pretrained(folder), MTPConfig(kind="sequential", heads=4), str(folder))
+
+
+def test_modules_stored_as_further_blocks_are_left_out_with_a_line(tmp_path: Path) -> None:
+    shape = {
+        **SHAPE,
+        "num_hidden_layers": 2,
+        "vocab_size": 24,
+        "num_nextn_predict_layers": 1,
+        "moe_intermediate_size": 8,
+    }
+    shape |= {"n_routed_experts": 2, "num_experts_per_tok": 1, "first_k_dense_replace": 2, "pad_token_id": 0}
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("glm4_moe", **shape)).save_pretrained(tmp_path)
+    state = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    state["model.layers.46.enorm.weight"] = torch.ones(32)  # where the published model has it
+    safetensors.torch.save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    said: list[str] = []
+    model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path), said.append)
+    assert model.config.num_nextn_predict_layers == 0
+    assert said == [
+        f"model {tmp_path}: its modules for multi-token prediction (model.layers.46.enorm.weight, ...) are left out, "
+        "and num_mtp_layers is 0."
+    ]
+
+
+def test_parallel_heads_that_nothing_trains_are_left_out_with_a_line(tmp_path: Path) -> None:
+    add_heads(_model("llama"), MTPConfig(heads=2, keep_depth=True)).save_pretrained(tmp_path)
+    said: list[str] = []
+    model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path), said.append)
+    assert not any("mtp" in name for name in model.state_dict())
+    (line,) = said
+    assert "are left out; objective=mtp with their number keeps them" in line

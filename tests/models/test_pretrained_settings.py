@@ -29,6 +29,7 @@ NAMES = [
     "t5_tiny_regression",
     "xval_tiny",
 ]
+TAKE_WEIGHTS = ["gpt2_small", "gpt2_small_regression", "rt", "t5_small_regression"]
 LORA = {"rank": "3", "alpha": "7", "dropout": "0.25", "full": "[ln_]"}
 
 
@@ -47,6 +48,8 @@ def _other(name: str, value: Any) -> str:
         return LORA[name.removeprefix("lora.")]
     if isinstance(value, bool):
         return str(not value).lower()
+    if value is None:  # the dropout of the weights
+        return "0.25"
     if isinstance(value, str):
         return WORDS.get(value, "other")
     if isinstance(value, float):
@@ -85,19 +88,18 @@ def _without_effect(
 @pytest.mark.soak
 @pytest.mark.parametrize("name", NAMES)
 def test_from_scratch(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
-    assert _without_effect([f"model={name}", "model.pretrained=false"], tokenizer) == []
+    assert _without_effect([f"model={name}", "scale=tiny", "model.pretrained=false"], tokenizer) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TAKE_WEIGHTS)
 def test_beside_weights(name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     # The weights of the smallest model of the family take the place of published weights.
-    family = compose([f"model={name}"]).model._target_
-    tiny = max(
-        (each for each in choices("model") if "tiny" in each and compose([f"model={each}"]).model._target_ == family),
-        key=lambda each: each.partition("_")[0] == name.partition("_")[0],
-    )
+    made_by = compose([f"model={name}"]).model
+    kind = (made_by._target_, getattr(made_by, "architecture", ""))
+    models = {each: compose([f"model={each}"]).model for each in choices("model") if "tiny" in each}
+    tiny = next(each for each, of in models.items() if (of._target_, getattr(of, "architecture", "")) == kind)
     build(compose([f"model={tiny}"]).model, tokenizer=tokenizer).save_pretrained(tmp_path)
-    words = [f"model={name}", "model.pretrained=true", f"model.path={tmp_path}"]
+    words = [f"model={name}", "scale=tiny", "model.pretrained=true", f"model.path={tmp_path}"]
     assert _without_effect(words, tokenizer, on="cpu") == []
     assert _without_effect([*words, "model.lora.rank=2"], tokenizer, on="cpu", begin="lora.") == []

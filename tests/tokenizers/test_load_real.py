@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
 
+from ntl.models.special import pad_id
+
 Tokenizer = PreTrainedTokenizerFast
 HAS_DIGIT = re.compile("[0-9]")
 # The Rust normalizer goes by grapheme: it drops a second combining mark, where sentencepiece says <unk>. U+0085 is
@@ -174,11 +176,9 @@ def test_gpt2_single_digits(gpt2: Tokenizer, gpt2_default: Tokenizer) -> None:
 
 
 @pytest.mark.data
-def test_gpt2_gets_a_pad_token_behind_its_vocabulary_and_appends_nothing(
-    gpt2: Tokenizer, gpt2_default: Tokenizer
-) -> None:
+def test_gpt2_stays_without_a_pad_token_and_appends_nothing(gpt2: Tokenizer, gpt2_default: Tokenizer) -> None:
     for tokenizer in (gpt2, gpt2_default):
-        assert (tokenizer.pad_token, tokenizer.pad_token_id, len(tokenizer)) == ("<|pad|>", 50257, 50258)
+        assert (tokenizer.pad_token, len(tokenizer), pad_id(tokenizer)) == (None, 50257, 50256)
         assert (tokenizer.eos_token_id, tokenizer.bos_token_id) == (50256, 50256)
         assert tokenizer("Hello world").input_ids == [15496, 995]
         assert tokenizer("").input_ids == []

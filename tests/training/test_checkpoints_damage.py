@@ -129,8 +129,8 @@ def test_a_folder_of_pretrained_weights_executes_nothing(
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(crafted)
     others = [word for word in settings() if not word.startswith("model.")]
-    places = [f"model.path={folder}", "model.pretrained=true", f"output_dir={tmp_path / 'other'}"]
-    assert f"{folder}: " in _one_line(lambda: run(compose([*others, *places])))
+    places = ["model=hf", f"model.path={folder}", f"output_dir={tmp_path / 'other'}"]
+    assert str(folder) in _one_line(lambda: run(compose([*others, *places])))
 
 
 def test_data_executes_nothing(

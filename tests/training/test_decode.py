@@ -64,7 +64,8 @@ def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) ->
 def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, finished: Path, tmp_path: Path) -> None:
     """In a folder of weights, as published ones bring it."""
     weights = shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "weights")
-    model = [f"model.path={weights}", "model.pretrained=true", f"tokenizer.path={finished / 'tokenizer'}"]
+    model = ["model=hf", "scale=tiny", "tokenizer=digit"]
+    model += [f"model.path={weights}", f"tokenizer.path={finished / 'tokenizer'}"]
     # Shapes are those of the weights.
     words = [word for word in settings(*model) if not word.startswith("model.n_")]
     tokenizer = AutoTokenizer.from_pretrained(finished / "tokenizer")

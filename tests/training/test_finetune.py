@@ -35,7 +35,7 @@ def weights(trained_once: Path, tmp_path: Path) -> Path:
 def finetune(weights: Path, data_dir: Path, tmp_path: Path) -> Callable[..., Config]:
     """The config of ``scale=finetune`` with these weights."""
     places = [f"data_dir={data_dir}", f"output_dir={tmp_path / 'outputs'}", "device=cpu"]
-    given = ["scale=finetune", "model.pretrained=true", f"model.path={weights}", "trainer.max_input_length=64"]
+    given = ["model=hf", "tokenizer=digit", f"model.path={weights}", "trainer.max_input_length=64"]
     return lambda *overrides: compose([*DATA, *places, *given, *overrides])
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_a_mask_token_leaves_learned_rows_as_they_are(parts: Callable[..., Any], settings: Any, tmp_path: Path) -> None:
     checkpoint = run(compose(settings(f"output_dir={tmp_path / 'first'}"))).parent / "checkpoints" / "checkpoint-12"
-    own = [f"model.path={checkpoint}", "model.pretrained=true", ON, "objective.mask.numbers=allow"]
+    own = ["model=hf", "scale=tiny", "tokenizer=digit", f"model.path={checkpoint}", ON, "objective.mask.numbers=allow"]
     words = [word for word in settings(*own) if not word.startswith("model.n_")]
     folder = run(compose(words)).parent
     built = RunParts(compose(words), say=lambda line: None)

@@ -121,7 +121,7 @@ def test_adapters_on_a_hub_s_weights_that_changed_are_refused(
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text(40 * "a")
     words = [word for word in settings() if not word.startswith("model.")]
-    config = compose([*words, "model.pretrained=true", "model.lora.rank=2", "model.path=owner/name"])
+    config = compose([*words, "model=hf", "scale=tiny", "model.lora.rank=2", "model.path=owner/name"])
     run_interrupted(config, 5)
     (home / "refs" / "main").write_text(40 * "b")
     with pytest.raises(UserError, match=r"checkpoint-5: weights had sha256 \w{64} and has \w{64}; restore what"):

@@ -82,8 +82,8 @@ def test_adapters_are_resumed_and_a_checkpoint_holds_the_merged_model(
     make, finished: Path, run_interrupted, tmp_path: Path
 ) -> None:
     base = finished / "checkpoints" / "checkpoint-12"
-    lora = [f"model.path={base}", "model.pretrained=true", "model.lora.rank=2", "trainer.lr=0.05"]
-    straight, broken = make("gpt2_tiny", *lora), make("gpt2_tiny", *lora, f"output_dir={tmp_path / 'broken'}")
+    lora = ["scale=tiny", "tokenizer=digit", f"model.path={base}", "model.lora.rank=2", "trainer.lr=0.05"]
+    straight, broken = make("hf", *lora), make("hf", *lora, f"output_dir={tmp_path / 'broken'}")
     run_interrupted(broken, 5)
     records = [read_record(run(config)) for config in (straight, broken)]
     assert _losses(broken) == _losses(straight)

@@ -39,7 +39,7 @@ class _Tokenizer:
 
     pad_token_id, eos_token_id = PAD, None
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+    def decode(self, ids: Sequence[int], **_: bool) -> str:
         return ""
 
 

@@ -32,7 +32,7 @@ MISUSES = {
 # Advice where a group is given a path.
 PATH_ADVICE = {
     "dataset": " A file is given by dataset=file dataset.path={0}, plain text by dataset=text dataset.path={0}.",
-    "model": " Weights are given by model.path={0}, with a model= of their kind.",
+    "model": " Weights are given by model=hf model.path={0}.",
 }
 # Errors about a path that cannot be followed: the path was typed by the user.
 PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import choices, config_file, own_folders
+from ntl.config.given import check_has_weights, check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, setting_names, validate
 from ntl.config.settings import describe
@@ -21,11 +22,13 @@ from ntl.config.suggestions import closest, did_you_mean
 from ntl.config.targets import as_now
 from ntl.config.yaml_files import read_yaml
 from ntl.system.errors import UserError
+from ntl.system.hub import from_package
 
 SCHEMAS = {
     "model/t5": model.T5Config,
     "model/gpt2": model.GPT2Config,
     "model/causal": model.CausalConfig,
+    "model/hf": model.HFConfig,
     "model/rt": model.RTConfig,
     "model/xval": model.XValConfig,
     "model/t5_regression": model.T5RegressionConfig,
@@ -130,9 +133,8 @@ def _model_of_file(name: str, schema: type) -> dict[str, Any]:
     return _flat(OmegaConf.to_container(own))
 
 
-def _changed_in_model(raw: DictConfig) -> dict[str, Any]:
+def _changed(raw: DictConfig, own: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the model that differ from its file, with names such as ``lora.rank``; interpolations unresolved."""
-    own = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model))
     return {key: value for key, value in _flat(OmegaConf.to_container(raw.model)).items() if own.get(key) != value}
 
 
@@ -198,6 +200,22 @@ def _settle(config: root.Config, overrides: Sequence[str]) -> None:
                     "one of them out."
                 )
             setattr(config.trainer, length, 0.0)
+    if config.model.pretrained and "model.dropout" not in typed:
+        config.model.dropout = None
+
+
+def _check_scale(config: root.Config, overrides: Sequence[str]) -> None:
+    """UserError for a scale that nobody chose and that does not fit: learned weights at tiny, random at finetune."""
+    if any(word.startswith(("scale=", "experiment=")) for word in overrides):
+        return
+    chosen = f"model={config.model.name} model.pretrained={str(config.model.pretrained).lower()}"
+    if config.model.pretrained and config.scale.name == "tiny":
+        raise UserError(f"{chosen}: scale=tiny is meant for random weights; add scale=finetune, or another.")
+    if not config.model.pretrained and config.scale.name == "finetune":
+        raise UserError(
+            f"{chosen}: scale=finetune is meant for learned weights; add scale=tiny, which is minutes of a CPU core, "
+            "or scale=paper, the paper's own steps."
+        )
 
 
 def _reset_idle(config: root.Config) -> None:
@@ -220,10 +238,18 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
-    _resolve_base(config, overrides)
+    own, model = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model)), config.model
+    check_has_weights(model, own["hub_id"])
+    if model.pretrained and not model.path and (folder := from_package(model.hub_id, config.data_dir)):
+        model.path = str(folder)
     _settle(config, overrides)
+    describe_weights(config.model)
+    _check_scale(config, overrides)
+    _resolve_base(config, overrides)
     validate(config)
-    check_effects(config, _changed_in_model(raw))
+    check_effects(config, _changed(raw, own))
+    if Path(config.model.path).is_dir():
+        check_type(config.model)
     _check_warmup(config, overrides)
     _reset_idle(config)
     if config.dataset.contents:
@@ -346,7 +372,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     config = from_values(values, str(path))
     data = [override for override in overrides if override.startswith(("dataset=", "dataset."))]
     if any(override.startswith("dataset=") for override in data):
-        config.dataset = compose([f"scale={config.scale.name}", f"seed={config.seed}", *data]).dataset
+        own = [f"scale={config.scale.name}", f"seed={config.seed}", f"dataset.format={config.dataset.format}"]
+        config.dataset = compose([*own, *data]).dataset
         overrides = [override for override in overrides if override not in data]
     for override in overrides:
         key, equals, _ = override.partition("=")

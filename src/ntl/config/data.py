@@ -44,6 +44,12 @@ class DatasetConfig:
         "continuation the rest of the question's text, none plain text, without questions.",
         choices=("number", "reasoning", "text", "exact", "continuation", "none"),
     )
+    format: str = setting(
+        "plain",
+        "How a question is put to the model: as its text, through the chat template of the tokenizer, or auto: through "
+        "the template where there is one.",
+        choices=("plain", "chat", "auto"),
+    )
     contents: dict[str, str] = setting(dict, "Computed.")
 
     @property

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.data import DatasetConfig, find_file
-from ntl.config.model import NOT_IN_WEIGHTS
+from ntl.config.model import NOT_IN_WEIGHTS, gguf_file
 from ntl.config.trainer import DERIVED, chooses_decoded
-from ntl.system.hub import content_of, digest, tokenizer_files, weight_files
+from ntl.system.hub import content_of, digest, tokenizer_files, weights_digest
 
 COMPUTED = ("model", "tokenizer", "loss", "objective", "dataset", "scale", "trainer")
 
@@ -49,13 +49,14 @@ def differing(config: Any) -> dict[str, Any]:
 
 def _contents(config: Any) -> dict[str, str]:
     """Group -> what is hashed for its path: the sha256 of the files read from a folder, or the hub id itself."""
-    model, tokenizer = config.model.path, config.tokenizer.path
+    model, tokenizer, file = config.model.path, config.tokenizer.path, gguf_file(config.model)
     found = {"model": model, "tokenizer": tokenizer}
     if model and Path(model).is_dir():
-        found["model"] = f"sha256:{digest(weight_files(Path(model)))}"
+        found["model"] = f"sha256:{weights_digest(Path(model), file)}"
         tokenizer = tokenizer or model
     if tokenizer and Path(tokenizer).is_dir():
-        found["tokenizer"] = f"sha256:{digest(tokenizer_files(Path(tokenizer)))}"
+        of_model = file if tokenizer == model else ""
+        found["tokenizer"] = f"sha256:{digest(tokenizer_files(Path(tokenizer), of_model))}"
     return {group: content for group, content in found.items() if content}
 
 
@@ -109,6 +110,11 @@ def deciding(config: Any) -> dict[str, Any]:
     values: dict[str, Any] = {group: differing(getattr(config, group)) for group in COMPUTED}
     for group, content in _contents(config).items():
         values[group]["path"] = content
+    if config.model.pretrained:  # null, as the weights have it, is what is meant where nothing is said
+        values["model"].pop("dropout", None)
+        if config.model.dropout is not None:
+            values["model"]["dropout"] = config.model.dropout
+    values["model"].pop("file", None)  # its content counts, not its name
     for given, steps in DERIVED.items():
         if getattr(config.trainer, given):
             values["trainer"].pop(steps, None)
@@ -142,6 +148,8 @@ def recorded(config: Any) -> dict[str, Any]:
     for group, content in _contents(config).items():
         values[group]["path"] = content
     values["dataset"] = by_content(values["dataset"])
+    if config.dataset.format == "plain":
+        del values["dataset"]["format"]
     if config.model.pretrained:
         values["model"] = {key: value for key, value in values["model"].items() if key in NOT_IN_WEIGHTS}
     for name in ("beside", "base"):

@@ -65,6 +65,8 @@ def _check_ranges(config: Any, path: str = "") -> None:
         name, value = f"{path}{key}", getattr(config, key)
         if is_dataclass(value):
             _check_ranges(value, f"{name}.")
+        if value is None:
+            continue
         choices = limits.get("choices", (value,))
         if value not in choices:
             raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
@@ -85,6 +87,14 @@ def check_place(name: str, path: str) -> None:
             raise UserError(f"{name}={shorten(path)}: {error.strerror}; give another path.") from error
 
 
+def unfit_for_chat(config: Any) -> str:
+    """Why questions and answers cannot go through a chat template; empty if they can."""
+    model, data = config.model, config.dataset
+    if model.family != "decoder":
+        return f"a chat template is for decoder-only language models, and model={model.name} is {model.family}"
+    return f"dataset={data.name} has no questions" if data.answers in (PLAIN, "continuation") else ""
+
+
 def _check_family(config: Any) -> None:
     model = config.model
     family = FAMILIES.get(model.family)
@@ -103,6 +113,8 @@ def _check_family(config: Any) -> None:
             f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
             "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
         )
+    if config.dataset.format == "chat" and (why := unfit_for_chat(config)):
+        raise UserError(f"dataset.format=chat: {why}; leave dataset.format out.")
     if config.dataset.answers not in family.answers:
         takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
         raise UserError(
@@ -249,6 +261,11 @@ def _check_trainer(config: Any) -> None:
             "weights would be gathered at every generated token; set trainer.eval_decoded=false trainer.best=loss, or "
             "trainer=ddp."
         )
+    if is_sharded and trainer.max_tokens_per_batch:
+        raise UserError(
+            f"trainer.parallel=fsdp trainer.max_tokens_per_batch={trainer.max_tokens_per_batch}: sharded weights need "
+            "equally many forward passes in each process; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
+        )
     if trainer.schedule.name == "plateau" and trains and not evaluates:
         raise UserError(
             "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
@@ -287,6 +304,8 @@ def validate(config: Any) -> None:
     for name, path in (places | sources).items():
         check_place(name, path)
     for name, path in sources.items():
+        if path and Path(path).is_file():
+            raise UserError(f"{name}={path}: a file; give its folder (a GGUF file: model=hf and model.file, too).")
         if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
             raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
     if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
@@ -317,10 +336,12 @@ def validate(config: Any) -> None:
             f"model.lora.rank={config.model.lora.rank} model.pretrained=false: an adapter changes weights that were "
             "learned; give them by model.path=, or leave model.lora out."
         )
+    if config.model.dropout is None and not config.model.pretrained:
+        raise UserError("model.dropout=null: random weights have none of their own; give a rate, or leave it out.")
     if config.model.pretrained and not (config.model.hub_id or config.model.path):
         raise UserError(
             f"model={config.model.name} model.pretrained=true: no published weights; "
-            "give a folder by model.path=, or leave pretrained=false."
+            "take model=hf model.path=FOLDER, or leave pretrained=false."
         )
 
 

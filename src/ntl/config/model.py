@@ -41,7 +41,13 @@ class ModelConfig:
     path: str = setting("", "Weights and tokenizer from a local folder or another `owner/name`, in place of both.")
     requires: str = setting("", "What the model needs, in words; not to be set.")
     pretrained: bool = setting(True, "Start from the published weights or those in `path`; false: from random ones.")
-    dropout: float = setting(0.1, "Dropout of a model with random weights.", origin="published", min=0, max=0.9)
+    dropout: float | None = setting(
+        0.1,
+        "Dropout of random weights. Loaded weights keep that of their own config, null, unless this is typed.",
+        origin="published",
+        min=0,
+        max=0.9,
+    )
     lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
 
@@ -110,11 +116,23 @@ class CausalConfig(ModelConfig):
 
     _target_: str = "ntl.models.causal.build"
     family: str = "decoder"
-    architecture: str = setting(MISSING, "Its `model_type` in transformers: granite, llama, qwen2, ...")
+    architecture: str = setting("", "Its `model_type` in transformers: granite, llama, qwen2, ...")
     vocab_size: int = _rows()
     settings: dict[str, Any] = setting(
         dict, "Settings of that type's config class, for a model with random weights: `+model.settings.KEY=VALUE`."
     )
+
+
+@dataclass
+class HFConfig(ModelConfig):
+    """The weights in `path` as they are: any decoder or encoder-decoder of transformers, with its own config.
+
+    ``family`` and ``name`` are those of the weights (``ntl.config.given``).
+    """
+
+    _target_: str = "ntl.models.hf.build"
+    family: str = "decoder"
+    file: str = setting("", "A GGUF file in the folder `path`, whose weights are dequantized.")
 
 
 @dataclass
@@ -135,12 +153,25 @@ class XValConfig(ModelConfig):
 
 
 # Settings that have an effect although weights are loaded; the weights determine all others.
-NOT_IN_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat"}
+NOT_IN_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat", "file"}
 
 
 def source(config: ModelConfig) -> str:
     """The folder or hub id of the weights; empty for a model without published weights."""
     return config.path or config.hub_id
+
+
+def gguf_file(config: ModelConfig) -> str:
+    """The GGUF file in the folder of the weights; empty for weights of safetensors."""
+    return config.file if isinstance(config, HFConfig) else ""
+
+
+def model_types(config: ModelConfig) -> tuple[str, ...]:
+    """The `model_type` that config.json has where the weights fit the settings of this schema; empty: any."""
+    if isinstance(config, CausalConfig) and config.architecture:
+        return config.architecture, config.architecture.removesuffix("_text")
+    known = {GPT2Config: ("gpt2",), RTConfig: ("t5", "ntl_rt"), T5Config: ("t5",), XValConfig: ("ntl_xval",)}
+    return next((types for schema, types in known.items() if isinstance(config, schema)), ())
 
 
 def tokenizer_source(config: ModelConfig) -> str:

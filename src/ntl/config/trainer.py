@@ -10,7 +10,12 @@ from ntl.config.settings import setting
 from ntl.evaluation.metrics import NUMBER, TEXT, Better
 
 # A setting in epochs, or in a share of all steps -> the setting in steps that follows from it (``in_steps``).
-DERIVED = {"epochs": "max_steps", "eval_epochs": "eval_steps", "warmup_ratio": "warmup_steps"}
+DERIVED = {
+    "epochs": "max_steps",
+    "eval_epochs": "eval_steps",
+    "save_epochs": "save_steps",
+    "warmup_ratio": "warmup_steps",
+}
 LOSS = "loss"
 # The decoded validation metrics that ``best`` may name, by the kind of answers.
 OF_NUMBERS, OF_TEXT = (
@@ -57,6 +62,13 @@ class TrainerConfig:
     epochs: float = setting(0.0, "How long to train, in place of `max_steps`; 0: that counts.", unit="epochs", min=0)
     batch_size: int = setting(
         32, "Examples of one forward pass, on each device.", unit="examples", origin="paper", min=1
+    )
+    max_tokens_per_batch: int = setting(
+        0,
+        "Cut each batch by rows into parts of at most so many tokens, padding included, which are computed one after "
+        "the other: less memory, and the loss and the gradient of the whole batch; 0: do not.",
+        unit="tokens",
+        min=0,
     )
     accumulation_steps: int = setting(
         1, "Forward passes of one optimizer step.", unit="batches", origin="original code", min=1
@@ -117,6 +129,9 @@ class TrainerConfig:
     save_steps: int = setting(
         500, "Write a checkpoint every so many steps; 0: none, and the run cannot be decoded again.", unit=_STEPS, min=0
     )
+    save_epochs: float = setting(
+        0.0, "A checkpoint every so many epochs, in place of `save_steps`; 0: that counts.", unit="epochs", min=0
+    )
     logging_steps: int = setting(50, "Log the training loss every so many steps.", unit=_STEPS, min=1)
     keep_checkpoints: int = setting(
         2, "How many of the newest checkpoints are kept during training.", origin="original code", min=1
@@ -152,8 +167,9 @@ def in_steps(config: TrainerConfig, rows: int, processes: int = 1) -> TrainerCon
 
     max_steps = part_of(epoch, config.epochs) if config.epochs else config.max_steps
     eval_steps = part_of(epoch, config.eval_epochs) if config.eval_epochs else config.eval_steps
+    save_steps = part_of(epoch, config.save_epochs) if config.save_epochs else config.save_steps
     warmup = part_of(max_steps, config.warmup_ratio) if config.warmup_ratio else config.warmup_steps
-    return replace(config, max_steps=max_steps, eval_steps=eval_steps, warmup_steps=warmup)
+    return replace(config, max_steps=max_steps, eval_steps=eval_steps, save_steps=save_steps, warmup_steps=warmup)
 
 
 def is_decoded(config: TrainerConfig) -> bool:

@@ -1,5 +1,7 @@
 """Examples to padded batches. Nothing else in the package pads, masks or shifts.
 
+Padding is told apart by the attention mask and by labels of -100, never by its id, which may be the end token's.
+
 Shapes: B batch, S sequence length (the question's unless stated), T answer length with its end token.
 """
 
@@ -12,6 +14,7 @@ import numpy as np
 import torch
 
 from ntl.config.loss import MaskConfig
+from ntl.models.special import pad_id
 from ntl.numbers.text import signed_log
 
 IGNORE_INDEX = -100
@@ -142,8 +145,8 @@ class CopyCollator:
 
 def token_collator(model_config: Any, tokenizer: Any) -> Seq2SeqCollator | CausalCollator:
     if model_config.is_encoder_decoder:
-        return Seq2SeqCollator(model_config.pad_token_id, model_config.decoder_start_token_id)
-    return CausalCollator(model_config.pad_token_id)
+        return Seq2SeqCollator(pad_id(tokenizer), model_config.decoder_start_token_id)
+    return CausalCollator(pad_id(tokenizer))
 
 
 def training_collator(collator: Any, mask: MaskConfig) -> Any:
@@ -224,8 +227,8 @@ def signed_ln(values: np.ndarray) -> np.ndarray:
 
 
 def regression_collator(model_config: Any, tokenizer: Any) -> RegressionCollator:
-    return RegressionCollator(model_config.pad_token_id)
+    return RegressionCollator(pad_id(tokenizer))
 
 
 def masked_number_collator(model_config: Any, tokenizer: Any) -> MaskedNumberCollator:
-    return MaskedNumberCollator(tokenizer.pad_token_id, tokenizer.mask_token_id, tokenizer.number_token_id)
+    return MaskedNumberCollator(pad_id(tokenizer), tokenizer.mask_token_id, tokenizer.number_token_id)

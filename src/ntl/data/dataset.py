@@ -96,10 +96,10 @@ class TextDataset(ABC):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The config's values, without the class that reads them; the content of a file stands for its path."""
+        """The config's values that decide the rows; the content of a file stands for its path."""
         node = OmegaConf.structured(self.config) if dataclasses.is_dataclass(self.config) else self.config
         container: Any = OmegaConf.to_container(node, resolve=True, enum_to_str=True)
-        return by_content({key: value for key, value in container.items() if key != "_target_"})
+        return by_content({key: value for key, value in container.items() if key not in ("_target_", "format")})
 
     @property
     def folder_name(self) -> str:
@@ -108,11 +108,17 @@ class TextDataset(ABC):
         return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
-def numbered(split: str, pairs: Iterable[tuple[str, str]], total: int) -> Iterable[Example]:
-    """Examples with ids ``<split>/00017``, the number as wide as the largest of ``total``, at least five digits."""
+def numbered(split: str, pairs: Iterable[tuple[str, ...]], total: int) -> Iterable[Example]:
+    """Examples with ids ``<split>/00017``, the number as wide as the largest of ``total``, at least five digits.
+
+    A pair may have a third text, the messages ``before`` it.
+    """
     width = id_width(total)
-    for index, (question, answer) in enumerate(pairs):
-        yield Example(id=f"{split}/{index:0{width}d}", question=question, answer=answer)
+    for index, (question, answer, *before) in enumerate(pairs):
+        example = Example(id=f"{split}/{index:0{width}d}", question=question, answer=answer)
+        if before:
+            example["before"] = before[0]
+        yield example
 
 
 def id_width(total: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from ntl.data.chat import Chat
 from ntl.data.encoded import ABOUT, Damaged, EncodedBlock, EncodedDataset, EncodedWriter
 from ntl.numbers.text import parse_number
 from ntl.system.errors import UserError, one_line_errors
@@ -29,6 +30,7 @@ CHUNK = 5_000
 PARTS = ((0, "question"), (1, "answer"))
 SAY_SECONDS = 15.0
 REMEDY = "take another model"
+NEEDS_CHAT = "set dataset.format=chat, and take a model whose tokenizer has one"
 Row = Mapping[str, Any]
 
 
@@ -41,6 +43,7 @@ def encode_dataset(
     decoder_only: bool,
     max_length: int,
     keep_target: bool = False,
+    chat: Chat | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> EncodedDataset:
     """Tokenize question and answer of every row, or open what an earlier run tokenized.
@@ -54,13 +57,16 @@ def encode_dataset(
         max_length: Longest question in tokens; of a longer one the beginning is cut off, since the question proper
             stands at the end. ``about["truncated"]`` counts them.
         keep_target: The answers are numbers, and the end token of each gets its value.
+        chat: The template that questions and answers go through, if any.
     """
     reader = getattr(tokenizer, "reader", "")
     parts = [FORMAT, key, tokenizer_fingerprint(tokenizer), decoder_only, max_length, reader, keep_target]
+    # The end token is named beside tokenizer.json, which a chat model may share with another.
+    parts += [tokenizer.eos_token_id, prefix_ids(tokenizer), *(chat.key if chat else ())]
     folder = cache_dir / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     if (found := _open(folder, log)) is not None:
         return found
-    encode = Encoder(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target)
+    encode = Encoder(tokenizer, decoder_only=decoder_only, max_length=max_length, keep_target=keep_target, chat=chat)
     with one_line_errors("write token ids to", cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(cache_dir / f".{folder.name}.lock", log) as held:
@@ -126,6 +132,14 @@ def answer_text(answer: str, tokenizer: Any, decoder_only: bool) -> str:
     return f" {answer}" if decoder_only and _is_marked(" 0", tokenizer) and not _is_marked("0", tokenizer) else answer
 
 
+def prefix_ids(tokenizer: Any) -> list[int]:
+    """The special tokens that the tokenizer puts before a text, as Llama's and Gemma's do: none for GPT-2 and T5."""
+    backend = tokenizer.backend_tokenizer
+    whole, bare = (backend.encode("0", add_special_tokens=special).ids for special in (True, False))
+    starts = range(len(whole) - len(bare) + 1)
+    return next((whole[:start] for start in starts if whole[start : start + len(bare)] == bare), [])
+
+
 def _is_marked(text: str, tokenizer: Any) -> bool:
     return tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens[0].startswith(WORD_STARTS)
 
@@ -133,41 +147,63 @@ def _is_marked(text: str, tokenizer: Any) -> bool:
 class Encoder:
     """Rows with ``question`` and ``answer`` to token ids; the settings are those of ``encode_dataset``.
 
+    The question begins as a text of this tokenizer does (``prefix_ids``), also where its beginning is cut off; the
+    answer goes on behind it and has the end token.
+
     Where tokens have values, that of a number token is its number, that of the end token of an answer with
     ``keep_target`` the answer's, and that of any other token 1.
     """
 
-    def __init__(self, tokenizer: Any, *, decoder_only: bool, max_length: int, keep_target: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        decoder_only: bool,
+        max_length: int,
+        keep_target: bool = False,
+        chat: Chat | None = None,
+    ) -> None:
         # Without the padding and truncation of the tokenizer's last call.
         self.backend: Any = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
         self.read = tokenizer.number_reader() if hasattr(tokenizer, "number_reader") else None
         self.number_token = getattr(tokenizer, "number_token_id", None)
         self.end, self.unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
+        self.prefix = [] if chat else prefix_ids(tokenizer)  # a template writes its own
         self.answer_prefix = answer_text("", tokenizer, decoder_only)
         self.decoder_only, self.max_length, self.keep_target = decoder_only, max_length, keep_target
+        self.chat = chat
         self.has_values = keep_target or self.number_token is not None
         self.dtype = "<u2" if max(tokenizer.get_vocab().values()) < 2**16 else "<i4"
 
     def __call__(self, rows: Sequence[Row]) -> EncodedBlock:
-        # The prefix parts an answer from its question; a document has none.
-        prefixed = [(self.answer_prefix if row["question"] else "") + row["answer"] for row in rows]
-        questions, question_numbers = self._encode([row["question"] for row in rows])
-        answers, answer_numbers = self._encode(prefixed)
+        question_numbers, answer_numbers = [], []
+        if self.chat:
+            questions, answers = self.chat.encode(rows)
+        else:
+            if wrong := next((row for row in rows if row.get("before")), None):
+                raise UserError(f"{_quoted(wrong)} has earlier messages, which need a chat template: {NEEDS_CHAT}")
+            # The prefix parts an answer from its question; a document has none.
+            prefixed = [(self.answer_prefix if row["question"] else "") + row["answer"] for row in rows]
+            questions, question_numbers = self._encode([row["question"] for row in rows])
+            answers, answer_numbers = self._encode(prefixed)
         unknown = sum(self.unknown in q or self.unknown in a for q, a in zip(questions, answers, strict=True))
         truncated, values, texts = 0, [], []
         for index, (question, answer) in enumerate(zip(questions, answers, strict=True)):
             if not self.decoder_only:
                 question.append(self.end)
-            answer.append(self.end)
+            if not self.chat:
+                answer.append(self.end)
+            first = max(len(self.prefix) + len(question) - self.max_length, 0)
+            truncated += first > 0
             if self.has_values:
-                values += self._values(question, question_numbers[index])[-self.max_length :]
+                before = [1.0] * len(self.prefix)
+                values += before + self._values(question, question_numbers[index])[first:]
                 values += self._values(answer, answer_numbers[index])
                 if self.number_token is not None and self.number_token not in answer:
                     raise UserError(f"{_quoted(rows[index])} has no number, and this model predicts one: {REMEDY}")
                 if self.keep_target:
                     values[-1] = _target(rows[index])
-            truncated += len(question) > self.max_length
-            texts += question[-self.max_length :], answer
+            texts += self.prefix + question[first:], answer
         return EncodedBlock(
             np.fromiter(chain.from_iterable(texts), self.dtype),
             np.fromiter(map(len, texts), np.int64),

@@ -5,9 +5,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypedDict, overload
+from typing import Any, NotRequired, TypedDict, cast, overload
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class Example(TypedDict):
     id: str
     question: str
     answer: str
+    before: NotRequired[str]  # earlier messages, as JSON
 
 
 class Rows(Sequence[Example]):
@@ -76,15 +77,18 @@ class Rows(Sequence[Example]):
 def write_split(folder: Path, split: str, examples: Iterable[Example]) -> dict[str, Any]:
     """Write ``<split>.jsonl``, and ``<split>.arrow`` if pyarrow is installed; returns the manifest's entry.
 
-    Memory does not grow with the number of rows.
+    All rows have the fields of the first one. Memory does not grow with the number of rows.
     """
     path = folder / f"{split}.jsonl"
     # Everything but ASCII is escaped, so that lines of bytes and lines of text are the same.
     quote = json.encoder.encode_basestring_ascii
-    rows, remaining = 0, iter(examples)
-    with open(path, "w", encoding="ascii", newline="\n") as stream, _arrow_writer(path) as write_arrow:
-        while chunk := [(row["id"], row["question"], row["answer"]) for row in islice(remaining, CHUNK)]:
-            stream.writelines(f'{{"id":{quote(i)},"question":{quote(q)},"answer":{quote(a)}}}\n' for i, q, a in chunk)
+    rows, remaining = 0, cast(Iterator[Any], iter(examples))
+    first = list(islice(remaining, 1))
+    fields, remaining = tuple(first[0]) if first else FIELDS, chain(first, remaining)
+    line = "{{" + ",".join(f'"{field}":{{}}' for field in fields) + "}}\n"
+    with open(path, "w", encoding="ascii", newline="\n") as stream, _arrow_writer(path, fields) as write_arrow:
+        while chunk := [tuple(map(row.__getitem__, fields)) for row in islice(remaining, CHUNK)]:
+            stream.writelines(line.format(*map(quote, values)) for values in chunk)
             write_arrow(chunk)
             rows += len(chunk)
     entry = {"rows": rows, **_file_entry(path)}
@@ -102,16 +106,16 @@ def _file_entry(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _arrow_writer(path: Path) -> Iterator[Callable[[list[tuple[str, str, str]]], None]]:
+def _arrow_writer(path: Path, fields: Sequence[str]) -> Iterator[Callable[[list[tuple[str, ...]]], None]]:
     # `datasets` maps an Arrow file into memory instead of reading it. Without pyarrow there is no `datasets` either.
     try:
         import pyarrow
     except ImportError:
         yield lambda chunk: None
         return
-    schema = pyarrow.schema([(field, pyarrow.string()) for field in FIELDS])
+    schema = pyarrow.schema([(field, pyarrow.string()) for field in fields])
 
-    def write(chunk: list[tuple[str, str, str]]) -> None:
+    def write(chunk: list[tuple[str, ...]]) -> None:
         columns = [pyarrow.array(column, pyarrow.string()) for column in zip(*chunk, strict=True)]
         writer.write_batch(pyarrow.record_batch(columns, schema=schema))
 

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ntl.config.decoding import DecodingConfig
+from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.targets import build
+from ntl.data.chat import Chat
+from ntl.system.errors import UserError
 
 # A plain dict, as answers are pickled between processes.
 NOTHING: Mapping[str, Any] = {}
@@ -23,6 +25,13 @@ class Answer(NamedTuple):
     text: str
     token_ids: list[int]
     about: Mapping[str, Any] = NOTHING
+
+
+def text_of_answer(tokenizer: Any, ids: Sequence[int], ends: Sequence[int]) -> str:
+    """Return the text of an answer's token ids, of which the last may be one of the end tokens."""
+    ids = list(ids[:-1] if ids and ids[-1] in ends else ids)
+    # Some published tokenizers would otherwise take out the space before a point, which a label has.
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip()
 
 
 Example = Mapping[str, Any]
@@ -47,6 +56,7 @@ def decode(
     collate: Collate,
     max_new_tokens: int,
     progress: Callable[[int], None] = lambda done: None,
+    chat: Chat | None = None,
     **options: Any,
 ) -> list[Answer]:
     """Decode by ``config._target_``: one answer per example, in the order of the examples.
@@ -57,8 +67,16 @@ def decode(
         collate: Makes the inputs of a batch, for example input_ids and attention_mask (B, S).
         max_new_tokens: Used where the config says 0; taken from the training data, never from the test answers.
         progress: Called after each batch with the number of examples that are done.
+        chat: The template that the questions went through, whose end of a turn ends an answer, too.
         options: Further arguments of the decoding itself.
     """
+    if chat:
+        options["also"] = [chat.end_id]
+        if chat.opening and isinstance(config, TreeConfig):
+            raise UserError(
+                f"decoding={config.name} dataset.format=chat: the chat template writes {chat.opening[:40]!r} before an "
+                "answer, and this decoding reads a number alone; use decoding=greedy."
+            )
     was_training = model.training
     model.eval()
     limit = config.max_new_tokens or max_new_tokens
@@ -67,6 +85,8 @@ def decode(
     for indices in batches(examples, config.batch_size):
         batch = [examples[index] for index in indices]
         found = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
+        if chat:
+            found = [answer._replace(text=chat.text(answer.text)) for answer in found]
         answers.update(zip(indices, found, strict=True))
         progress(len(answers))
     model.train(was_training)

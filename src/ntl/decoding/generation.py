@@ -8,7 +8,8 @@ import torch
 from transformers import GenerationConfig
 
 from ntl.config.decoding import DecodingConfig
-from ntl.decoding.batches import Answer, Example, Read
+from ntl.decoding.batches import Answer, Example, Read, text_of_answer
+from ntl.models.special import end_ids, pad_id
 from ntl.system.errors import UserError
 
 # Settings of a generation config that change no answer, or that the tokenizer or the data decide.
@@ -18,9 +19,14 @@ _IGNORED |= {"num_return_sequences", "max_length", "max_new_tokens"}
 _IGNORED |= {"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
 
 
-def generate(config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
-    """Greedy or beam search. The generation config in the model's folder has no effect (``own_settings``)."""
-    special = _special_tokens(model, tokenizer)
+def generate(
+    config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int, also: Sequence[int] = ()
+) -> Read:
+    """Greedy or beam search. The generation config in the model's folder has no effect (``own_settings``).
+
+    ``also``: Tokens that end an answer besides its end tokens.
+    """
+    special = _special_tokens(model, tokenizer, also)
     search = GenerationConfig(num_beams=config.num_beams, do_sample=False, max_new_tokens=max_new_tokens, **special)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
@@ -29,7 +35,9 @@ def generate(config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_toke
     return read
 
 
-def generate_as_the_model_says(config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+def generate_as_the_model_says(
+    config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int, also: Sequence[int] = ()
+) -> Read:
     """As the model's own generation config says, except for special tokens and ``max_new_tokens``.
 
     Where it samples, the seed is computed from the batch, so that the same batch always gets the same answers.
@@ -37,7 +45,7 @@ def generate_as_the_model_says(config: DecodingConfig, *, model: Any, tokenizer:
     """
     search = GenerationConfig.from_dict(
         model.generation_config.to_dict()
-        | _special_tokens(model, tokenizer)
+        | _special_tokens(model, tokenizer, also)
         | {"max_new_tokens": max_new_tokens, "max_length": None}
         | {"num_return_sequences": 1, "return_dict_in_generate": False}
         | ({"num_beams": config.num_beams} if config.num_beams else {})
@@ -70,12 +78,12 @@ def own_settings(model: Any, num_beams: int = 0) -> dict[str, Any]:
     return {name: own[name] for name in sorted(own) if name not in _IGNORED and own[name] != usual.get(name)}
 
 
-def _special_tokens(model: Any, tokenizer: Any) -> dict[str, Any]:
+def _special_tokens(model: Any, tokenizer: Any, also: Sequence[int]) -> dict[str, Any]:
     own = getattr(model, "generation_config", None)
     start = getattr(model.config, "decoder_start_token_id", None)
     return {
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": pad_id(tokenizer),
+        "eos_token_id": end_ids(model, tokenizer, also) or None,
         "bos_token_id": getattr(own, "bos_token_id", None),
         "decoder_start_token_id": getattr(own, "decoder_start_token_id", None) if start is None else start,
     }
@@ -90,9 +98,10 @@ def _search(search: GenerationConfig, model: Any, tokenizer: Any, inputs: Mappin
     finally:
         model.generation_config = own
     skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-    rows = [_until_end(ids, tokenizer.eos_token_id) for ids in output[:, skipped:].tolist()]
-    return [Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids) for ids in rows]
+    ends = search.eos_token_id or ()
+    rows = [_until_end(ids, ends) for ids in output[:, skipped:].tolist()]
+    return [Answer(text_of_answer(tokenizer, ids, ends), ids) for ids in rows]
 
 
-def _until_end(ids: list[int], end: int) -> list[int]:
-    return ids[: ids.index(end) + 1] if end in ids else ids
+def _until_end(ids: list[int], ends: Sequence[int]) -> list[int]:
+    return next((ids[: place + 1] for place, token in enumerate(ids) if token in ends), ids)

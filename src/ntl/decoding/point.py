@@ -19,6 +19,7 @@ from ntl.config.decoding import TreeConfig
 from ntl.decoding.batches import Answer, Example, Read
 from ntl.decoding.number_head import write_value
 from ntl.decoding.tree import NumberTokens, read_numbers
+from ntl.models.special import end_ids
 from ntl.numbers import parse_number
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -85,10 +86,11 @@ def _read_points(
     model: Any,
     tokenizer: Any,
     max_new_tokens: int,
+    also: Sequence[int] = (),
     interval: float = 0.0,
 ) -> Read:
     """``interval``: instead of quantiles, the mean and the central interval of this share of the probability."""
-    tokens = NumberTokens.from_tokenizer(tokenizer, model.device)
+    tokens = NumberTokens.from_tokenizer(tokenizer, end_ids(model, tokenizer, also), model.device)
     limits = {"num_beams": config.num_beams, "max_new_tokens": max_new_tokens, "tolerance": config.tolerance}
 
     def answer(numbers: Mapping[str, float]) -> Answer:

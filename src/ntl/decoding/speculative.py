@@ -22,16 +22,19 @@ from transformers import DynamicCache
 
 from ntl.config.decoding import SpeculativeConfig
 from ntl.config.loss import MTPConfig
-from ntl.decoding.batches import Answer, Example, Read
+from ntl.decoding.batches import Answer, Example, Read, text_of_answer
 from ntl.models.interface import lm_head
 from ntl.models.mtp import Decoder, Heads
+from ntl.models.special import end_ids
 from ntl.system.errors import UserError
 
 SPECULATION = "speculation"
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def speculate(config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int) -> Read:
+def speculate(
+    config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_tokens: int, also: Sequence[int] = ()
+) -> Read:
     """The tokens of plain greedy decoding; ``about[SPECULATION]`` counts the row's tokens and forward passes.
 
     It also has how many drafts of the heads 2, 3, ... were kept. UserError for a model that was not trained with heads,
@@ -46,7 +49,7 @@ def speculate(config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_
             "most that."
         )
     _check(config, model)
-    heads, end = config.heads or settings.heads, tokenizer.eos_token_id
+    heads, ends = config.heads or settings.heads, end_ids(model, tokenizer, also)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, Tensor]) -> list[Answer]:
         needed, window = inputs["input_ids"].shape[1] + max_new_tokens, getattr(model.config, "sliding_window", None)
@@ -55,12 +58,11 @@ def speculate(config: SpeculativeConfig, *, model: Any, tokenizer: Any, max_new_
                 f"decoding={config.name}: the model attends to the last {window} tokens, and questions and answers "
                 f"have up to {needed}; use decoding=greedy."
             )
-        rows = _Rows(model, settings, heads, inputs, max_new_tokens, end)
+        rows = _Rows(model, settings, heads, inputs, max_new_tokens, ends)
         while rows.active_B.any():
             rows.forward()
         return [
-            Answer(tokenizer.decode(ids, skip_special_tokens=True).strip(), ids, {SPECULATION: counts})
-            for ids, counts in rows.answers()
+            Answer(text_of_answer(tokenizer, ids, ends), ids, {SPECULATION: counts}) for ids, counts in rows.answers()
         ]
 
     return read
@@ -117,11 +119,12 @@ class _Rows:
     """
 
     def __init__(
-        self, model: Any, settings: MTPConfig, heads: int, inputs: Mapping[str, Tensor], limit: int, end: int | None
+        self, model: Any, settings: MTPConfig, heads: int, inputs: Mapping[str, Tensor], limit: int, ends: Sequence[int]
     ) -> None:
         prompt, mask = inputs["input_ids"], inputs["attention_mask"]
         rows, self.prompt = prompt.shape
-        self.model, self.limit, self.end, self.heads = model, limit, end, heads
+        self.model, self.limit, self.heads = model, limit, heads
+        self.ends = prompt.new_tensor(ends)
         # Head 1 of an anticausal chain reads all others.
         self.settings = settings if settings.variant == "anticausal" else replace(settings, heads=heads)
         self.sequential = settings.kind == "sequential"
@@ -193,7 +196,7 @@ class _Rows:
         kept_B = (draft_BN == best_BW[:, :-1]).cumprod(1).sum(1)
         self.tokens_BC.scatter_(1, behind_BW, best_BW)
         final_BW = places_W <= kept_B[:, None]
-        ends_BW = final_BW & (best_BW == (-1 if self.end is None else self.end))
+        ends_BW = final_BW & torch.isin(best_BW, self.ends)
         ended_B = ends_BW.any(1)
         added_B = torch.where(ended_B, ends_BW.int().argmax(1), kept_B) + 1
         added_B = torch.minimum(added_B, self.limit - self.length_B) * self.active_B

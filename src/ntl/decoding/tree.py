@@ -13,7 +13,7 @@ numbers, V vocabulary.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -54,17 +54,20 @@ class NumberTokens:
     """The tokens that numbers consist of.
 
     ids: (K,) int64. pieces: the text that each adds. table: (6, K) int64, the state after a token in each state.
-    end_id: the token that ends an answer.
+    end_ids: the tokens that end an answer.
     """
 
     ids: Tensor
     pieces: tuple[str, ...]
     table: Tensor
-    end_id: int
+    end_ids: list[int]
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: Any, device: torch.device | str = "cpu") -> Self:
-        """From decoded pieces, so that ``▁12`` and ``Ġ12`` both add " 12". UserError: the tokenizer has no digit."""
+    def from_tokenizer(cls, tokenizer: Any, ends: Sequence[int] = (), device: torch.device | str = "cpu") -> Self:
+        """From decoded pieces, so that ``▁12`` and ``Ġ12`` both add " 12". UserError: the tokenizer has no digit.
+
+        ``ends``: by default the tokenizer's end token alone.
+        """
         kept = []
         for token_id, piece in _pieces(tokenizer):
             if piece and any(advance(state, piece) != DEAD for state in range(6)):
@@ -76,7 +79,7 @@ class NumberTokens:
             torch.tensor([token_id for token_id, _ in kept], device=device),
             tuple(piece for _, piece in kept),
             torch.tensor(table, device=device),
-            tokenizer.eos_token_id,
+            list(ends) or [tokenizer.eos_token_id],
         )
 
 
@@ -85,7 +88,8 @@ def _pieces(tokenizer: Any) -> Iterator[tuple[int, str]]:
     # Decoded on its own, a token loses the white space of its word-start mark.
     first = next((token_id for token_id in ids if DIGITS & set(tokenizer.decode([token_id]))), ids[0])
     before = tokenizer.decode([first])
-    for token_id, text in zip(ids, tokenizer.batch_decode([[first, token_id] for token_id in ids]), strict=True):
+    pairs = tokenizer.batch_decode([[first, token_id] for token_id in ids], clean_up_tokenization_spaces=False)
+    for token_id, text in zip(ids, pairs, strict=True):
         if text.startswith(before):
             yield token_id, text.removeprefix(before)
 
@@ -142,11 +146,11 @@ def read_numbers(
 
 
 def _log_probabilities(logits_RV: Tensor, tokens: NumberTokens) -> tuple[Tensor, Tensor]:
-    """(R, K) of the number tokens and (R,) of the end."""
+    """(R, K) of the number tokens and (R,) of all ends together."""
     if logits_RV.dtype.itemsize < 4:
         logits_RV = logits_RV.float()
     normalizer_R1 = logits_RV.logsumexp(-1, keepdim=True).double()
-    end_R = logits_RV[:, tokens.end_id] - normalizer_R1[:, 0]
+    end_R = logits_RV[:, tokens.end_ids].logsumexp(-1) - normalizer_R1[:, 0]
     return logits_RV[:, tokens.ids] - normalizer_R1, end_R
 
 
@@ -219,5 +223,10 @@ class Stepper:
         else:
             given = {"encoder_outputs": (self.encoded,), "decoder_input_ids": ids}
         output = self.model(attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **given)
-        self.cache = output.past_key_values
+        self.cache = getattr(output, "past_key_values", None)
+        if self.cache is None:
+            raise UserError(
+                f"decoding: model_type {self.model.config.model_type} has no cache of keys and values, which this "
+                "search needs; use decoding=greedy."
+            )
         return output.logits[:, -1]

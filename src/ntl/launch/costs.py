@@ -12,6 +12,7 @@ from typing import Any
 
 from ntl.config import Config, build
 from ntl.config.identity import plain
+from ntl.config.model import HFConfig
 from ntl.config.targets import locate
 from ntl.launch.plan import Demand, Kind, Run, kind_of
 from ntl.results import RunRecord
@@ -116,7 +117,10 @@ def _parameters(config: Config) -> tuple[int, int]:
         model_config, lora = config.model, config.model.lora
         rows = 0 if getattr(model_config, "vocab_size", 0) else config.tokenizer.vocab_size
         with torch.device("meta"):
-            model: Any = build(replace(model_config, pretrained=False, path=""), tokenizer=_Tokenizer(rows))
+            # That of model=hf has no shapes of its own: they are in the folder.
+            path = model_config.path if isinstance(model_config, HFConfig) else ""
+            shape = replace(model_config, pretrained=False, path=path, dropout=model_config.dropout or 0.0)
+            model: Any = build(shape, tokenizer=_Tokenizer(rows))
             if config.objective.adds:
                 model = locate(config.objective.adds)(model, config.objective, "", lambda line: None)
             model = add_lora(model, lora) if lora.rank else model

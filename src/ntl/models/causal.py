@@ -20,7 +20,8 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 
 from ntl.config.model import CausalConfig, GPT2Config, GPT2RegressionConfig
 from ntl.config.suggestions import nearest
-from ntl.models.pretrained import ONE_OUTPUT, fit_vocabulary, load_pretrained, pretrained_config
+from ntl.models.pretrained import ONE_OUTPUT, dropout_rates, fit_vocabulary, load_pretrained
+from ntl.models.special import pad_id
 from ntl.system.errors import UserError
 
 # The same function as the published gelu_new, but one kernel instead of seven. It saves one tensor for the backward
@@ -38,11 +39,10 @@ def build(config: CausalConfig, *, tokenizer: Any) -> PreTrainedModel:
             ``config.dropout`` is set, or ``config.settings`` sets another rate.
     """
     if config.pretrained:
-        rates = _dropout(config, pretrained_config(config))
-        return fit_vocabulary(load_pretrained(config, AutoModelForCausalLM, **rates), tokenizer)
+        return fit_vocabulary(load_pretrained(config, AutoModelForCausalLM, **dropout_rates(config)), tokenizer)
     try:
         defaults = AutoConfig.for_model(config.architecture)
-        rates = _dropout(config, defaults)
+        rates = _random_dropout(config, defaults)
         settings = AutoConfig.for_model(
             config.architecture, **_vocabulary(config, tokenizer), **{**rates, **config.settings}
         )
@@ -65,7 +65,7 @@ def build(config: CausalConfig, *, tokenizer: Any) -> PreTrainedModel:
 def build_gpt2(config: GPT2Config, *, tokenizer: Any) -> PreTrainedModel:
     """Build a GPT-2 whose embedding has a row for every token of ``tokenizer``, including a new one for padding."""
     if config.pretrained:
-        model = _fuse_activation(load_pretrained(config, AutoModelForCausalLM, **_gpt2_dropout(config)))
+        model = _fuse_activation(load_pretrained(config, AutoModelForCausalLM, **dropout_rates(config)))
     else:
         model = GPT2LMHeadModel(_gpt2_config(config, tokenizer))
     return fit_vocabulary(model, tokenizer)
@@ -74,7 +74,7 @@ def build_gpt2(config: GPT2Config, *, tokenizer: Any) -> PreTrainedModel:
 def build_gpt2_regression(config: GPT2RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
     """Build a GPT-2 with one output, a linear function of the hidden state at the last token that is not padding."""
     if config.pretrained:
-        settings = {**_gpt2_dropout(config), **ONE_OUTPUT}
+        settings = {**dropout_rates(config), **ONE_OUTPUT}
         model = load_pretrained(config, AutoModelForSequenceClassification, new_weights="score.", **settings)
         model = _fuse_activation(model)
     else:
@@ -87,45 +87,32 @@ def _vocabulary(config: CausalConfig | GPT2Config, tokenizer: Any) -> dict[str, 
         "vocab_size": max(config.vocab_size, len(tokenizer)),
         "bos_token_id": tokenizer.eos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
+        "pad_token_id": pad_id(tokenizer),
     }
 
 
-def _dropout(config: CausalConfig, defaults: Any) -> dict[str, Any]:
-    """Return ``config.dropout`` under each of the architecture's names for it; ``defaults`` is its default config."""
-    values = defaults.to_dict().items()
-    # Layer dropout is something else, and a boolean is a switch, not a rate.
-    names = [name for name, rate in values if "drop" in name and "layer" not in name and type(rate) in (int, float)]
-    if not config.dropout:
-        return dict.fromkeys(names, 0.0)
-    if not names:
+def _random_dropout(config: CausalConfig, defaults: Any) -> dict[str, Any]:
+    """Return ``dropout_rates`` of a model with random weights; ``config.settings`` must not name another rate."""
+    rates = dropout_rates(config, defaults)
+    if config.dropout and all(config.settings.get(name, config.dropout) != config.dropout for name in rates):
+        name = next(iter(rates))
         raise UserError(
-            f"model.dropout={config.dropout}: {defaults.model_type} models have no dropout; set model.dropout=0."
-        )
-    settings = {} if config.pretrained else config.settings
-    if all(settings.get(name, config.dropout) != config.dropout for name in names):
-        raise UserError(
-            f"model.settings.{names[0]}={settings[names[0]]} model.dropout={config.dropout}: two rates for one "
+            f"model.settings.{name}={config.settings[name]} model.dropout={config.dropout}: two rates for one "
             "dropout; set model.dropout alone."
         )
-    return dict.fromkeys(names, config.dropout)
+    return rates
 
 
 def _fuse_activation(model: PreTrainedModel) -> PreTrainedModel:
-    """Replace the activation gelu_new by ``FUSED``, in place; a model with another activation is not changed."""
+    """Replace the activation gelu_new by ``FUSED``, in place; the config stays, and so does another activation."""
     if getattr(model.config, "activation_function", "") == "gelu_new":
-        model.config.activation_function = FUSED
         for module in model.modules():
             if isinstance(module, GPT2MLP):
                 module.act = ACT2FN[FUSED]
     return model
 
 
-def _gpt2_dropout(config: GPT2Config) -> dict[str, Any]:
-    return dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
-
-
 def _gpt2_config(config: GPT2Config, tokenizer: Any, **settings: Any) -> transformers.GPT2Config:
     settings |= {name: getattr(config, name) for name in ("n_positions", "n_embd", "n_layer", "n_head")}
-    settings |= {**_vocabulary(config, tokenizer), **_gpt2_dropout(config)}
+    settings |= {**_vocabulary(config, tokenizer), **dropout_rates(config, transformers.GPT2Config())}
     return transformers.GPT2Config(activation_function=FUSED, **settings)

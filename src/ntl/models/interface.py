@@ -51,7 +51,10 @@ def lm_head(model: Any) -> LMHead:
     if isinstance(config, T5Config) and getattr(config, "scale_decoder_outputs", config.tie_word_embeddings):
         scale = config.d_model**-0.5
     cap = next((cap for name in SOFT_CAPS if (cap := getattr(config, name, None))), None)
-    return LMHead(_weight(layer), getattr(layer, "bias", None), scale, cap)
+    bias = getattr(layer, "bias", None)
+    if bias is None and (of_model := getattr(model, "final_logits_bias", None)) is not None:  # BART and its like
+        bias = of_model.squeeze(0)
+    return LMHead(_weight(layer), bias, scale, cap)
 
 
 def checked_lm_head(model: Any) -> LMHead:
@@ -88,10 +91,16 @@ def _unwrapped(model: Any) -> Any:
 
 def _weight(layer: Any) -> Tensor:
     """Return the weight (V, D), including the active LoRA adapters, with the graph of these."""
-    if not hasattr(layer, "get_delta_weight"):
+    if not hasattr(layer, "get_base_layer"):
         return layer.weight
     if layer.merged or layer.disable_adapters:
         return layer.get_base_layer().weight
+    # DoRA is a variant of LoRA: like LoHa, IA3 and others it does more than add a product of two matrices.
+    if not hasattr(layer, "lora_A") or any(name in layer.lora_variant for name in layer.active_adapters):
+        raise UserError(
+            f"{type(layer).__module__}.{type(layer).__name__} on the head: a loss from hidden states knows adapters of "
+            "plain LoRA alone; leave the head out of the adapters, or take a loss of logits (implementation=fused)."
+        )
     if any(getattr(layer.lora_dropout[name], "p", 0.0) for name in layer.active_adapters):
         raise UserError(
             "a LoRA adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the "

@@ -14,8 +14,8 @@ LORA = "lora_"
 def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
     """Freeze the model and add an adapter to every linear layer, except in ``config.full``, which is fully trained.
 
-    The model is modified in place and returned. Raises UserError if peft is not installed or an entry of
-    ``config.full`` matches no weight.
+    The model is modified in place and returned. Raises UserError if peft is not installed, an entry of
+    ``config.full`` matches no weight, or the architecture takes no adapters.
     """
     with needs("lora"):
         import peft
@@ -32,7 +32,13 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
         # GPT-2's Conv1D layers store their weight transposed; peft would warn about each of them.
         fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.modules()),
     )
-    peft.inject_adapter_in_model(settings, model)
+    try:
+        peft.inject_adapter_in_model(settings, model)
+    except ValueError as error:  # layers whose kernels read the weights themselves, as those of Mamba
+        raise UserError(
+            f"model.lora.rank={config.rank}: adapters do not fit a model of the type {model.config.model_type} "
+            f"({str(error).splitlines()[0]}); leave model.lora out."
+        ) from error
     for name, parameter in model.named_parameters():
         if name.startswith(full):
             parameter.requires_grad_(True)

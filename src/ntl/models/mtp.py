@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from ntl.config.loss import MTPConfig
 from ntl.system.errors import UserError
-from ntl.system.hub import snapshot, weight_files
+from ntl.system.hub import SHARDS, WEIGHTS, snapshot, weight_files
 
 PARALLEL, SEQUENTIAL = "mtp_heads.", "mtp.layers."
 
@@ -63,7 +63,8 @@ class Decoder:
     @property
     def extra(self) -> Any:
         """The heads 2, 3, ...; an empty list before they are added."""
-        return getattr(self.model, "mtp_heads", None) or getattr(getattr(self.model, "mtp", None), "layers", ())
+        layers = getattr(getattr(self.model, "mtp", None), "layers", ())
+        return getattr(self.model, "mtp_heads", None) or (layers if isinstance(layers, nn.ModuleList) else ())
 
     def layer_type(self, index: int) -> Any:
         types = getattr(self.model.config, "layer_types", None)
@@ -135,7 +136,7 @@ def add_heads(
     Args:
         source: The folder or hub id that the model's weights were loaded from; empty for random weights. Heads that are
             stored there are loaded.
-        say: Receives a line if blocks of the model are removed, or cannot be.
+        say: Receives a line if blocks of the model are removed, or cannot be, or if stored heads are not trained.
 
     Raises:
         UserError: The model is not made of blocks, has too few of them, or has stored heads that do not fit.
@@ -147,12 +148,49 @@ def add_heads(
             "objective=mtp: a mixture of experts is not supported, since its router loss is one of all blocks; take "
             "objective=next_token, or a model without experts."
         )
-    if not count:
-        return model
     stored = _stored(source) if source else {}
-    add = _add_sequential if config.kind == "sequential" else _add_parallel
-    add(decoder, config, count, source, stored, say)
+    if count:
+        add = _add_sequential if config.kind == "sequential" else _add_parallel
+        add(decoder, config, count, source, stored, say)
+    if not hasattr(model, "mtp"):
+        _carry(model, stored, source, say)
     return model
+
+
+def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object] = print) -> PreTrainedModel:
+    """Give a model the modules for multi-token prediction that are stored with its weights, in place, and return it.
+
+    They are neither used nor trained, so that its checkpoints have them as they were. ``say`` receives a line on them,
+    also for those that cannot be kept: the count in the model's config is then 0.
+    """
+    _carry(model, _stored(source), source, say)
+    return model
+
+
+def _carry(model: Any, stored: Mapping[str, Path], source: str, say: Callable[[str], object]) -> None:
+    own = model.state_dict()
+    others = sorted(name for name in stored if name not in own)
+    names = [name for name in others if name.startswith("mtp.") or _published(model, name)]
+    carried = [name for name in names if not hasattr(model, name.partition(".")[0])]
+    heads = f"model {source}: its modules for multi-token prediction ({names[0] if names else ''}, ...)"
+    if lost := [name for name in others if name.startswith(PARALLEL)]:
+        say(f"model {source}: its heads ({lost[0]}, ...) are left out; objective=mtp with their number keeps them.")
+    if len(carried) < len(names):
+        model.config.num_mtp_layers = 0
+        say(f"{heads} are left out, and num_mtp_layers is 0.")
+        return
+    for name in carried:
+        *parents, leaf = name.split(".")
+        module = model
+        for part in parents:
+            if not hasattr(module, part):
+                module.add_module(part, nn.Module())
+            module = getattr(module, part)
+        with safe_open(stored[name], framework="pt") as file:
+            weight = file.get_tensor(name).to(model.dtype)
+        module.register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
+    if carried:
+        say(f"{heads} stay as they are; objective=mtp objective.kind=sequential trains them.")
 
 
 def _add_parallel(
@@ -267,7 +305,7 @@ def _stored(source: str) -> dict[str, Path]:
     """Return the names of the stored weights, each with its file."""
     folder = Path(source) if Path(source).is_dir() else snapshot(source)
     found = {}
-    for path in weight_files(folder) if folder else ():
+    for path in weight_files(folder) if folder and any((folder / name).is_file() for name in (WEIGHTS, SHARDS)) else ():
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 found |= dict.fromkeys(file.keys(), path)

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ntl.config import ModelConfig
-from ntl.config.model import source
+from ntl.config.model import gguf_file, source
+from ntl.models.special import own_end_ids, pad_id
 from ntl.system.errors import UserError
 from ntl.system.hub import require
 
@@ -20,18 +21,45 @@ ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
 def _weights_of(config: ModelConfig) -> Iterator[str]:
     """Yield the folder or hub id of the weights; what fails while they are read becomes one line."""
     name = source(config)
-    require(name)
+    require(name, gguf_file(config))
     try:
         yield name
     except Exception as error:  # transformers, safetensors and torch raise errors of different types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if reason.startswith("Unrecognized configuration class"):
+            reason = "transformers has no decoder or encoder-decoder of this architecture that writes text."
         raise UserError(f"model {name}: {reason} Give another folder by model.path=.") from error
 
 
 def pretrained_config(config: ModelConfig) -> Any:
     """Return transformers' config of the pretrained weights. Raises UserError if it cannot be read."""
     with _weights_of(config) as name:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        settings = {"gguf_file": file} if (file := gguf_file(config)) else {}
+        return AutoConfig.from_pretrained(name, trust_remote_code=False, **settings)
+
+
+def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
+    """Return ``config.dropout`` under each of the architecture's names for it; {} if it is None: the rates stay.
+
+    ``own`` is transformers' config, by default that of the pretrained weights.
+
+    Raises:
+        UserError: The architecture has no dropout, and the rate is not 0.
+    """
+    if config.dropout is None:
+        return {}
+    own = pretrained_config(config) if own is None else own
+    # Layer dropout is something else, and a boolean is a switch, not a rate.
+    names = [
+        name
+        for name, rate in own.to_dict().items()
+        if "drop" in name and "layer" not in name and type(rate) in (int, float)
+    ]
+    if config.dropout and not names:
+        raise UserError(
+            f"model.dropout={config.dropout}: {own.model_type} models have no dropout; set model.dropout=0."
+        )
+    return dict.fromkeys(names, config.dropout)
 
 
 def load_pretrained(
@@ -47,11 +75,13 @@ def load_pretrained(
         UserError: The checkpoint cannot be read, is damaged, or belongs to another architecture.
     """
     # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
-    settings = {"dtype": torch.float32, **overrides}
+    settings: dict[str, Any] = {"dtype": torch.float32, **overrides}
+    if file := gguf_file(config):
+        settings |= {"gguf_file": file, "quantization_config": GgufConfig(dequantize=True)}
+    else:
+        settings["use_safetensors"] = True
     with _weights_of(config) as name:
-        model, info = auto_class.from_pretrained(
-            name, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **settings
-        )
+        model, info = auto_class.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **settings)
     if getattr(model, "peft_config", None):
         raise UserError(
             f"model {name}: this is an adapter without its base model; merge the two (peft's merge_and_unload), save "
@@ -67,14 +97,18 @@ def load_pretrained(
 
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Add embedding rows for tokens that the checkpoint does not have; its own rows are not changed."""
+    """Add embedding rows for tokens that the checkpoint does not have; its own rows are not changed.
+
+    Nor are the special tokens of its configs, unless the tokenizer's end token is none of those that they name: then it
+    is not the checkpoint's tokenizer.
+    """
     if len(tokenizer) > embedding_rows(model):
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    model.config.pad_token_id = tokenizer.pad_token_id
-    model.config.eos_token_id = tokenizer.eos_token_id
-    if model.can_generate():
-        model.generation_config.pad_token_id = tokenizer.pad_token_id
-        model.generation_config.eos_token_id = tokenizer.eos_token_id
+    if tokenizer.eos_token_id not in own_end_ids(model):
+        for settings in (model.config, *([model.generation_config] if model.can_generate() else [])):
+            settings.pad_token_id, settings.eos_token_id = pad_id(tokenizer), tokenizer.eos_token_id
+    elif not model.can_generate() and getattr(model.config, "pad_token_id", None) is None:
+        model.config.pad_token_id = pad_id(tokenizer)  # a sequence classifier reads the last token before padding
     return model
 
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, T5F
 from transformers import initialization as init
 
 from ntl.config.model import RTConfig
-from ntl.models.pretrained import fit_vocabulary, load_pretrained
+from ntl.models.pretrained import dropout_rates, fit_vocabulary, load_pretrained
 from ntl.models.t5 import t5_config
 from ntl.numbers.text import find_place_tokens, parse_place_token, place_token, place_tokens
 from ntl.system.errors import UserError
@@ -129,7 +129,7 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
     tokens = _number_tokens(tokenizer)
     settings = {"log_scale": config.log_scale, "max_value": config.max_value}
     if config.pretrained:
-        model: Any = load_pretrained(config, RTForConditionalGeneration, dropout_rate=config.dropout, **settings)
+        model: Any = load_pretrained(config, RTForConditionalGeneration, **dropout_rates(config), **settings)
     else:
         network: Any = t5_config(config, tokenizer, config_class=RTNetworkConfig, **settings)
         network.vocab_size = max(network.vocab_size, *(token_id + 1 for token_id in tokens.values()))

@@ -12,7 +12,8 @@ from transformers import (
 )
 
 from ntl.config.model import T5Config, T5RegressionConfig
-from ntl.models.pretrained import ONE_OUTPUT, fit_vocabulary, load_pretrained
+from ntl.models.pretrained import ONE_OUTPUT, dropout_rates, fit_vocabulary, load_pretrained, pretrained_config
+from ntl.models.special import pad_id
 
 SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_factor")
 
@@ -20,7 +21,7 @@ SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_fact
 def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
     """Build an encoder-decoder whose embedding has a row for every token of ``tokenizer``."""
     if config.pretrained:
-        model = load_pretrained(config, AutoModelForSeq2SeqLM, dropout_rate=config.dropout)
+        model = load_pretrained(config, AutoModelForSeq2SeqLM, **dropout_rates(config))
     else:
         model = T5ForConditionalGeneration(t5_config(config, tokenizer))
     return fit_vocabulary(model, tokenizer)
@@ -31,9 +32,11 @@ def build_regression(config: T5RegressionConfig, *, tokenizer: Any) -> PreTraine
 
     The decoder reads the question as well.
     """
-    settings = {"classifier_dropout": config.dropout, **ONE_OUTPUT}
+    settings: dict[str, Any] = {"classifier_dropout": config.dropout, **ONE_OUTPUT}
     if config.pretrained:
-        settings |= {"dropout_rate": config.dropout, "new_weights": "classification_head."}
+        if config.dropout is None:  # the head is new, and as the model
+            settings["classifier_dropout"] = pretrained_config(config).dropout_rate
+        settings |= {**dropout_rates(config), "new_weights": "classification_head."}
         model = load_pretrained(config, AutoModelForSequenceClassification, **settings)
     else:
         model = T5ForSequenceClassification(t5_config(config, tokenizer, **settings))
@@ -47,8 +50,8 @@ def t5_config(
     return config_class(
         vocab_size=max(config.vocab_size, len(tokenizer)),
         dropout_rate=config.dropout,
-        decoder_start_token_id=tokenizer.pad_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        decoder_start_token_id=pad_id(tokenizer),
+        pad_token_id=pad_id(tokenizer),
         eos_token_id=tokenizer.eos_token_id,
         **{name: getattr(config, name) for name in SHAPE},
         **settings,

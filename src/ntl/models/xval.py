@@ -168,7 +168,9 @@ def build(config: XValConfig, *, tokenizer: Any) -> PreTrainedModel:
     Raises:
         UserError: The hidden size is not a multiple of the number of heads, or the weights cannot be loaded.
     """
-    settings: dict[str, Any] = {"dropout": config.dropout, "paper_compat": config.paper_compat}
+    settings: dict[str, Any] = {"paper_compat": config.paper_compat}
+    if config.dropout is not None:
+        settings["dropout"] = config.dropout
     if config.pretrained:
         return fit_vocabulary(load_pretrained(config, XValForMaskedNumber, **settings), tokenizer)
     if config.d_model % config.num_heads:

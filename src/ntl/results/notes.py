@@ -31,6 +31,7 @@ MODELS = {
     "qwen3_5_tiny": "a tiny Qwen3.5",
     "rt": "the Regression Transformer",
     "rt_tiny": "a tiny Regression Transformer",
+    "smollm2_135m": "SmolLM2-135M-Instruct",
     "t5_3b": "T5-3B",
     "t5_base": "T5-Base",
     "t5_mini": "a small T5",

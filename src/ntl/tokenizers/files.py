@@ -2,26 +2,40 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
+from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
 from ntl.system.errors import UserError
 from ntl.system.hub import BPE, SAVED, SENTENCEPIECE, TOKENIZER_SETTINGS, tokenizer_files
 
 _UNIGRAM = 1
+# Classes that read all of tokenizer.json; others make parts of it anew.
+WHOLE = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
-def read_stock(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of the files as they are, before any change of its segmentation.
+def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
+    """The tokenizer of the files as they are, of the class that transformers gives it.
 
-    Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt. Raises
+    Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt, then in ``gguf_file``. Raises
     :class:`ntl.system.errors.UserError`, which names the file, for one that is missing, cut short or of another format.
     """
-    for path in tokenizer_files(folder):
-        if path.name in TOKENIZER_SETTINGS:
+    found = _read_files(folder, gguf_file)
+    for setting in ("local_files_only", "is_local", "trust_remote_code"):  # which would be saved with it
+        found.init_kwargs.pop(setting, None)
+    return found
+
+
+def _read_files(folder: Path, gguf_file: str) -> PreTrainedTokenizerFast:
+    files = tokenizer_files(folder, gguf_file)
+    if gguf_file and files == [folder / gguf_file]:
+        return _read(folder, gguf_file, gguf_file=gguf_file)
+    for path in files:
+        if path.suffix == ".json" and path.name in TOKENIZER_SETTINGS:
             _read_json(path)
     if (folder / SAVED).exists():
-        return _read_saved(folder)
+        _read_json(folder / SAVED)
+        return _read(folder, SAVED)
     if (folder / SENTENCEPIECE).exists():
         return read_sentencepiece(folder)
     return _read_bpe(folder)
@@ -49,13 +63,19 @@ def read_sentencepiece(folder: Path, sentinels: int = 100) -> PreTrainedTokenize
     return T5Tokenizer.from_pretrained(str(folder), extra_ids=sentinels, local_files_only=True)
 
 
-def _read_saved(folder: Path) -> PreTrainedTokenizerFast:
-    path = folder / SAVED
-    _read_json(path)
+def _read(folder: Path, name: str, **options: str) -> PreTrainedTokenizerFast:
+    settings = folder / "tokenizer_config.json"
+    written: Any = _read_json(settings) if settings.exists() and not options else {}
+    # transformers takes the class of some architectures, as Qwen2's, even where the files name this one.
+    whole = isinstance(written, dict) and written.get("tokenizer_class") in WHOLE
+    reader: Any = PreTrainedTokenizerFast if whole else AutoTokenizer
     try:
-        return PreTrainedTokenizerFast.from_pretrained(str(folder), local_files_only=True)
+        found = reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
     except Exception as error:  # the backend raises bare Exception
-        raise UserError(f"{path} is no tokenizer file ({_brief(error)}): save or fetch it again") from error
+        raise UserError(f"{folder / name} is no tokenizer file ({_brief(error)}): save or fetch it again") from error
+    if not found.is_fast:
+        raise UserError(f"{folder}: a tokenizer written in Python alone; give one that has a {SAVED}")
+    return found
 
 
 def _read_bpe(folder: Path) -> PreTrainedTokenizerFast:

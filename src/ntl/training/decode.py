@@ -13,6 +13,7 @@ from torch import distributed
 from ntl.config import DecodingConfig
 from ntl.config.composition import read_config
 from ntl.config.identity import plain
+from ntl.config.model import HFConfig
 from ntl.config.trainer import is_decoded
 from ntl.data.dataset import TextDataset
 from ntl.data.encoded import Packed
@@ -94,8 +95,11 @@ def max_new_tokens(parts: RunParts) -> int:
 
 
 def positions_of(model: Any) -> int | None:
-    """How many tokens, question and answer together, a model reads; None for one with relative positions."""
-    return None if model.config.is_encoder_decoder else getattr(model.config, "max_position_embeddings", None)
+    """How many tokens a model reads: question and answer together, or each where it has an encoder.
+
+    None for one with relative positions.
+    """
+    return getattr(model.config, "max_position_embeddings", None)
 
 
 def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
@@ -113,9 +117,12 @@ def check_lengths(parts: RunParts, splits: Sequence[str] = ()) -> None:
     for split in splits or dict.fromkeys(("train", "validation", *dataset.test_splits)):
         about = parts.encoded(split).about
         question = about["longest_question"]
-        trained = 0 if splits and generated[split] else parts.longest_input(split)
-        # The last generated token is not an input.
-        needed = max(trained, question + generated.get(split, 0) - 1)
+        if parts.model.config.is_encoder_decoder:
+            needed = max(question, about["longest_answer"], generated.get(split, 0))
+        else:
+            trained = 0 if splits and generated[split] else parts.longest_input(split)
+            # The last generated token is not an input.
+            needed = max(trained, question + generated.get(split, 0) - 1)
         if needed > positions and dataset.metrics == "likelihood":
             raise UserError(
                 f"model={parts.config.model.name}: it reads {positions} tokens, and trainer.max_input_length={limit} "
@@ -153,6 +160,7 @@ def decode_in_training(parts: RunParts, decoding: DecodingConfig, examples: Sequ
             examples=examples,
             collate=parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
+            chat=parts.chat,
         )
 
 
@@ -225,6 +233,7 @@ def decode_splits(parts: RunParts, splits: Sequence[str], path: Path, decoding: 
             collate=parts.collator if isinstance(examples, Packed) else parts.collator.prompts,
             max_new_tokens=max_new_tokens(parts),
             progress=DecodingLines(parts.say, split, len(share)),
+            chat=parts.chat,
         )
         predictions = from_all(mine)
         if predictions is None:
@@ -328,7 +337,9 @@ def restore(
         raise UserError(f"{folder}: {found}; train it again: its config is in config.yaml.")
     config.tokenizer.path = str(folder / "tokenizer")
     config.model.path = str(checkpoint)
-    config.model.pretrained = True
+    config.model.pretrained, config.model.dropout = True, None  # as its config.json has it
+    if isinstance(config.model, HFConfig):
+        config.model.file = ""
     config.model.lora.rank = 0  # a checkpoint's weights have the adapters merged into them
     parts = RunParts(config, say)
     if own_data:  # otherwise other questions would be decoded under the id of this run

@@ -16,7 +16,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
+from ntl.config.legality import unfit_for_chat
+from ntl.config.model import gguf_file
 from ntl.config.targets import locate
+from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator
 from ntl.data.dataset import TextDataset
 from ntl.data.encode import EncodedDataset, encode_dataset
@@ -26,12 +29,13 @@ from ntl.decoding.batches import Example
 from ntl.losses import JointLoss
 from ntl.models import checkpoint_activations, embedding_rows, identity, source, tokenizer_source
 from ntl.models.lora import add_lora
+from ntl.models.mtp import carry_heads
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
-from ntl.tokenizers.load import KINDS, add_mask_token
+from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
 from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
 from ntl.training.masking import Masking, maskable
@@ -46,6 +50,8 @@ Batch = dict[str, torch.Tensor]
 TRAINING_ROWS = 20_000
 # Rows that are searched for a token that may be masked.
 ROWS_LOOKED_AT = 64
+# Distances between number tokens above this are said: the loss of digits spans 9, and a token of GPT-2 is 66666666.
+LARGE = 100
 
 
 class Collator(Protocol):
@@ -122,8 +128,18 @@ class RunParts:
         named = self.config.tokenizer.path or tokenizer_source(self.config.model)
         key = "" if named else self.prepared.content_key("train")
         tokenizer = tokenizer_for(self.config, lambda: self.rows("train"), key, self.data_dir / ".tokenizers")
+        if named and self.config.tokenizer.kind == "digit" and self.config.model.pretrained:
+            file = tokenizer_in_gguf(self.config)
+            if cost := cost_of_digits(tokenizer, named, lambda: _texts(self.rows("train")), file):
+                self.say(cost)
         mask = self.config.objective.mask
         return add_mask_token(tokenizer) if mask.fraction and mask.variant != "random" else tokenizer
+
+    @cached_property
+    def chat(self) -> Chat | None:
+        """The chat template that questions and answers go through, if any."""
+        config = self.config
+        return chat_for(config.dataset.format, self.tokenizer, unfit_for_chat(config), config.model.name, self.say)
 
     def encoded(self, split: str) -> EncodedDataset:
         """Return the token ids of a split; its text is read only if no earlier run has encoded it.
@@ -139,6 +155,7 @@ class RunParts:
                 decoder_only=not self.model.config.is_encoder_decoder,
                 max_length=self.config.trainer.max_input_length,
                 keep_target=self.config.objective.keep_target,
+                chat=self.chat,
                 log=self.say,
             )
             if self.dataset.metrics == "likelihood":
@@ -180,17 +197,22 @@ class RunParts:
         if adds:
             before = {name for name, _ in model.named_parameters()}
             loaded_from = source(self.config.model) if self.config.model.pretrained else ""
+            if file := gguf_file(self.config.model):
+                loaded_from = str(Path(loaded_from) / file)
             model = locate(adds)(model, self.config.objective, loaded_from, self.say)
             # The base model has no weights of its own for what is added, so these are trained in full.
             added = [name.rpartition(".")[0] for name, _ in model.named_parameters() if name not in before]
             lora = replace(lora, full=[*lora.full, *(f"{module}." for module in dict.fromkeys(added))])
+        elif self.config.model.pretrained and model.can_generate():
+            carry_heads(model, source(self.config.model), self.say)
         return add_lora(model, lora) if lora.rank else model
 
     @cached_property
     def loaded(self) -> dict[str, str]:
         """The identity of the pretrained weights (``ntl.models.identity``); {} for a model trained from scratch."""
         _ = self.model  # the commit of weights from a hub is known once they are loaded
-        return identity(source(self.config.model)) if self.config.model.pretrained else {}
+        config = self.config.model
+        return identity(source(config), gguf_file(config)) if config.pretrained else {}
 
     def gather_model(self, trainer: ObjectiveTrainer) -> None:
         """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
@@ -208,7 +230,13 @@ class RunParts:
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
-        terms = terms_of(self.config.loss, vocab)
+        terms, largest = terms_of(self.config.loss, vocab), float(vocab.token_values.abs().max()) if vocab else 0
+        if self.config.loss.number and not self.config.loss.cost and largest > LARGE:
+            self.say(
+                f"loss={self.config.loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
+                f"{largest:,.0f}, and so large can the number loss be beside the cross entropy; tokenizer=digit splits "
+                "numbers into digits, loss=ntl_was_squashed bounds the distances."
+            )
         objective: Objective = build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
         return cast(torch.nn.Module, objective)
 
@@ -271,19 +299,26 @@ class RunParts:
             decoded: Metrics of the decoded validation examples, for each evaluation (``ntl.training.decode``).
             started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
         """
-        train, trainer = self.encoded("train"), self.config.trainer
+        train, trainer, objective = self.encoded("train"), self.config.trainer, self.objective()
+        if trainer.max_tokens_per_batch and getattr(objective, "router_weight", 0):
+            raise UserError(
+                f"trainer.max_tokens_per_batch={trainer.max_tokens_per_batch} model={self.config.model.name}: the "
+                "router loss of a mixture of experts is that of a whole batch; set it to 0, and for less memory lower "
+                "trainer.batch_size in favour of trainer.accumulation_steps."
+            )
         self.warn_of_lost_text("train")
         return ObjectiveTrainer(
-            model=self.objective(),
+            model=objective,
             args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
             train_dataset=train,
             eval_dataset=self.encoded("validation").first(trainer.eval_rows),
             data_collator=self.collator,
             collate_training=self.collate_training,
             masking=self.masking(),
-            processing_class=self.tokenizer,
+            tokenizer=self.tokenizer,
             callbacks=list(callbacks),
             normalization=trainer.normalization,
+            max_tokens=trainer.max_tokens_per_batch,
             keep_checkpoints=trainer.keep_checkpoints,
             keep_steps=self.config.keep_steps,
             best=KeepBest(trainer.best, trainer.early_stopping) if trainer.best and trainer.max_steps else None,
@@ -313,6 +348,11 @@ def _texts(rows: TextRows) -> Iterator[str]:
         yield row["answer"]
 
 
+def tokenizer_in_gguf(config: Config) -> str:
+    """Return the GGUF file that the tokenizer may be in; empty for one that is given elsewhere."""
+    return "" if config.tokenizer.path else gguf_file(config.model)
+
+
 def tokenizer_for(
     config: Config, rows: Callable[[], TextRows], data_key: str, cache_dir: Path
 ) -> PreTrainedTokenizerBase:
@@ -328,7 +368,7 @@ def tokenizer_for(
     options = {name: getattr(config.tokenizer, name) for name in KINDS[kind].options}
     name = config.tokenizer.path or tokenizer_source(config.model)
     if name:
-        return load_tokenizer(name, kind=kind, **options)
+        return load_tokenizer(name, kind=kind, gguf_file=tokenizer_in_gguf(config), **options)
     key = hashlib.sha256(json.dumps([data_key, kind, config.tokenizer.vocab_size]).encode()).hexdigest()[:16]
     folder = cache_dir / f"{config.dataset.name}-{kind}-{key}"
     if not (folder / "tokenizer.json").is_file():

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
-from ntl.config.legality import HUB_ID, PLAIN
+from ntl.config.legality import HUB_ID, PLAIN, unfit_for_chat
 from ntl.config.model import ModelConfig
 from ntl.config.targets import locate
 from ntl.evaluation.evaluate import PREDICTIONS
@@ -37,7 +35,7 @@ class Loaded(NamedTuple):
     decoding: DecodingConfig
     limit: int
     most: int = UNLIMITED
-    prefix: Sequence[int] = ()  # token ids before every question
+    chat: Any = None  # the chat template that questions go through
 
 
 def find(name: str, outputs: Path) -> Path | str:
@@ -49,13 +47,19 @@ def find(name: str, outputs: Path) -> Path | str:
     return name if is_stored or is_hub_id else find_run(name, outputs)
 
 
-def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> Loaded:
-    """The model of a run. Nothing is written, and its data need not be here. UserError: see ``restore``."""
+def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False) -> Loaded:
+    """The model of a run. Nothing is written, and its data need not be here. UserError: see ``restore``.
+
+    ``chat``: Questions go through the chat template also where the run's data did not.
+    """
     config = read_config(folder, overrides)  # reports mistakes before torch is imported
     if config.dataset.answers == PLAIN:
         raise UserError(f"{folder}: this run learned plain text, without questions; leave the question out.")
     if any(override.startswith("dataset") for override in overrides):
         raise UserError("a question and dataset=: give one of them; a data set has questions of its own.")
+    if chat and (why := unfit_for_chat(config)):
+        raise UserError(f"--chat: {why}; leave it out.")
+    from ntl.data.chat import Chat
     from ntl.data.prepared import Prepared
     from ntl.training.decode import max_new_tokens, restore
 
@@ -69,22 +73,26 @@ def of_run(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> L
         limit = LONGEST.get(config.dataset.answers, OTHER)
         say(f"An answer has at most {limit} tokens; decoding.max_new_tokens= sets another number.")
     most = config.trainer.max_input_length
-    return Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most)
+    template = parts.chat or (Chat(parts.tokenizer, str(folder)) if chat else None)
+    return Loaded(parts.model, parts.tokenizer, parts.collator, config.decoding, limit, most, chat=template)
 
 
-def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
+def stored(name: str, overrides: Sequence[str] = (), say: "Say" = print, *, chat: bool = False) -> Loaded:
     """A language model in a folder or at a hub id, with the tokenizer and the special tokens that are stored with it.
 
-    It is decoded greedily unless ``decoding=`` says otherwise. UserError: it cannot be read, or writes no text.
+    It is decoded greedily unless ``decoding=`` says otherwise. ``chat``: Questions go through its chat template.
+    UserError: it cannot be read, or writes no text.
     """
     if wrong := [word for word in overrides if word.partition("=")[0].split(".")[0] not in ("decoding", "device")]:
         raise UserError(f"{wrong[0]}: only decoding, device may be set for a model without a run.")
     config, weights = compose(["decoding=greedy", *overrides]), ModelConfig(name=name, path=name, family="such")
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
     from transformers.utils import logging
 
+    from ntl.data.chat import Chat
     from ntl.models.pretrained import fit_vocabulary, load_pretrained, pretrained_config
     from ntl.system.machine import pick_device
+    from ntl.tokenizers import load_tokenizer
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -92,22 +100,18 @@ def stored(name: str, overrides: Sequence[str] = ()) -> Loaded:
     made_by = (described.architectures or [described.model_type])[0]
     if not made_by.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         raise UserError(f"{name}: {made_by} is no language model; give one, or the folder of the run that trained it.")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # transformers and tokenizers raise errors of different types
-        raise UserError(f"{name}: its tokenizer cannot be read ({str(error).splitlines()[0][:200]}).") from error
-    if not tokenizer.is_fast or tokenizer.eos_token is None:
-        raise UserError(f"{name}: its tokenizer needs a tokenizer.json and an eos_token; save it with both.")
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    tokenizer: Any = load_tokenizer(name, "default")
+    if chat and described.is_encoder_decoder:
+        raise UserError(f"--chat: {name} is no decoder-only language model; leave --chat out.")
+    if tokenizer.chat_template and not chat and not described.is_encoder_decoder:
+        say(f"{name}: its tokenizer has a chat template; --chat asks through it, as models with one are trained.")
     auto_class = AutoModelForSeq2SeqLM if described.is_encoder_decoder else AutoModelForCausalLM
     model: Any = fit_vocabulary(load_pretrained(weights, auto_class, dtype="auto"), tokenizer)
     model.to(pick_device(config.device))
     collator = locate(config.objective.collator)(model.config, tokenizer)
-    # The special tokens that stand before a text.
-    whole, bare = (tokenizer("0", add_special_tokens=special)["input_ids"] for special in (True, False))
-    prefix = next((whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare), [])
     limit = config.decoding.max_new_tokens or OTHER
-    return Loaded(model, tokenizer, collator, config.decoding, limit, prefix=prefix)
+    template = Chat(tokenizer, name) if chat else None
+    return Loaded(model, tokenizer, collator, config.decoding, limit, chat=template)
 
 
 def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[dict[str, Any]]:
@@ -123,17 +127,20 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
     decoder_only = not loaded.model.config.is_encoder_decoder
     # A number head predicts what stands in the place of the answer.
     rows = [{"question": text.strip(), "answer": "0"} for text in questions]
-    examples: list[Any] = encode_rows(rows, loaded.tokenizer, decoder_only=decoder_only, max_length=UNLIMITED)
+    how: dict[str, Any] = {"decoder_only": decoder_only, "max_length": UNLIMITED, "chat": loaded.chat}
+    examples: list[Any] = encode_rows(rows, loaded.tokenizer, **how)
     positions = positions_of(loaded.model)
-    # The last generated token is not an input.
-    most = loaded.most if positions is None else min(loaded.most, positions + 1 - loaded.limit)
+    # The last generated token is not an input; a question to an encoder has positions of its own.
+    room = loaded.most if positions is None else positions + 1 - loaded.limit if decoder_only else positions
+    most = min(loaded.most, room)
     for number, (text, example) in enumerate(zip(questions, examples, strict=True), 1):
         if not text.strip():
             raise UserError(f"question {number} is empty; ask something.")
-        example["question_ids"] = np.concatenate([np.array(loaded.prefix, np.int64), example["question_ids"]])
         if (length := len(example["question_ids"])) > most:
-            read = f"{most:,} beside an answer of {loaded.limit:,} (decoding.max_new_tokens)"
-            raise UserError(f"question {number} has {length:,} tokens, and the model reads {read}; shorten it.")
+            raise UserError(
+                f"question {number} has {length:,} tokens, and the model reads {max(most, 0):,} beside an answer of "
+                f"{loaded.limit:,}; shorten it, or lower decoding.max_new_tokens."
+            )
     options: dict[str, Any] = {"interval": 0.95} if isinstance(loaded.decoding, TreeConfig) else {}
     found = decode(
         loaded.decoding,
@@ -143,6 +150,7 @@ def ask(loaded: Loaded, questions: Sequence[str], say: "Say" = print) -> list[di
         collate=loaded.collator.prompts,
         max_new_tokens=loaded.limit,
         progress=DecodingLines(say, "questions", len(questions)),
+        chat=loaded.chat,
         **options,
     )
     if doubtful := sum(answer.about.get("covered", 1.0) < 0.5 for answer in found):
@@ -176,6 +184,8 @@ def predict(folder: Path, overrides: Sequence[str] = (), say: "Say" = print) -> 
 
         parts, checkpoint = decode.restore(folder, overrides, say, own_data=not elsewhere)
         more = [parts.dataset.folder_name] if elsewhere else []
+        if config.dataset.format != own.dataset.format:
+            more.append(config.dataset.format)
         if not _is_last(checkpoint, best_step(folder) or config.trainer.max_steps, say):
             more.append(checkpoint.name)
         is_own = not more and plain(config.decoding) == plain(own.decoding)

@@ -82,9 +82,7 @@ def base_for(config: Config) -> Path:
     if theirs != ours:
         remedy = "name a run with the same heads"
         if not theirs:
-            remedy += (
-                f", or leave base= out and set model.path={checkpoint} model.pretrained=true, which adds the heads"
-            )
+            remedy += f", or leave base= out and use model=hf model.path={checkpoint}, which adds the heads"
         raise UserError(f"base={config.base}: its run has {theirs or NO_HEADS}, this one {ours or NO_HEADS}; {remedy}.")
     return checkpoint
 

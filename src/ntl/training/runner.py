@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from ntl.config import Config, build, run_id
+from ntl.config.decoding import TreeConfig
+from ntl.config.given import check_type, other_shape
 from ntl.config.identity import plain, recorded
 from ntl.config.legality import PLAIN, check_keep_steps
+from ntl.config.model import gguf_file
 from ntl.config.trainer import DERIVED, in_steps, is_decoded
 from ntl.data.prepared import Prepared
 from ntl.evaluation.evaluate import PREDICTIONS
@@ -23,6 +26,7 @@ from ntl.results import lacking_readings, read_record
 from ntl.results.record import write_record
 from ntl.system.errors import UserError, one_line_when_full
 from ntl.system.files import remove_parts
+from ntl.system.hub import origin
 from ntl.system.machine import git_state, uses_bf16
 from ntl.system.secrets import redacted
 from ntl.training.checkpoints import (
@@ -47,6 +51,13 @@ if TYPE_CHECKING:
 
 PUBLISHED_AT_TINY = (
     "{name} is a published size, meant for scale=paper or scale=finetune; scale=tiny is meant for the *_tiny models."
+)
+GIVEN_AT_RANDOM = (
+    "scale={scale} model={name}: learned weights are trained at trainer.lr={lr:g}, which is meant for random ones; "
+    "scale=finetune is meant for these."
+)
+NOT_PAPER = (
+    "scale=finetune model={name}: published weights, trained a little further; scale=paper has the paper's own steps."
 )
 CHOSEN_ON_SCORED = (
     "trainer.best={best} dataset={name}: its validation split is also the one that is scored, so the checkpoint is "
@@ -84,9 +95,11 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
             return _already_finished(record_path, config)
     else:
         if config.model.pretrained or (source(config.model) and not config.tokenizer.path):
-            require(source(config.model))
-        if (config.model.hub_id or config.model.tokenizer_hub_id) and config.scale.name == "tiny":
-            say(PUBLISHED_AT_TINY.format(name=config.model.name))
+            require(source(config.model), gguf_file(config.model))
+            check_type(config.model)
+        if config.model.pretrained and (said := origin(source(config.model))):
+            say(f"model={config.model.name}: {said}; {source(config.model)}.")
+        _say_of_scale(config, overrides)
     with only_one(folder):
         # Checked again: another process may have finished the run before this one got the lock.
         if record_path.is_file():
@@ -101,6 +114,17 @@ def run(config: Config, overrides: Sequence[str] = ()) -> Path:
         base = base_for(config) if config.base and not checkpoint else None
         with one_line_when_full(folder):
             return _train(config, folder, overrides, checkpoint, base)
+
+
+def _say_of_scale(config: Config, overrides: Sequence[str]) -> None:
+    model, scale = config.model, config.scale.name
+    if model.pretrained and scale in ("tiny", "small", "hour"):
+        say(GIVEN_AT_RANDOM.format(scale=scale, name=model.name, lr=config.trainer.lr))
+    elif (model.hub_id or model.tokenizer_hub_id) and scale == "tiny":
+        say(PUBLISHED_AT_TINY.format(name=model.name))
+    is_typed = any(word.startswith("scale=") for word in overrides)
+    if model.pretrained and model.hub_id and scale == "finetune" and not is_typed:
+        say(NOT_PAPER.format(name=model.name))
 
 
 def _with_steps(config: Config) -> Config:
@@ -129,6 +153,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     from ntl.training.decode import (
         check_lengths,
         decode_additional,
+        decode_in_training,
         decode_splits,
         decode_validation,
         splits_of,
@@ -155,7 +180,10 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     if config.trainer.best and config.trainer.max_steps and "validation" in parts.dataset.test_splits:
         say(CHOSEN_ON_SCORED.format(best=config.trainer.best, name=config.dataset.name))
     for decoding in (config.decoding, *config.beside.values()):
-        splits_of(parts, decoding)
+        splits = splits_of(parts, decoding)
+        if isinstance(decoding, TreeConfig) and config.model.pretrained:
+            # Not every model has the cache that it needs, which only trying tells.
+            decode_in_training(parts, decoding, parts.encoded(splits[0]).first(1))
     description = {**describe(config, folder.name), "made_of": made_of, "bf16": bf16}
     decoded = partial(decode_validation, parts) if is_decoded(config.trainer) else None
     trainer = parts.trainer(folder / CHECKPOINTS, run=description, callbacks=[stop], decoded=decoded, started=started)
@@ -166,6 +194,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
             (folder / METRICS).unlink(missing_ok=True)
     step = step_of(checkpoint) if checkpoint else 0
     for line in banner(parts, trainer, folder, step):
+        say(line)
+    if is_first and (line := other_shape(config.model)):
         say(line)
     with closing(tracker):
         tracker.start(config, folder, parameters(parts.model), step)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ntl.training.checkpoints import (
     write_manifest,
 )
 from ntl.training.masking import Masking
+from ntl.training.micro_batches import micro_batches
 from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
@@ -76,13 +78,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     Args:
         normalization: See above.
+        max_tokens: Most tokens of one forward pass, padding included (``ntl.training.micro_batches``); 0: any number.
         keep_checkpoints: Number of checkpoints that are kept during training.
         keep_steps: Steps whose checkpoints are saved and never deleted.
         best: Keeps the best checkpoint, and may end the training early.
         decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
         length_bucketing: Whether the examples of a batch have similar lengths.
-        train_dataset: The encoded training examples.
-        data_collator: Collates examples into batches.
+        train_dataset, data_collator: The encoded training examples, and what collates them into batches.
+        tokenizer: Saved in each checkpoint. As transformers' ``processing_class`` it would change the model's configs.
         example_id: Returns the id of the training example at an index, for error messages.
         masking: Masks input tokens of the training batches.
         collate_training: Collates training examples, if otherwise than ``data_collator`` does.
@@ -99,6 +102,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self,
         *args: Any,
         normalization: Normalization,
+        max_tokens: int = 0,
         keep_checkpoints: int,
         keep_steps: Sequence[int] = (),
         best: KeepBest | None = None,
@@ -108,12 +112,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         collate_training: Any = None,
         train_dataset: Any,
         data_collator: Any,
+        tokenizer: Any = None,
         example_id: Callable[[int], str],
         data_files: Mapping[str, str],
         run: Mapping[str, Any],
         started: float,
         **kwargs: Any,
     ) -> None:
+        own_cache = getattr(kwargs["model"].model.config, "use_cache", None)
         super().__init__(
             *args,
             train_dataset=Numbered(train_dataset),  # pyright: ignore[reportArgumentType]
@@ -121,6 +127,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             compute_metrics=evaluation_means,
             **kwargs,
         )
+        if own_cache is not None:  # transformers switches it off, in checkpoints as well
+            kwargs["model"].model.config.use_cache = own_cache
+        self.tokenizer = tokenizer
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless this is set; the function is never called.
             self.compute_loss_func = evaluation_means
@@ -128,7 +137,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
         # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
-        self.normalization = normalization
+        self.normalization, self.max_tokens = normalization, max_tokens
         self.keep_checkpoints = keep_checkpoints
         self.keep_steps = keep_steps
         self.add_callback(SaveAt(keep_steps))
@@ -201,6 +210,19 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         total: Any = self.accelerator.reduce(values, reduction="sum")
         return total
 
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        inputs = self._prepare_inputs(inputs)
+        if self.normalization is Normalization.micro_batch:
+            num_items_in_batch = self._objective().count(inputs["labels"])
+        parts, losses = micro_batches(inputs, self.max_tokens), []
+        for number, (_, part) in enumerate(parts, 1):
+            # Ranks average their gradients once, however many parts each of them has.
+            with self.accelerator.no_sync(model) if number < len(parts) else nullcontext():
+                losses.append(super().training_step(model, part, num_items_in_batch))
+        return torch.stack(losses).sum()
+
     def compute_loss(
         self,
         model: nn.Module,
@@ -208,15 +230,14 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        micro_batch, objective = self.normalization is Normalization.micro_batch, self._objective()
-        counts = objective.count(inputs["labels"]) if micro_batch else num_items_in_batch
+        objective = self._objective()
         objective.diagnosing = self.is_logged()
-        joint: JointLoss = model(**inputs, counts=counts)
+        joint: JointLoss = model(**inputs, counts=num_items_in_batch)
         # Objectives that predict no tokens have none.
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
             self.diagnosed += objective.diagnosed
         loss = joint.total
-        if micro_batch:
+        if self.normalization is Normalization.micro_batch:
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
@@ -247,12 +268,16 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         return self.seconds_before + time.monotonic() - self.started
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        inputs = self._prepare_inputs(inputs)
-        with torch.no_grad(), self.compute_loss_context_manager():
-            joint: JointLoss = model(**inputs)
-        rows = torch.stack([part.double() for part in joint.flat], dim=1)
-        if (diagnosed := getattr(self._objective(), "diagnosed", None)) is not None:
-            rows = torch.cat([rows, diagnosed.double()], dim=1)
+        places, found = [], []
+        for chosen, part in micro_batches(self._prepare_inputs(inputs), self.max_tokens):
+            with torch.no_grad(), self.compute_loss_context_manager():
+                joint: JointLoss = model(**part)
+            values = torch.stack([each.double() for each in joint.flat], dim=1)
+            if (diagnosed := getattr(self._objective(), "diagnosed", None)) is not None:
+                values = torch.cat([values, diagnosed.double()], dim=1)
+            places.append(chosen)
+            found.append(values)
+        rows = torch.cat(found)[torch.cat(places).argsort()]
         return None, rows, rows[:, :1]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -318,8 +343,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             return
         folder = output_dir or str(self.args.output_dir)
         save_model(model, Path(folder), state)
-        if self.processing_class is not None:
-            self.processing_class.save_pretrained(folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         meters = self._sum_over_ranks(self.meters).tolist()

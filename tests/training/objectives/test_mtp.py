@@ -109,8 +109,9 @@ def test_labels_ahead_by_hand() -> None:
         9: [IGNORED] * 7,
     }
     for ahead, row in expected.items():
-        assert labels_ahead(labels, ahead, END)[0].tolist() == row
-    assert labels_ahead(labels, 2, None)[0].tolist() == [2, 3, END, 4, 5, IGNORED, IGNORED]
+        assert labels_ahead(labels, ahead, [END])[0].tolist() == row
+    assert labels_ahead(labels, 2, [])[0].tolist() == [2, 3, END, 4, 5, IGNORED, IGNORED]
+    assert labels_ahead(labels, 1, [END, 2])[0].tolist() == [1, 2, IGNORED, END, IGNORED, 5, IGNORED]
 
 
 @pytest.mark.parametrize("architecture", list(SHAPES))
@@ -125,7 +126,7 @@ def test_a_parallel_head_is_a_model_that_ends_in_its_block(architecture: str) ->
         if index:
             alone.get_decoder()._modules["h" if architecture == "gpt2" else "layers"][-1] = alone.mtp_heads[index - 1]
         logits = alone(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False).logits
-        expected = ce_ntl(logits, labels_ahead(batch["labels"], index, END), _vocab())
+        expected = ce_ntl(logits, labels_ahead(batch["labels"], index, [END]), _vocab())
         total = total + expected.total
         for found, term in zip(joint.heads[index][:2], (expected.base, expected.number), strict=True):
             torch.testing.assert_close(found.sum, term.sum)

@@ -22,15 +22,19 @@ import numpy as np
 
 from ntl.config.data import DELIMITERS, FileConfig, OwnDataConfig, find_file, is_on_hub, suffix_of
 from ntl.data import raw
+from ntl.data.chat import known_columns, said_in
 from ntl.data.dataset import Log, Material, TextDataset, numbered
-from ntl.data.files import Pair, decode, read_file
+from ntl.data.files import decode, read_file
 from ntl.numbers import parse_number
 from ntl.numbers.text import format_number
 from ntl.system.errors import UserError, needs
 from ntl.system.hub import no_hub
 
-# Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and the values of its columns.
-Rows = Iterator[tuple[str, list[Any]]]
+# Where each row stands, for an error (``my.csv:812``, or ``my.parquet, row 812``), and its columns by name.
+Rows = Iterator[tuple[str, dict[str, Any]]]
+Columns = Callable[[Sequence[str]], Sequence[str]]  # those that are read, of the names of all
+# Question and answer, and, where any row has earlier messages, these as JSON.
+Turns = tuple[str, ...]
 LONGEST_CELL = 1 << 28  # characters
 SPLITS = ("train", "validation", "test")
 MARK = "####"  # after which `ntl.evaluation` looks for the answer of a text
@@ -41,15 +45,16 @@ class Table:
     """``read(columns)`` yields the rows; UserError for a missing column or a damaged row."""
 
     label: str
-    read: Callable[[Sequence[str]], Rows]
+    read: Callable[[Columns], Rows]
 
 
 class Pool:
-    """The pairs of a table, with a seeded hash of each question; a text without a question is known by itself."""
+    """The pairs of a table, with a seeded hash of what is asked, or of a text that answers nothing."""
 
-    def __init__(self, pairs: list[Pair], seed: int) -> None:
+    def __init__(self, pairs: list[Turns], seed: int) -> None:
         self.pairs, key = pairs, seed.to_bytes(8)
-        digests = (blake2b((first or second).encode(), digest_size=8, key=key).digest() for first, second in pairs)
+        texts = ("".join(before) + (question or answer) for question, answer, *before in pairs)
+        digests = (blake2b(text.encode(), digest_size=8, key=key).digest() for text in texts)
         self.hashes = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
 
@@ -90,13 +95,12 @@ class Own(TextDataset):
         remarks = {"licence": self.config.licence or "unknown", **({"warnings": warnings} if warnings else {})}
         return Material({**splits}, {"kind": "own files", "files": files}, remarks=remarks)
 
-    @property
     @abstractmethod
-    def columns(self) -> list[str]:
-        """The columns that a row is made from."""
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """The columns that a row is made from, where these are all."""
 
     @abstractmethod
-    def pair(self, values: list[Any]) -> Pair | None:
+    def pair(self, row: dict[str, Any]) -> Turns | None:
         """Question and answer of a row, or None for one that is left out. ValueError says what is wrong with it."""
 
     def open(self, path: Path) -> dict[str, Table]:
@@ -123,10 +127,10 @@ class Own(TextDataset):
         return tables
 
     def _read(self, table: Table) -> Pool:
-        pairs = []
-        for place, values in table.read(self.columns):
+        pairs: list[Turns] = []
+        for place, row in table.read(self.columns):
             try:
-                if pair := self.pair(values):
+                if pair := self.pair(row):
                     "".join(pair).encode()
                     pairs.append(pair)
             except UnicodeEncodeError as error:
@@ -135,6 +139,8 @@ class Own(TextDataset):
                 raise UserError(f"{place}: {error}.") from error
         if not pairs:
             raise UserError(f"{table.label}:1: no rows.")
+        if any(len(pair) > 2 for pair in pairs):
+            pairs = [(*pair, "")[:3] for pair in pairs]
         return Pool(pairs, self.config.seed)
 
     def _shared_out(self, pool: Pool, missing: list[str]) -> dict[str, tuple[Pool, np.ndarray]]:
@@ -157,10 +163,12 @@ class File(Own):
 
     config: FileConfig
 
-    @property
-    def columns(self) -> list[str]:
-        """Those of the question, then that of the answer."""
-        return [*self.config.columns, self.config.answer]
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Those of the question, then that of the answer; or those that are known by their names."""
+        wanted = [*self.config.columns, self.config.answer]
+        if wanted == ["question", "answer"] and not set(wanted) <= set(names):
+            return known_columns(names) or wanted
+        return wanted
 
     @property
     def metrics(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -168,16 +176,22 @@ class File(Own):
         return "text" if self.config.answers == "text" else "number"
 
     @cached_property
-    def _template(self) -> list[tuple[str, bool]]:
-        return [(literal, bool(name)) for literal, name, *_ in Formatter().parse(self.config.template)]
+    def _template(self) -> list[tuple[str, str | None]]:
+        return [(literal, name) for literal, name, *_ in Formatter().parse(self.config.template)]
 
-    def pair(self, values: list[Any]) -> Pair:
-        *texts, answer = [text_of(name, value) for name, value in zip(self.columns, values, strict=True)]
-        rest = iter(texts)
-        question = "".join(literal + (next(rest) if filled else "") for literal, filled in self._template) or texts[0]
-        answer = answer.strip() if self.config.answers == "number" else answer
+    def pair(self, row: dict[str, Any]) -> Turns:
+        config, before = self.config, list[str]()
+        if config.answer in row:
+            texts = {name: text_of(name, value) for name, value in row.items()}
+            filled = (literal + (texts[name] if name else "") for literal, name in self._template)
+            question, answer = "".join(filled) or texts[config.question], texts[config.answer]
+        else:
+            question, answer, *before = said_in(row, text_of)
+        if before and config.format == "plain":
+            raise ValueError("messages before the last question are for a chat template; set dataset.format=chat")
+        answer = answer.strip() if config.answers == "number" else answer
         self._check(question, answer)
-        return question, answer
+        return question, answer, *before
 
     def scored(self, answer: str) -> str:
         return answer.rpartition(self.config.mark)[2].strip() if self.config.answers == "reasoning" else answer
@@ -279,8 +293,9 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
 
 
-def _indices(label: str, names: Sequence[str], columns: Sequence[str]) -> list[int]:
-    for column in columns:
+def _indices(label: str, names: Sequence[str], columns: Columns) -> dict[str, int]:
+    found = dict.fromkeys(columns(names), 0)
+    for column in found:
         if names.count(column) > 1:
             raise UserError(f"{label}: {names.count(column)} columns are called {column!r}; rename all but one.")
         if column not in names:
@@ -289,7 +304,7 @@ def _indices(label: str, names: Sequence[str], columns: Sequence[str]) -> list[i
                 "dataset.question=, or in dataset.template=, and by dataset.answer=; of dataset=text by "
                 "dataset.column=."
             )
-    return [names.index(column) for column in columns]
+    return {column: names.index(column) for column in found}
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -301,7 +316,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _json(path: Path, columns: Sequence[str]) -> Rows:
+def _json(path: Path, columns: Columns) -> Rows:
     """One object a line, or one list of objects."""
     decoder, text = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_unique), read_text(path)
     is_list = text.lstrip().startswith("[")
@@ -317,11 +332,10 @@ def _json(path: Path, columns: Sequence[str]) -> Rows:
         for place, row in rows:
             if not isinstance(row, dict):
                 raise UserError(f"{place}: a JSON {type(row).__name__}, not an object.")
-            _indices(place, list(row), columns)
-            yield place, [row[column] for column in columns]
+            yield place, {column: row[column] for column in _indices(place, list(row), columns)}
 
 
-def _cells(path: Path, columns: Sequence[str], delimiter: str, header: bool, cells: str) -> Rows:
+def _cells(path: Path, columns: Columns, delimiter: str, header: bool, cells: str) -> Rows:
     csv.field_size_limit(LONGEST_CELL)
     text = read_text(path)
     first = text.lstrip("\r\n").partition("\n")[0]
@@ -329,7 +343,7 @@ def _cells(path: Path, columns: Sequence[str], delimiter: str, header: bool, cel
         delimiter = ";"
     quoting = csv.QUOTE_NONE if cells == "plain" else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting, strict=True)
-    names, indices = list[str](), list[int]()
+    names, indices = list[str](), dict[str, int]()
     while True:
         place = f"{path}:{reader.line_num + 1}"
         try:
@@ -349,10 +363,10 @@ def _cells(path: Path, columns: Sequence[str], delimiter: str, header: bool, cel
             continue
         if len(row) != len(names):
             raise UserError(f"{place}: {len(row)} cells, and {len(names)} in the first row; write as many in each.")
-        yield place, [row[index] for index in indices]
+        yield place, {column: row[index] for column, index in indices.items()}
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> Rows:
+def _parquet(path: Path, columns: Columns) -> Rows:
     import pyarrow
     from pyarrow import parquet
 
@@ -371,10 +385,11 @@ def _of_splits(label: str, splits: Any) -> dict[str, Table]:
     return {str(name): _of_dataset(f"{label}, {name}", dataset) for name, dataset in splits.items()}
 
 
-def _arrow(label: str, table: Any, columns: Sequence[str]) -> Rows:
-    chosen = [table.column(index) for index in _indices(label, table.column_names, columns)]
-    for number, row in enumerate(zip(*map(_values, chosen), strict=True), 1):
-        yield f"{label}, row {number}", list(row)
+def _arrow(label: str, table: Any, columns: Columns) -> Rows:
+    chosen = _indices(label, table.column_names, columns)
+    values = [_values(table.column(index)) for index in chosen.values()]
+    for number, row in enumerate(zip(*values, strict=True), 1):
+        yield f"{label}, row {number}", dict(zip(chosen, row, strict=True))
 
 
 def _values(column: Any) -> Iterator[Any]:

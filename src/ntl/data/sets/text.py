@@ -1,6 +1,6 @@
 """Plain text of one's own: a row's answer is a document, its question is empty (``ntl.data.encoded.Packed``)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile, groupby
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,21 @@ class Text(Own):
     rows_are = "documents"
     config: TextConfig
 
-    @property
-    def columns(self) -> list[str]:
+    def columns(self, names: Sequence[str]) -> list[str]:
         return [self.config.column]
 
     def open(self, path: Path) -> dict[str, Table]:
         if suffix_of(path) not in PLAIN_TEXT:
             return super().open(path)
-        return {"": Table(str(path), lambda columns: documents(path, self.config.documents))}
+        column, kind = self.config.column, self.config.documents
+        return {"": Table(str(path), lambda columns: ((at, {column: text}) for at, text in documents(path, kind)))}
 
-    def pair(self, values: list[Any]) -> Pair | None:
-        text = text_of(self.config.column, values[0])
+    def pair(self, row: dict[str, Any]) -> Pair | None:
+        text = text_of(self.config.column, row[self.config.column])
         return ("", text) if text.strip() else None
 
 
-def documents(path: Path, kind: Documents) -> Iterator[tuple[str, list[str]]]:
+def documents(path: Path, kind: Documents) -> Iterator[tuple[str, str]]:
     """The documents of a text file, without blank lines around them, each behind the place where it begins."""
     lines = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
     lines[-1] = lines[-1].rstrip()
@@ -52,7 +52,7 @@ def documents(path: Path, kind: Documents) -> Iterator[tuple[str, list[str]]]:
                 f"blank lines, or by dataset.documents=line, now {kind.name}."
             )
         if text.strip():
-            yield place, [text.rstrip() if kind is Documents.file else text]
+            yield place, text.rstrip() if kind is Documents.file else text
 
 
 def _is_blank(line: tuple[int, str]) -> bool:

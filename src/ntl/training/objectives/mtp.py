@@ -3,7 +3,7 @@
 Shapes: B batch, T sequence length, D hidden size, H heads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from ntl.losses.fused.terms import Terms
 from ntl.losses.sums import SumCount
 from ntl.models.interface import checked_lm_head, lm_head
 from ntl.models.mtp import Heads
+from ntl.models.special import own_end_ids
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.weights import is_sharded
@@ -27,15 +28,16 @@ from ntl.training.weights import is_sharded
 HeadLoss = Callable[[int, torch.Tensor], torch.Tensor]
 
 
-def labels_ahead(labels: torch.Tensor, ahead: int, end: int | None) -> torch.Tensor:
+def labels_ahead(labels: torch.Tensor, ahead: int, ends: Sequence[int]) -> torch.Tensor:
     """Return the labels (B, T) of the head that predicts ``ahead`` tokens beyond the next one.
 
     They are -100 where ``labels`` are, beyond the end of a row, and beyond an end token, which no head looks across: in
     packed text, another document begins there.
     """
     shifted = _ahead(labels, ahead)
-    for between in range(ahead if end is not None else 0):
-        shifted = shifted.masked_fill(_ahead(labels, between) == end, IGNORE_INDEX)
+    for between in range(ahead):
+        for end in ends:
+            shifted = shifted.masked_fill(_ahead(labels, between) == end, IGNORE_INDEX)
     return shifted
 
 
@@ -101,7 +103,7 @@ class MultiTokenPrediction(NextToken):
         return torch.stack([self._count(self._labels(labels, index)) for index in range(self.num_heads)])
 
     def _labels(self, labels: torch.Tensor, ahead: int) -> torch.Tensor:
-        return labels_ahead(labels, ahead, self.config.eos_token_id)
+        return labels_ahead(labels, ahead, own_end_ids(self.model))
 
     def _of_head(
         self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str

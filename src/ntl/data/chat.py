@@ -1,0 +1,152 @@
+"""Questions and answers through the chat template of a tokenizer, and rows that are conversations."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from ntl.system.errors import UserError
+
+Row = Mapping[str, Any]
+Message = dict[str, str]
+ASKED = {"question": "What is 2 plus 5?", "answer": "7310842"}
+DAY = date(2024, 7, 26)  # that of Llama 3 where today's is not known
+NOW = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")
+MARK = "\ufdd0"  # Unicode's own for internal use; stands around a special token that is text
+NOT_BEGUN = "does not begin a conversation with the prompt of its question"
+WITHOUT = "do without it (dataset.format=plain, predict.py without --chat)"
+REMEDY = f"correct it, or {WITHOUT}"
+
+
+class Chat:
+    """The chat template of a tokenizer, as `apply_chat_template` renders it.
+
+    ``end_id`` ends a turn; it need not be the tokenizer's ``eos_token_id``. ``opening`` is what the template writes
+    before the text of an answer, decoded, such as empty thoughts. ``key`` is all that the token ids depend on besides
+    the tokenizer's own content. UserError for a tokenizer without a template, or whose template writes no end of a turn
+    or a conversation that does not begin with its prompt.
+    """
+
+    def __init__(self, tokenizer: Any, name: str = "") -> None:
+        # Imported here: conversations are read without a tokenizer.
+        from tokenizers import Tokenizer
+
+        from ntl.tokenizers.load import backend_state
+
+        self.tokenizer, self.name = tokenizer, name or str(tokenizer.name_or_path)
+        if not tokenizer.chat_template:
+            raise self._error(f"the tokenizer has none; take a model with one, or {WITHOUT}")
+        self.backend: Any = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
+        special = {
+            key: token.content for key, token in self.backend.get_added_tokens_decoder().items() if token.special
+        }
+        longest_first = sorted(special.values(), key=len, reverse=True)
+        self.special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        # A template that writes today's date writes the same one on every day, so that token ids are the same.
+        template = tokenizer.get_chat_template()
+        self.template = NOW.sub(lambda found: repr(DAY.strftime(found[2])), template)
+        self.key = [self.template, tokenizer.special_tokens_map]
+        said = self._said(ASKED)
+        (prompt,) = self._render([said[:-1]], [ASKED], add_generation_prompt=True)
+        (whole,) = self._render([said], [ASKED])
+        before, found, after = whole.removeprefix(prompt).partition(ASKED["answer"])
+        ends = [token for token in self._ids([after])[0] if token in special] if found else []
+        if not ends or not whole.startswith(prompt):
+            wrong = "writes no special token behind an answer" if whole.startswith(prompt) else NOT_BEGUN
+            raise self._error(f"it {wrong}; {REMEDY}")
+        self.end_id = ends[0]
+        self.opening: str = tokenizer.decode(self._ids([before])[0], skip_special_tokens=True).strip()
+
+    def encode(self, rows: Sequence[Row]) -> tuple[list[list[int]], list[list[int]]]:
+        """The token ids of each prompt, and those with which the template continues it, up to the end of the turn.
+
+        A row has ``question``, ``answer`` and, where there were earlier messages, ``before``. A special token in what
+        was said is text. UserError for a row that the template refuses or rewrites.
+        """
+        said = [self._said(row) for row in rows]
+        prompts = self._ids(self._render([each[:-1] for each in said], rows, add_generation_prompt=True))
+        answers = []
+        for row, prompt, whole in zip(rows, prompts, self._ids(self._render(said, rows)), strict=True):
+            answer = whole[len(prompt) :]
+            if whole[: len(prompt)] != prompt or self.end_id not in answer:
+                raise self._error(f"at {_shown(row)} it {NOT_BEGUN}; {REMEDY}")
+            answers.append(answer[: answer.index(self.end_id) + 1])
+        return prompts, answers
+
+    def text(self, answer: str) -> str:
+        """A decoded answer without what the template writes before it."""
+        return answer.removeprefix(self.opening).strip()
+
+    def _said(self, row: Row) -> list[Message]:
+        messages = json.loads(row.get("before") or "[]")
+        messages += [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]
+        for each in messages:
+            each["content"] = self.special.sub(lambda found: f"{MARK}{found[0]}{MARK}", each["content"])
+        return messages
+
+    def _render(self, conversations: list[list[Message]], rows: Sequence[Row], **options: Any) -> list[str]:
+        options |= {"chat_template": self.template, "tokenize": False}
+        try:
+            return self.tokenizer.apply_chat_template(conversations, **options)
+        except Exception as error:  # of jinja2, and whatever a template raises
+            for place in range(len(rows) if len(rows) > 1 else 0):  # one of these raises it again
+                self._render(conversations[place : place + 1], rows[place : place + 1], **options)
+            why = " ".join(str(error).split())[:200]
+            raise self._error(f"at {_shown(rows[0])}: {why}; {REMEDY}") from error
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._pieces(text) if MARK in text else each.ids for text, each in zip(texts, found, strict=True)]
+
+    def _pieces(self, text: str) -> list[int]:
+        ids = []
+        for place, piece in enumerate(text.split(MARK)):
+            self.backend.encode_special_tokens = bool(place % 2)  # every other piece is between two marks
+            ids += self.backend.encode(piece, add_special_tokens=False).ids
+        self.backend.encode_special_tokens = False
+        return ids
+
+    def _error(self, what: str) -> UserError:
+        return UserError(f"chat template of {self.name}: {what}.")
+
+
+def chat_for(
+    form: str, tokenizer: Any, unfit: str = "", name: str = "", say: Callable[[str], object] = print
+) -> Chat | None:
+    """The template that a data set's ``format`` asks for, or None; ``unfit`` says why it cannot be used."""
+    if form == "auto":
+        why = unfit or ("" if tokenizer.chat_template else "the tokenizer has no chat template")
+        say(f"dataset.format=auto: {f'plain, since {why}' if why else 'chat, by the template of the tokenizer'}.")
+        form = "plain" if why else "chat"
+    return Chat(tokenizer, name) if form == "chat" else None
+
+
+def known_columns(names: Sequence[str]) -> list[str]:
+    """The columns that need no setting: a conversation, or an instruction; empty where these are not there."""
+    if "messages" in names:
+        return ["messages"]
+    found = [name for name in ("instruction", "input", "output") if name in names]
+    return found if {"instruction", "output"} <= set(found) else []
+
+
+def said_in(row: Row, text_of: Callable[[str, Any], str]) -> tuple[str, ...]:
+    """Question and answer of a row of ``known_columns``, and, if messages stand before them, these as JSON.
+
+    ValueError for a conversation that does not end in a question and its answer.
+    """
+    if "messages" not in row:
+        texts = {name: text_of(name, "" if value is None else value) for name, value in row.items()}
+        return "\n\n".join(filter(None, (texts["instruction"], texts.get("input")))), texts["output"]
+    messages = row["messages"]
+    if not isinstance(messages, list) or not all(isinstance(each, Mapping) for each in messages):
+        raise ValueError("'messages' is no list of {role, content}")
+    turns = [{name: text_of(name, each.get(name)) for name in ("role", "content")} for each in messages]
+    if [turn["role"] for turn in turns[-2:]] != ["user", "assistant"]:
+        raise ValueError("'messages' does not end in a message of the user and the answer of the assistant")
+    before = [json.dumps(turns[:-2], ensure_ascii=False)] if turns[:-2] else []
+    return turns[-2]["content"], turns[-1]["content"], *before
+
+
+def _shown(row: Row) -> str:
+    return f"the question {row['question'][:60]!r}"

@@ -1,0 +1,22 @@
+"""Any decoder or encoder-decoder that transformers loads, with the config of its own weights."""
+
+from typing import Any
+
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+
+from ntl.config.model import HFConfig
+from ntl.models.pretrained import dropout_rates, fit_vocabulary, load_pretrained, pretrained_config
+
+
+def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """Load the weights with their own dropout, positions and router, or with ``config.dropout`` where that is set.
+
+    With ``config.pretrained`` false, the model has random weights: of use for its sizes alone.
+
+    Raises:
+        UserError: The weights cannot be read, or are of no language model that transformers has.
+    """
+    auto_class = AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM
+    if not config.pretrained:
+        return auto_class.from_config(pretrained_config(config))
+    return fit_vocabulary(load_pretrained(config, auto_class, **dropout_rates(config)), tokenizer)

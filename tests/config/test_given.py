@@ -1,0 +1,122 @@
+"""Given weights: the name and the family of ``model=hf``, the scale that they bring, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.folders import choices
+from ntl.config.given import other_shape
+from ntl.config.trainer import in_steps
+
+DATA = "dataset=noisy_numbers"
+
+
+def save(folder: Path, shape: tuple[int, ...] = (300, 50), **config: Any) -> Path:
+    """A folder with the files of a model: a header of one tensor, and a tokenizer that is not read."""
+    folder.mkdir(exist_ok=True)
+    header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}, "__metadata__": {}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return save(tmp_path / "llama", model_type="llama", architectures=["LlamaForCausalLM"])
+
+
+@pytest.fixture
+def hf() -> Callable[..., Any]:
+    return lambda path, *more: compose([DATA, "model=hf", f"model.path={path}", *more])
+
+
+def test_a_run_is_called_after_its_weights(hf, llama: Path, tmp_path: Path) -> None:
+    config = hf(llama)
+    assert config.model.name.startswith("llama_15k_")
+    assert len(config.model.name) == len("llama_15k_1a2b3c4d")
+    assert config.model.family == "decoder"
+    # A folder counts by its content, and not by where it lies.
+    name = run_id(config)
+    assert run_id(hf(llama.rename(tmp_path / "elsewhere"))) == name
+    other = save(tmp_path / "b", (135_000_000, 1), model_type="t5", is_encoder_decoder=True)
+    assert (hf(other).model.name[:8], hf(other).model.family) == ("t5_135m_", "t5")
+    assert hf(save(tmp_path / "c", (7,), model_type="qwen3")).model.name.startswith("qwen3_7_")
+
+
+def test_own_dropout_unless_another_is_typed(hf, llama: Path) -> None:
+    assert hf(llama).model.dropout is None
+    # 0.1, the default of random weights, is another run than the weights' own.
+    ids = {run_id(hf(llama, *more)) for more in ((), ("model.dropout=0.1",), ("model.dropout=0",))}
+    assert len(ids) == 3
+    assert compose(["model=t5_base", "scale=paper"]).model.dropout is None
+    assert compose(["model=t5_base", "scale=small", "model.pretrained=false"]).model.dropout == 0.1
+
+
+PUBLISHED = [
+    name for name in choices("model") if not name.endswith(("_tiny", "_mini", "_regression")) and name != "xval"
+]
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name not in ("hf", "smollm2_135m")])
+def test_learned_weights_bring_their_scale_and_it_can_be_typed(name: str) -> None:
+    config = compose([f"model={name}"])
+    assert (config.scale.name, config.trainer.lr) == ("finetune", 1e-4)
+    assert compose([f"model={name}", "scale=paper"]).scale.name == "paper"
+    with pytest.raises(UserError, match=r"model\.pretrained=false: scale=finetune .* scale=tiny.* scale=paper"):
+        compose([f"model={name}", "model.pretrained=false", *(["model.dropout=0"] if "qwen" in name else [])])
+
+
+REFUSED = {
+    "model=hf": "model=hf: give the weights by model.path=FOLDER",
+    "model=hf model.path={llama} model.pretrained=false": "it has the shapes of the weights in model.path alone",
+    "model=gpt2_tiny model.path={llama}": "use model=hf model.path={llama}, which takes these weights as they are",
+    "model=t5_mini model.path={llama} model.pretrained=true": "use model=hf model.path={llama}",
+    "model=llama_tiny model.hub_id=owner/name": "use model=hf model.path=owner/name",
+    "model=gpt2_small model.path={llama}": "these weights are of a llama, and this model is a gpt2; use model=hf",
+    "model=gpt2_small model.path={t5}": "these weights are of a t5, and this model is a gpt2; use model=hf",
+    "model=t5_small model.path={llama}": "these weights are of a llama, and this model is a t5; use model=hf",
+    "model=hf model.path={bert}": "BertForMaskedLM reads text and writes none; give the weights of a decoder",
+    "model=hf model.path={llama} model.file=a.gguf": "model.file=a.gguf: there is no such file in this folder",
+    "model=hf model.path=owner/name model.file=a.gguf": "a GGUF file is read from a folder",
+    "model=hf model.path={llama} tokenizer=rt": "this model reads default or digit",
+    "model=hf model.path={t5} dataset=text dataset.path=a.txt": "plain text is learned from left to right",
+    "model=rt_tiny model.path={t5} model.pretrained=true": "scale=tiny is meant for random weights; add scale=finetune",
+    "model.dropout=null": "random weights have none of their own",
+    "model=hf model.path=owner/name": "model owner/name: not in the local cache, and HF_HUB_OFFLINE is set",
+}
+
+
+@pytest.mark.parametrize("overrides", REFUSED)
+def test_one_line_names_the_right_choice(overrides: str, llama: Path, tmp_path: Path) -> None:
+    t5 = save(tmp_path / "t5", model_type="t5", is_encoder_decoder=True)
+    bert = save(tmp_path / "bert", model_type="bert", architectures=["BertForMaskedLM"])
+    places = {"llama": llama, "t5": t5, "bert": bert}
+    with pytest.raises(UserError) as caught:
+        compose([DATA, *overrides.format(**places).split()])
+    assert REFUSED[overrides].format(**places) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_copy_of_a_published_checkpoint(llama: Path, tmp_path: Path) -> None:
+    folder = save(tmp_path / "granite", model_type="granite")
+    model = compose([DATA, "model=granite_3_2_2b", f"model.path={folder}"]).model
+    assert (model.name, other_shape(model)) == ("granite_3_2_2b", "")
+    small = save(tmp_path / "small", model_type="granite", hidden_size=16)
+    line = other_shape(compose([DATA, "model=granite_3_2_2b", f"model.path={small}"]).model)
+    assert line.endswith("weights of another shape (hidden_size is 16, not 2048); model=hf calls them what they are.")
+
+
+@pytest.mark.parametrize("name", choices("dataset"))
+def test_the_trainer_could_keep_the_best_checkpoint(name: str) -> None:
+    words = [f"dataset={name}", "model=gpt2_small"]
+    words += {"rjokes": ["dataset.allow_dev_training=true"]}.get(name, [])
+    words += {"file": ["dataset.path=tests/config/ids.json"], "text": ["dataset.path=README.md"]}.get(name, [])
+    trainer = in_steps(compose(words).trainer, 1000)
+    assert trainer.best
+    assert 0 < trainer.eval_steps <= trainer.max_steps
+    assert trainer.save_steps % trainer.eval_steps == 0

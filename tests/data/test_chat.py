@@ -1,0 +1,227 @@
+"""Questions and answers through a chat template: ids by hand and by transformers, and rows of one's own."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from ntl.config import UserError, compose, run_id
+from ntl.config.identity import recorded
+from ntl.data import Prepared, dataset_named
+from ntl.data.chat import Chat
+from ntl.data.encode import encode_dataset, encode_rows
+
+ROW = {"question": "What is 2+3?", "answer": "5"}
+SYSTEM = {"role": "system", "content": "Be kind."}
+TURNS = [{"role": "user", "content": "What is 1?"}, {"role": "assistant", "content": "1"}]
+
+
+def shown(tokenizer: Any, row: dict[str, Any], chat: Chat | None = None) -> tuple[str, str]:
+    (found,) = encode_rows([row], tokenizer, decoder_only=True, max_length=99, chat=chat or Chat(tokenizer))
+    first, second = (tokenizer.decode(found[f"{part}_ids"].tolist()) for part in ("question", "answer"))
+    return first, second
+
+
+def test_a_row_by_hand(chat_tokenizer) -> None:
+    """What ends the turn is the last label, though the end token is another; the line end behind it is none."""
+    tokenizer = chat_tokenizer()
+    (found,) = encode_rows([ROW], tokenizer, decoder_only=True, max_length=99, chat=Chat(tokenizer))
+    system, user = [1, 4, 7, 9, 8, 10, 11, 2, 7], [1, 5, 7, 24, 8, 25, 8, 16, 13, 17, 12, 2, 7]
+    assert found["question_ids"].tolist() == [*system, *user, 1, 6, 7]
+    assert found["answer_ids"].tolist() == [19, 2]
+    assert (tokenizer.convert_ids_to_tokens([19, 2]), tokenizer.eos_token_id) == (["5", "<|im_end|>"], 0)
+
+
+def test_ids_are_those_of_apply_chat_template_and_of_each_row_alone(chat_tokenizer) -> None:
+    tokenizer = chat_tokenizer()
+    asked = [[SYSTEM], [], [*TURNS], [SYSTEM, *TURNS]]
+    rows = [{"question": f"What is {n}+4?", "answer": f"{n + 4}", "before": json.dumps(b)} for n, b in enumerate(asked)]
+    settings = {"decoder_only": True, "max_length": 99, "chat": Chat(tokenizer)}
+    for row, found, before in zip(rows, encode_rows(rows, tokenizer, **settings), asked, strict=True):
+        messages = [*before, {"role": "user", "content": row["question"]}]
+        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+        messages.append({"role": "assistant", "content": row["answer"]})
+        whole = [*found["question_ids"], *found["answer_ids"], tokenizer.convert_tokens_to_ids("\n")]
+        assert (found["question_ids"].tolist(), whole) == (prompt, tokenizer.apply_chat_template(messages)["input_ids"])
+        (alone,) = encode_rows([row], tokenizer, **settings)
+        assert {name: ids.tolist() for name, ids in alone.items()} == {
+            name: ids.tolist() for name, ids in found.items()
+        }
+
+
+def test_a_special_token_in_what_was_said_is_text(chat_tokenizer) -> None:
+    tokenizer = chat_tokenizer()
+    (found,) = encode_rows(
+        [{"question": "is <|im_end|>?", "answer": "<|im_end|>1"}],
+        tokenizer,
+        decoder_only=True,
+        max_length=99,
+        chat=Chat(tokenizer),
+    )
+    pieces = ["<", "|", "im", "_", "end", "|", ">"]
+    assert tokenizer.convert_ids_to_tokens(found["answer_ids"].tolist()) == [*pieces, "1", "<|im_end|>"]
+    assert tokenizer.convert_ids_to_tokens(found["question_ids"].tolist()[-13:-5]) == [*pieces, "?"]
+
+
+def test_what_a_template_writes_before_an_answer_is_learned_and_not_shown(chat_tokenizer) -> None:
+    tokenizer = chat_tokenizer(opening="<think>\n\n</think>\n\n")
+    chat = Chat(tokenizer)
+    question, answer = shown(tokenizer, ROW)
+    assert question.endswith("<|im_start|>assistant\n")
+    assert answer == "<think>\n\n</think>\n\n5<|im_end|>"
+    assert [chat.text(text) for text in ("<think>\n\n</think>\n\n5", "5", "")] == ["5", "5", ""]
+
+
+def test_a_template_that_writes_the_date_gives_the_same_ids_on_every_day(chat_tokenizer) -> None:
+    tokenizer = chat_tokenizer(first="{{ strftime_now('%d') }}")
+    assert shown(tokenizer, ROW)[0].startswith("26<|im_start|>")
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "has none; take a model with one": {"template": None},
+    "no special token behind an answer": {"end": "."},
+    "does not begin a conversation with the prompt": {"assistant": "bot"},
+    "'What is 2 plus 5.': no system": {"first": "{{ raise_exception('no\nsystem') }}"},
+    "unexpected": {"first": "{% if"},
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+def test_a_template_that_does_not_serve_is_one_line(why: str, chat_tokenizer) -> None:
+    with pytest.raises(UserError, match=why) as caught:
+        Chat(chat_tokenizer(**WRONG[why]), "NAME")
+    assert str(caught.value).startswith("chat template of NAME: ")
+    assert str(caught.value).endswith("do without it (dataset.format=plain, predict.py without --chat).")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_row_that_a_template_refuses_is_named(chat_tokenizer) -> None:
+    refuses = "{% if messages[-1].content == '7' %}{{ raise_exception('not 7') }}{% endif %}"
+    tokenizer = chat_tokenizer(first=refuses)
+    rows = [ROW, {"question": "What is 3+4?", "answer": "7"}]
+    with pytest.raises(UserError, match=r"at the question 'What is 3\+4\?': not 7"):
+        Chat(tokenizer).encode(rows)
+
+
+def test_token_ids_of_another_template_are_kept_apart(chat_tokenizer, tmp_path: Path) -> None:
+    def folder(tokenizer: Any, chat: Chat | None) -> Path:
+        settings: dict[str, Any] = {"cache_dir": tmp_path, "key": "k", "decoder_only": True, "max_length": 99}
+        return encode_dataset(lambda: [ROW], tokenizer, chat=chat, **settings).folder
+
+    one, other = chat_tokenizer(), chat_tokenizer(opening="<think>")
+    assert len({folder(one, None), folder(other, None)}) == 1
+    assert len({folder(one, None), folder(one, Chat(one)), folder(other, Chat(other))}) == 3
+
+
+# ---- rows of one's own
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """``read(rows, **settings)``: what ``dataset=file`` prepares of these rows of JSON lines, in their order."""
+
+    def prepare(rows: list[Any], **values: Any) -> list[dict[str, Any]]:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        prepared = Prepared(dataset_named("file", tmp_path, path=str(path), **values), tmp_path / "data")
+        prepared.prepare(lambda line: None)
+        found = [row for split in ("train", "validation", "test") for row in prepared.rows(split)]
+        return sorted((dict(row) for row in found), key=lambda row: row["question"])
+
+    return prepare
+
+
+def conversation(n: int, *before: dict[str, str]) -> dict[str, Any]:
+    pair = [("user", f"What is {n}+1?"), ("assistant", f" {n + 1}")]
+    return {"messages": [*before, *({"role": role, "content": text} for role, text in pair)], "source": "mine"}
+
+
+def test_conversations_keep_what_was_said_before(read, chat_tokenizer) -> None:
+    rows = read([conversation(n, *([SYSTEM, *TURNS] if n == 3 else [])) for n in range(9)], format="chat")
+    assert [(row["question"], row["answer"]) for row in rows] == [(f"What is {n}+1?", str(n + 1)) for n in range(9)]
+    assert [json.loads(row["before"] or "[]") for row in rows] == [[]] * 3 + [[SYSTEM, *TURNS]] + [[]] * 5
+    tokenizer = chat_tokenizer()
+    start = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWhat is 1?<|im_end|>\n<|im_start|>assistant\n1<"
+    assert shown(tokenizer, rows[3])[0].startswith(start)
+    with pytest.raises(UserError, match=r"'What is 3\+1\?' has earlier messages, .*dataset\.format=chat"):
+        encode_rows(rows, tokenizer, decoder_only=True, max_length=99)
+
+
+def test_conversations_of_one_turn_are_questions_and_answers(read) -> None:
+    """Also for the byte: there is no further field."""
+    rows = [conversation(n) for n in range(9)]
+    plain = [{"question": f"What is {n}+1?", "answer": str(n + 1)} for n in range(9)]
+    assert read(rows) == read(rows, format="chat") == read(plain)
+
+
+NOT_READ: dict[str, tuple[Any, str]] = {
+    "system": (conversation(5, SYSTEM), "dataset.format=chat"),
+    "two turns": (conversation(5, *TURNS), "dataset.format=chat"),
+    "no answer": ({"messages": TURNS[:1]}, "does not end in a message of the user and the answer"),
+    "tool": ({"messages": [{"role": "tool", "content": "7"}, TURNS[1]]}, "does not end in a message of the user"),
+    "parts": ({"messages": [{"role": "user", "content": [{"text": "a"}]}, TURNS[1]]}, "'content' is .* neither text"),
+    "text": ({"messages": "What?"}, "'messages' is no list"),
+    "empty": ({"messages": []}, "does not end"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_READ)
+def test_a_conversation_that_cannot_be_read_is_named_by_its_line(case: str, read) -> None:
+    row, why = NOT_READ[case]
+    with pytest.raises(UserError, match=rf"jsonl:3: .*{why}") as caught:
+        read([conversation(0), conversation(1), row, *map(conversation, range(2, 9))])
+    assert "\n" not in str(caught.value)
+
+
+def test_instructions_are_read_without_settings(read, tmp_path: Path) -> None:
+    rows = [{"instruction": f"Add {n}", "input": "to 1" if n % 2 else "", "output": n + 1} for n in range(9)]
+    expected = [(f"Add {n}\n\nto 1" if n % 2 else f"Add {n}", str(n + 1)) for n in range(9)]
+    assert [(row["question"], row["answer"]) for row in read(rows)] == expected
+    without = [row if row["input"] else {key: row[key] for key in ("instruction", "output")} for row in rows]
+    assert read(without) == read(rows)
+    # Columns that are named win, and so do those of question and answer.
+    named = read(rows, question="instruction", answer="output")
+    assert [row["question"] for row in named] == [f"Add {n}" for n in range(9)]
+    both = [{**row, "question": f"{n}?", "answer": 4} for n, row in enumerate(rows)]
+    assert [(row["question"], row["answer"]) for row in read(both)] == [(f"{n}?", "4") for n in range(9)]
+    path = tmp_path / "a.parquet"
+    nulls = [{**row, "input": row["input"] or None} for row in rows]
+    parquet.write_table(pyarrow.Table.from_pylist(nulls), path)
+    prepared = Prepared(dataset_named("file", tmp_path, path=str(path)), tmp_path / "data")
+    prepared.prepare(lambda line: None)
+    found = [
+        (row["question"], row["answer"]) for split in ("train", "validation", "test") for row in prepared.rows(split)
+    ]
+    assert sorted(found) == expected
+
+
+# ---- identity
+
+
+def test_the_format_is_part_of_the_run_and_not_of_the_prepared_data(tmp_path: Path) -> None:
+    words = ["dataset=noisy_numbers", "model=llama_tiny", f"data_dir={tmp_path}"]
+    usual = compose(words)
+    plain, chat, auto = (compose([*words, f"dataset.format={name}"]) for name in ("plain", "chat", "auto"))
+    assert run_id(usual) == run_id(plain)
+    assert len({run_id(each) for each in (plain, chat, auto)}) == 3
+    folders = {dataset_named("noisy_numbers", tmp_path, format=name).folder_name for name in ("plain", "chat", "auto")}
+    assert len(folders) == 1
+    assert "format" not in recorded(plain)["dataset"]
+    assert recorded(chat)["dataset"]["format"] == "chat"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("model=t5_tiny", "for decoder-only language models, and model=t5_tiny is t5"),
+        ("model=t5_tiny_regression", "model=t5_tiny_regression is t5_regression"),
+        ("model=gpt2_tiny dataset=induction", "dataset=induction has no questions"),
+    ],
+)
+def test_where_a_template_does_not_fit_is_one_line(words: str, why: str) -> None:
+    with pytest.raises(UserError, match=f"dataset.format=chat: .*{why}"):
+        compose(["dataset=rjokes", *words.split(), "dataset.format=chat"])

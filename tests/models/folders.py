@@ -1,0 +1,126 @@
+"""Folders of tiny models as transformers writes them: one of each architecture, with a tokenizer of single digits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
+
+LLAMA = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 128,
+}
+NEOX = {name: size for name, size in LLAMA.items() if name != "num_key_value_heads"}
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+BART = {
+    **{f"{part}_{name}": size for part in ("encoder", "decoder") for name, size in {
+        "layers": 1, "attention_heads": 2, "ffn_dim": 32,
+    }.items()},
+    "d_model": 16,
+    "max_position_embeddings": 128,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+}  # fmt: skip
+# model_type -> the settings of its config class.
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": {**LLAMA, "head_dim": 8},
+    "gemma": {**LLAMA, "head_dim": 8},
+    "mistral": LLAMA,
+    "gpt_neox": NEOX,
+    "opt": {
+        "hidden_size": 16,
+        "ffn_dim": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 128,
+        "word_embed_proj_dim": 16,
+    },
+    "phi": NEOX,
+    "gpt2": {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 128},
+    "mamba": {"hidden_size": 16, "state_size": 4, "num_hidden_layers": 2},
+    "t5": T5,
+    "bart": BART,
+    "mt5": T5,
+}
+TEXT = ["What is 12 times 345?", "67 + 890 = 957", "Numbers from 0 to 9."]
+
+
+def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """Byte-level pieces in which every digit is one token; <pad> 0, <|endoftext|> 1."""
+    tokenizer = Tokenizer(models.BPE())
+    parts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=280, initial_alphabet=alphabet, special_tokens=["<pad>", "<|endoftext|>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<|endoftext|>")
+    made.save_pretrained(folder)
+    return made
+
+
+def save_folder(folder: Path, kind: str, **settings: Any) -> Path:
+    """A folder with random weights of this ``model_type`` and a tokenizer."""
+    tokenizer = save_tokenizer(folder)
+    roles = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
+    config = AutoConfig.for_model(kind, **{"vocab_size": len(tokenizer), **roles, **SHAPES[kind], **settings})
+    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    transformers.set_seed(0)
+    auto_class.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    return folder
+
+
+def save_gguf(folder: Path, source: Path) -> Path:
+    """The Qwen2 in ``source`` as a GGUF file ``tiny.gguf``, weights in float32 and tokenizer, and nothing beside it."""
+    import gguf
+
+    model: Any = AutoModelForCausalLM.from_pretrained(source)
+    tokenizer, config = json.loads((source / "tokenizer.json").read_text()), model.config
+    folder.mkdir()
+    writer = gguf.GGUFWriter(folder / "tiny.gguf", "qwen2")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_tokenizer_model("gpt2")
+    tokens = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in ("<pad>", "<|endoftext|>") else 1 for token in tokens])
+    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(1)
+    writer.add_pad_token_id(0)
+    names = {
+        "model.embed_tokens": "token_embd",
+        "model.norm": "output_norm",
+        "lm_head": "output",
+        "model.layers": "blk",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attn_output",
+        **{f"self_attn.{part}_proj": f"attn_{part}" for part in "qkv"},
+        **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
+    }
+    for name, weight in model.state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        writer.add_tensor(name, weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return folder

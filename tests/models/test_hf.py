@@ -1,0 +1,227 @@
+"""``model=hf``: folders that transformers wrote are trained, saved, reloaded by transformers alone, and predicted."""
+
+import builtins
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from folders import SHAPES, save_folder, save_gguf, save_tokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+from ntl.config import Config, UserError, build, compose, run_id
+from ntl.config.composition import from_values
+from ntl.config.identity import recorded
+from ntl.models.interface import checked_lm_head, lm_head
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.decode import restore
+from ntl.training.predictor import predict
+
+ROWS = [
+    *("dataset.train_rows=24", "dataset.validation_rows=4", "dataset.test_rows_per_cell=1"),
+    *("dataset.max_digits=1", "dataset.extrapolate_digits=2"),
+]
+STEPS = [
+    *("trainer.max_steps=3", "trainer.eval_steps=3", "trainer.save_steps=3", "trainer.warmup_steps=1"),
+    *("trainer.batch_size=8", "trainer.lr=1e-3", "decoding.max_new_tokens=4", "tracking=none", "device=cpu"),
+]
+# One decoder and one encoder-decoder by default, those that are least like them slow, the others once a week.
+OFTEN = {"llama": (), "t5": (), "mamba": pytest.mark.slow, "bart": pytest.mark.slow, "gpt_neox": pytest.mark.slow}
+KINDS = [pytest.param(kind, marks=OFTEN.get(kind, pytest.mark.soak)) for kind in SHAPES]
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def given(data_dir: Path, tmp_path: Path) -> Callable[..., Config]:
+    """The config of three steps from the weights in a folder."""
+    places = [f"data_dir={data_dir}", f"output_dir={tmp_path / 'outputs'}"]
+
+    def make(folder: Path, *more: str) -> Config:
+        words = ["model=hf", f"model.path={folder}", "dataset=multiplication", "loss=ntl_was", *ROWS, *STEPS]
+        return compose([*words, *places, *more])
+
+    return make
+
+
+def stock(folder: Path) -> Any:
+    """The model in a folder as transformers loads it."""
+    config = json.loads((folder / "config.json").read_text())
+    auto_class: Any = AutoModelForSeq2SeqLM if config.get("is_encoder_decoder") else AutoModelForCausalLM
+    model, info = auto_class.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    return model
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / kind, kind)
+    record = run(given(folder))
+    found = read_record(record)
+    assert found.config["model"]["name"].startswith(f"{kind}_")
+    assert found.id == record.parent.name
+    assert found.model["parameters"] == stock(folder).num_parameters()
+    checkpoint = record.parent / "checkpoints" / "checkpoint-3"
+    before, after = stock(folder).state_dict(), stock(checkpoint).state_dict()
+    assert any(not torch.equal(weight, after[name]) for name, weight in before.items())
+    # Its config is that of the weights, dropout, positions and all.
+    assert settings(checkpoint) == settings(folder)
+    parts, restored = restore(record.parent, say=lambda line: None)
+    assert restored == checkpoint
+    own: Any = parts.model
+    assert all(torch.equal(weight, after[name]) for name, weight in own.state_dict().items())
+    written = (record.parent / "predictions.jsonl").read_text()
+    predict(record.parent, say=lambda line: None)
+    assert (record.parent / "predictions.jsonl").read_text() == written
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_adapters_and_the_loss_from_hidden_states(given, kind: str, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / kind, kind)
+    run(given(folder, "loss.implementation=linear"))
+    config = given(folder, "model.lora.rank=2")
+    if kind == "mamba":
+        with pytest.raises(UserError, match=r"model\.lora\.rank=2: adapters do not fit a model of the type mamba"):
+            run(config)
+        searched = given(folder, "tokenizer=digit", "beside=expectation")
+        with pytest.raises(UserError, match="mamba has no cache of keys and values, which this search needs"):
+            run(searched)
+        assert not (Path(searched.output_dir) / run_id(searched)).exists()
+        return
+    merged = stock(run(config).parent / "checkpoints" / "checkpoint-3")
+    assert merged.num_parameters() == stock(folder).num_parameters()
+
+
+def test_a_run_goes_on_from_a_base_and_from_its_checkpoint(given, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "llama", "llama")
+    base = run(given(folder, "keep_steps=[3]")).parent
+    config = given(folder, f"base={base.name}@3", "loss=ce")
+    assert config.base == f"{base.name}@3"
+    assert read_record(run(config)).model["base"]["run"] == f"{base.name}@3"
+    longer = given(folder, "trainer.save_steps=2")
+    record = run(longer)
+    expected = read_record(record).metrics
+    record.unlink()
+    shutil.rmtree(record.parent / "checkpoints" / "checkpoint-3")
+    assert read_record(run(longer)).metrics == expected
+
+
+def test_dropout_is_the_weights_own_or_what_is_typed(given, tmp_path: Path) -> None:
+    from ntl.training.parts import RunParts
+
+    folder = save_folder(tmp_path / "llama", "llama", attention_dropout=0.25)
+    for words, rate in (([], 0.25), (["model.dropout=0.5"], 0.5)):
+        assert RunParts(given(folder, *words), lambda line: None).model.config.attention_dropout == rate
+
+
+def test_weights_of_another_kind_are_refused(given, tokenizer, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    folder = tmp_path / "bert"
+    save_tokenizer(folder)
+    AutoModel.from_config(BertConfig(vocab_size=300, **sizes)).save_pretrained(folder)
+    with pytest.raises(UserError, match=r"BertModel reads text and writes none"):
+        given(folder)
+    # What its config does not tell, transformers does.
+    values = settings(folder)
+    (folder / "config.json").write_text(json.dumps({**values, "model_type": "vit", "architectures": ["ViTModel"]}))
+    with pytest.raises(UserError, match=r"transformers has no decoder or encoder-decoder") as caught:
+        build(given(folder).model, tokenizer=tokenizer)
+    assert "\n" not in str(caught.value)
+
+
+def test_learned_weights_at_a_rate_for_random_ones_are_said(given, tmp_path: Path, capsys) -> None:
+    folder = save_folder(tmp_path / "llama", "llama")
+    run(given(folder, "scale=tiny", "trainer.max_steps=0"))
+    assert "learned weights are trained at trainer.lr=0.001, which is meant for random ones" in capsys.readouterr().out
+
+
+def test_a_gguf_file_is_dequantized_and_a_checkpoint_is_a_plain_folder(given, tmp_path: Path, capsys) -> None:
+    source = save_folder(tmp_path / "qwen2", "qwen2")
+    folder = save_gguf(tmp_path / "gguf", source)
+    with pytest.raises(UserError, match=r"its GGUF file is read by model=hf model\.file=tiny\.gguf"):
+        given(folder)
+    config = given(folder, "model.file=tiny.gguf")
+    assert config.model.name.startswith("qwen2_")
+    record = run(config)
+    checkpoint = record.parent / "checkpoints" / "checkpoint-3"
+    assert "quantization_config" not in settings(checkpoint)
+    before, after = stock(source).state_dict(), stock(checkpoint).state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.allclose(weight, after[name], atol=0.05) for name, weight in before.items())
+    predict(record.parent, say=lambda line: None)
+    # The content counts, not the name.
+    name = run_id(config)
+    (folder / "tiny.gguf").rename(folder / "other.gguf")
+    assert run_id(given(folder, "model.file=other.gguf")) == name
+
+
+def test_gguf_without_its_package(given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load: Any = builtins.__import__
+
+    def without(name: str, *more: Any, **options: Any) -> Any:
+        if name == "gguf":
+            raise ModuleNotFoundError("No module named 'gguf'", name="gguf")
+        return load(name, *more, **options)
+
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=r"gguf is not installed; run pip install -e '\.\[gguf\]'"):
+        given(tmp_path, "model.file=a.gguf")
+
+
+def test_a_damaged_gguf_file(given, tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UserError, match=r"a\.gguf: cannot be read as a GGUF file"):
+        given(tmp_path, "model.file=a.gguf")
+
+
+def test_positions_of_an_encoder_and_a_decoder(given, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "bart", "bart", max_position_embeddings=4)
+    with pytest.raises(UserError, match=r"model=bart_\w+: it reads 4 tokens, and multiplication train needs"):
+        run(given(folder))
+
+
+def test_the_stored_config_of_given_weights_is_read_back() -> None:
+    """A record leaves out the shapes, which are those of the weights."""
+    config = compose(["model=granite_3_2_2b"])
+    assert from_values(recorded(config), "record.json").model.name == "granite_3_2_2b"
+
+
+def test_adapters_on_a_head_that_are_no_plain_lora() -> None:
+    torch.manual_seed(0)
+    for settings in (
+        peft.LoraConfig(target_modules=["lm_head"], use_dora=True),
+        peft.LoHaConfig(target_modules=["lm_head"]),
+        peft.LoKrConfig(target_modules=["lm_head"]),
+        peft.IA3Config(target_modules=["lm_head"], feedforward_modules=[]),
+        peft.OFTConfig(target_modules=["lm_head"], oft_block_size=4),
+        peft.HRAConfig(target_modules=["lm_head"]),
+        peft.VeraConfig(target_modules=["lm_head"]),
+    ):
+        model: Any = LlamaForCausalLM(LlamaConfig(**SHAPES["llama"], vocab_size=32))
+        with pytest.raises(UserError, match="on the head: a loss from hidden states knows adapters of plain LoRA"):
+            checked_lm_head(peft.get_peft_model(model, settings))
+    model = LlamaForCausalLM(LlamaConfig(**SHAPES["llama"], vocab_size=32))
+    saved = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"])
+    head = lm_head(peft.get_peft_model(model, saved))
+    assert head.weight.requires_grad

@@ -1,0 +1,97 @@
+"""A given tokenizer stays as it is: its settings, its special tokens, its vocabulary; digits only where asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from given import MAKES, save
+from transformers import AutoTokenizer
+
+from ntl.config import UserError
+from ntl.data.encode import encode_rows, prefix_ids
+from ntl.tokenizers import load_tokenizer
+from ntl.tokenizers.load import cost_of_digits
+
+SETTINGS = ("chat_template", "padding_side", "truncation_side", "model_max_length", "clean_up_tokenization_spaces")
+SETTINGS += ("special_tokens_map", "all_special_tokens")
+TEXTS = ["what is 120 times 34?", " 1999", "-3.5 .", "x<|end|>", ""]
+
+
+def kept(tokenizer: Any) -> dict[str, Any]:
+    return {name: getattr(tokenizer, name) for name in SETTINGS} | {"vocab": tokenizer.get_vocab()}
+
+
+@pytest.fixture(params=MAKES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return save(request.param, tmp_path / request.param)
+
+
+def test_by_default_it_is_what_transformers_loads(folder: Path) -> None:
+    given, ours = AutoTokenizer.from_pretrained(folder), load_tokenizer(folder, "default")
+    assert type(ours) is type(given)
+    assert kept(ours) == kept(given)
+    assert ours(TEXTS).input_ids == given(TEXTS).input_ids
+
+
+def test_of_digits_nothing_else_changes_and_a_checkpoint_has_all_of_it(folder: Path, tmp_path: Path) -> None:
+    given, digit = AutoTokenizer.from_pretrained(folder), load_tokenizer(folder, "digit")
+    assert kept(digit) == kept(given)
+    assert digit.tokenize("120")[-3:] == ["1", "2", "0"]
+    digit.save_pretrained(tmp_path / "checkpoint")
+    again = AutoTokenizer.from_pretrained(tmp_path / "checkpoint")
+    assert kept(again) == kept(given)
+    assert again(TEXTS).input_ids == digit(TEXTS).input_ids
+    settings = [json.loads((each / "tokenizer_config.json").read_bytes()) for each in (folder, tmp_path / "checkpoint")]
+    assert settings[0] == settings[1]
+    if given.chat_template:
+        messages = [{"role": "user", "content": "7 times 8"}]
+        assert again.apply_chat_template(messages) == given.apply_chat_template(messages)
+
+
+def test_single_digits_are_left_as_they_are(tmp_path: Path) -> None:
+    folder = save("smollm2", tmp_path / "given")
+    tokenizer = load_tokenizer(folder, "digit")
+    assert json.loads(tokenizer.backend_tokenizer.to_str()) == json.loads((folder / "tokenizer.json").read_bytes())
+    assert cost_of_digits(tokenizer, str(folder), lambda: pytest.fail("nothing was changed")) == ""
+
+
+@pytest.mark.parametrize(("name", "before"), [("gpt2", "`120`"), ("llama3", "`120`")])
+def test_the_cost_of_digits_is_one_line(name: str, before: str, tmp_path: Path) -> None:
+    folder = str(save(name, tmp_path / name))
+    line = cost_of_digits(load_tokenizer(folder, "digit"), folder, lambda: ["120", "400"])
+    assert line == (
+        f"tokenizer=digit: {folder} writes 120 as {before}; here it is `1` `2` `0`, which its weights have not seen, "
+        "and the training text has 200% more tokens. tokenizer=default leaves it as it is."
+    )
+    load_tokenizer(folder, "digit").save_pretrained(tmp_path / "run")
+    again = load_tokenizer(tmp_path / "run", "digit")
+    assert cost_of_digits(again, str(tmp_path / "run"), lambda: pytest.fail("said before")) == ""
+
+
+@pytest.mark.parametrize("kind", ["default", "digit"])
+def test_question_and_answer_are_the_ids_that_the_tokenizer_gives(folder: Path, kind: str) -> None:
+    tokenizer = load_tokenizer(folder, kind)
+    rows = [{"question": "what is 12 times 34?", "answer": "408"}, {"question": "", "answer": "the cat"}]
+    found = encode_rows(rows, tokenizer, decoder_only=True, max_length=100)
+    for example, text in zip(found, ["what is 12 times 34? 408", "the cat"], strict=True):
+        ids = [*example["question_ids"].tolist(), *example["answer_ids"].tolist()]
+        assert ids == [*tokenizer(text).input_ids, tokenizer.eos_token_id]
+    assert found[0]["question_ids"].tolist() == tokenizer(rows[0]["question"]).input_ids
+
+
+def test_a_question_that_is_cut_still_begins_as_a_text_does(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save("llama3", tmp_path))
+    rows = [{"question": "what is 12 times 34?", "answer": "408"}]
+    (found,) = encode_rows(rows, tokenizer, decoder_only=True, max_length=4)
+    whole = tokenizer(rows[0]["question"]).input_ids
+    assert prefix_ids(tokenizer) == whole[:1] == [0]
+    assert found["question_ids"].tolist() == [0, *whole[-3:]]
+
+
+def test_one_without_an_end_token_is_one_line(tmp_path: Path) -> None:
+    tokenizer = MAKES["llama3"]()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"names no end token: set eos_token in its tokenizer_config\.json"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,128 @@
+"""``trainer.max_tokens_per_batch``: parts of a batch have the loss, the gradients and the evaluation of the whole."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntl.config import UserError, compose
+from ntl.config.model import T5Config
+from ntl.data.collate import CausalCollator, Seq2SeqCollator
+from ntl.training.micro_batches import micro_batches
+from ntl.training.parts import RunParts
+from ntl.training.trainer import EVALUATION_TIMES, ObjectiveTrainer
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+def examples(lengths: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    return [
+        {"question_ids": torch.full((read,), 5).numpy(), "answer_ids": torch.full((written,), 7).numpy()}
+        for read, written in lengths
+    ]
+
+
+@pytest.mark.parametrize("collate", [Seq2SeqCollator(0, 1), CausalCollator(0), CausalCollator(0, pad_left=True)])
+@given(lengths=LENGTHS, max_tokens=st.integers(1, 60))
+def test_every_row_is_in_one_part_and_no_part_is_too_large(collate: Any, lengths: Any, max_tokens: int) -> None:
+    rows = examples(lengths)
+    parts = micro_batches(collate(rows), max_tokens)
+    assert sorted(int(row) for chosen, _ in parts for row in chosen) == list(range(len(rows)))
+    for chosen, part in parts:
+        # The part is what the collator makes of these rows alone: nothing else is padding.
+        expected = collate([rows[row] for row in chosen])
+        assert part.keys() == expected.keys()
+        assert all(torch.equal(part[name], expected[name]) for name in part)
+        size = part["input_ids"].numel() + (part["labels"].numel() if isinstance(collate, Seq2SeqCollator) else 0)
+        assert size <= max_tokens or len(chosen) == 1
+
+
+def test_without_a_limit_the_batch_is_as_it_is() -> None:
+    batch = CausalCollator(0)(examples([(3, 2), (1, 1)]))
+    ((rows, part),) = micro_batches(batch, 0)
+    assert rows.tolist() == [0, 1]
+    assert part is batch
+
+
+@pytest.fixture
+def trained(parts: Callable[..., Any], tmp_path: Path) -> Callable[..., ObjectiveTrainer]:
+    """``trained(*overrides)``: a trainer after some steps in float64; of one optimizer step, the gradients are kept."""
+
+    def make(*overrides: str, family: str = "decoder") -> ObjectiveTrainer:
+        settings = ["trainer.batch_size=8", "trainer.max_steps=4", "trainer.logging_steps=1", "trainer.max_grad_norm=9"]
+        made = parts(*settings, *overrides, dataset="multiplication")
+        if family == "t5":
+            shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+            made.config.model = T5Config(name="t5_tiny", pretrained=False, dropout=0.0, **shape)
+        made.model.to(torch.float64)
+        trainer = made.trainer(tmp_path / "checkpoints")
+        seen: list[int] = []
+        trainer.model.register_forward_hook(lambda module, args, joint: seen.append(1))
+        trainer.train()
+        trainer.forwards = len(seen)
+        return trainer
+
+    return make
+
+
+MTP = ("objective=mtp", "objective.heads=2")
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides"),
+    [
+        ("decoder", ("loss=ce",)),
+        ("decoder", ("loss=ntl_was", "trainer.accumulation_steps=2")),
+        ("decoder", ("loss=ntl_was", "trainer.normalization=micro_batch", "trainer.accumulation_steps=2")),
+        ("decoder", ("loss=ntl_was", "loss.implementation=linear")),
+        ("decoder", ("loss=ntl_number_level",)),
+        ("decoder", ("loss=ntl_was", *MTP)),
+        ("t5", ("loss=ntl_was",)),
+        ("t5", ("loss=ce", "trainer.accumulation_steps=2")),
+    ],
+)
+def test_parts_learn_what_the_whole_batch_learns(
+    family: str, overrides: tuple[str, ...], trained: Callable[..., ObjectiveTrainer]
+) -> None:
+    whole, cut = (trained(*overrides, f"trainer.max_tokens_per_batch={most}", family=family) for most in (0, 40))
+    assert cut.forwards > 2 * whole.forwards
+    logs = [[line for line in trainer.state.log_history if "loss" in line] for trainer in (whole, cut)]
+    assert len(logs[0]) == 4
+    for before, after in zip(*logs, strict=True):
+        assert after.keys() == before.keys()
+        assert after == pytest.approx(before, rel=1e-9)
+    for before, after in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
+        torch.testing.assert_close(after, before, rtol=0, atol=1e-9)
+    assert cut.examples_and_tokens_seen() == whole.examples_and_tokens_seen()
+    expected, found = (
+        {name: value for name, value in trainer.evaluate().items() if name not in EVALUATION_TIMES}
+        for trainer in (whole, cut)
+    )
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_evaluation_batches_are_cut_too(trained: Callable[..., ObjectiveTrainer]) -> None:
+    trainer = trained("trainer.max_tokens_per_batch=40", "trainer.eval_batch_size=20")
+    sizes: list[int] = []
+    trainer.model.register_forward_hook(
+        lambda module, args, kwargs, joint: sizes.append(kwargs["labels"].numel()), with_kwargs=True
+    )
+    trainer.evaluate()
+    assert len(sizes) > 4
+    assert max(sizes) <= 40
+
+
+def test_what_cannot_be_cut_is_refused(parts: Callable[..., Any], data_dir: Path, tmp_path: Path) -> None:
+    settings = ["dataset=noisy_numbers", "dataset.train_rows=96", f"data_dir={data_dir}", "device=cpu"]
+    made = RunParts(
+        compose([*settings, "model=granite_moe_tiny", "trainer.max_tokens_per_batch=40"]), lambda line: None
+    )
+    with pytest.raises(UserError, match=r"max_tokens_per_batch=40 model=granite_moe_tiny: the router loss"):
+        made.trainer(tmp_path / "checkpoints")
+    with pytest.raises(UserError, match=r"trainer.parallel=fsdp trainer.max_tokens_per_batch=40: .*equally many"):
+        parts("trainer=fsdp", "trainer.max_tokens_per_batch=40")
+    assert not (tmp_path / "checkpoints").exists()

@@ -1,0 +1,167 @@
+"""``dataset.format=chat`` and ``scripts/predict.py --chat``: one template in training, decoding and scoring."""
+
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from ntl.config import Config, UserError, compose
+from ntl.evaluation import read_predictions
+from ntl.results import read_record
+from ntl.training import run
+from ntl.training.parts import RunParts
+from ntl.training.predictor import predict
+
+main = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py"))["main"]
+SYSTEM = {"role": "system", "content": "Be kind."}
+
+
+@pytest.fixture(scope="module")
+def given(chat_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny Llama and its tokenizer, and conversations whose answer is always 7."""
+    folder, tokenizer = tmp_path_factory.mktemp("given") / "llama", chat_tokenizer()
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2}
+    settings = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **shape)
+    settings.bos_token_id, settings.eos_token_id, settings.pad_token_id = None, 0, None
+    LlamaForCausalLM(settings).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    turns = [[("user", f"What is {n}+{n % 3}?"), ("assistant", "7")] for n in range(60)]
+    rows = [{"messages": [{"role": role, "content": text} for role, text in pair]} for pair in turns]
+    rows[0]["messages"].insert(0, SYSTEM)
+    (folder.parent / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(given: Path) -> Callable[..., Config]:
+    """The config of a run of a second from that folder on those conversations."""
+    data = ["dataset=file", f"dataset.path={given.parent / 'rows.jsonl'}", "dataset.format=chat", "loss=ntl_was"]
+    model = ["model=hf", f"model.path={given}", "scale=tiny", "model.dropout=0"]
+    steps = ["trainer.max_steps=40", "trainer.batch_size=16", "trainer.warmup_steps=0", "trainer.save_steps=40"]
+    places = [f"data_dir={given.parent / 'data'}", f"output_dir={given.parent / 'outputs'}", "device=cpu"]
+    return lambda *more: compose([*data, *model, *steps, "trainer.lr=1e-2", "tracking=none", *places, *more])
+
+
+@pytest.fixture(scope="module")
+def trained(settings: Callable[..., Config]) -> Path:
+    """The folder of that run."""
+    return run(settings()).parent
+
+
+def test_an_answer_ends_with_the_turn(trained: Path) -> None:
+    """Though the end token is another one: answers are 7, not 7777."""
+    _, rows = read_predictions(trained / "predictions.jsonl")
+    assert {row["prediction"] for row in rows} == {"7"}
+    record = read_record(trained / "record.json")
+    assert record.metrics["test/accuracy"] == 1
+    assert record.config["dataset"]["format"] == "chat"
+    expected = predict(trained, ["decoding=expectation"], say=[].append)
+    assert all(
+        row["covered"] > 0.5 and abs(float(row["prediction"]) - 7) < 0.5 for row in read_predictions(expected)[1]
+    )
+
+
+def test_ids_are_the_same_in_training_and_decoding(settings: Callable[..., Config], given: Path) -> None:
+    parts = RunParts(settings(), say=[].append)
+    tokenizer = AutoTokenizer.from_pretrained(given)
+    for split in ("train", "test"):
+        for row, example in zip(parts.rows(split), parts.encoded(split), strict=True):
+            messages = [*json.loads(row["before"] or "[]"), {"role": "user", "content": row["question"]}]
+            prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+            assert example["question_ids"].tolist() == prompt
+            assert tokenizer.convert_ids_to_tokens(example["answer_ids"].tolist()) == ["7", "<|im_end|>"]
+            batch = parts.collator([example])
+            labels = [label for label in batch["labels"][0].tolist() if label != -100]
+            assert labels == example["answer_ids"].tolist()
+    assert sum(row["before"] != "" for split in ("train", "validation", "test") for row in parts.rows(split)) == 1
+
+
+def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkpoint,) = trained.glob("checkpoints/checkpoint-40")
+    tokenizer, model = AutoTokenizer.from_pretrained(checkpoint), AutoModelForCausalLM.from_pretrained(checkpoint)
+    found = []
+    for words in ([str(trained)], [str(trained), "--chat"], [str(checkpoint), "--chat"]):
+        main([*words, "What is 1+1?", "is 2?", "--json", "decoding.max_new_tokens=5"])
+        printed = capsys.readouterr()
+        found.append([json.loads(line)["answer"] for line in printed.out.splitlines()])
+        assert "has a chat template" not in printed.err
+    assert found == [["7", "7"]] * 3
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is 1+1?"}], add_generation_prompt=True, return_tensors="pt"
+    )
+    written = model.generate(**prompt, max_new_tokens=2, do_sample=False)[0, -2:]
+    assert tokenizer.decode(written) == "7<|im_end|>"
+    main([str(checkpoint), "What is 1+1?", "decoding.max_new_tokens=2"])
+    hint = [line for line in capsys.readouterr().err.splitlines() if "chat template" in line]
+    assert len(hint) == 1
+    assert "--chat" in hint[0]
+
+
+def test_drafts_end_with_the_turn_too(settings: Callable[..., Config]) -> None:
+    folder = run(settings("objective=mtp", "objective.heads=2", "objective.mask.fraction=0.2")).parent
+    drafted = predict(folder, ["decoding=speculative"], say=[].append)
+    for path in (folder / "predictions.jsonl", drafted):
+        assert {row["prediction"] for row in read_predictions(path)[1]} == {"7"}
+
+
+def test_auto_says_which(settings: Callable[..., Config]) -> None:
+    said: list[str] = []
+    template = RunParts(settings("dataset.format=auto"), say=said.append).chat
+    assert template is not None
+    own = settings("dataset.format=auto", "model=llama_tiny", "model.path=")
+    assert RunParts(own, say=said.append).chat is None
+    other = settings("dataset.format=auto", "model=t5_tiny", "model.path=")
+    assert RunParts(other, say=said.append).chat is None
+    lines = [line for line in said if line.startswith("dataset.format=auto: ")]
+    assert [line.split()[1] for line in lines] == ["chat,", "plain,", "plain,"]
+    assert "no chat template" in lines[1]
+    assert "model=t5_tiny" in lines[2]
+
+
+def test_an_expectation_behind_thoughts_is_one_line(chat_tokenizer, given: Path, tmp_path: Path) -> None:
+    tokenizer = chat_tokenizer(opening="<think>\n</think>\n")
+    AutoModelForCausalLM.from_pretrained(given).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"writes '<think>.*before an answer"):
+        main([str(tmp_path), "--chat", "What is 1+1?", "decoding=expectation", "decoding.max_new_tokens=5"])
+
+
+MISTAKES = {
+    ("--chat",): "--chat: it is for questions",
+    ("--chat", "What?", "dataset.format=plain"): "a question and dataset=",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_line(words: tuple[str, ...], trained: Path) -> None:
+    with pytest.raises(UserError, match=MISTAKES[words]):
+        main([str(trained), *words])
+
+
+def test_an_encoder_decoder_is_asked_without_a_template(tmp_path: Path, chat_tokenizer) -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    tokenizer: Any = chat_tokenizer()
+    settings = T5Config(vocab_size=len(tokenizer), d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    settings.decoder_start_token_id = 0
+    T5ForConditionalGeneration(settings).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"--chat: .* is no decoder-only language model"):
+        main([str(tmp_path), "--chat", "What is 1+1?"])
+
+
+def test_the_rows_of_a_batch_do_not_change_an_answer(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["What is 1+1?", "is 2?", "What is 33+3?"]
+    found = []
+    for size in (1, 3):
+        main([str(trained), *asked, "--json", "decoding=expectation", f"decoding.batch_size={size}"])
+        found.append([json.loads(line)["mean"] for line in capsys.readouterr().out.splitlines()])
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
