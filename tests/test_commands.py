@@ -121,7 +121,7 @@ NOT_AS_TYPED = [
     NotAsTyped(r"train\.py(?!.*(--help|--cfg))", "trains", "{command} --cfg job"),
     NotAsTyped("table=(?!2 )", "trains; tests/test_baseline.py composes the runs of every table", ""),
     NotAsTyped(r"reproduce\.py(?!.*(--status|--dry-run))", "trains", "{command} --dry-run"),
-    NotAsTyped(" RUN", "needs a finished run", "{program} --help"),
+    NotAsTyped(" RUN| FOLDER", "needs a finished run, or a model", "{program} --help"),
     NotAsTyped("^(python -m venv lm|lm/bin/)", "has an environment of its own: tests/test_lm_eval.py makes it", ""),
     NotAsTyped("benchmark_", "measures for minutes", "{program} --help"),
     NotAsTyped("prepare_data", "downloads, and writes data", "{program} --help"),

@@ -96,7 +96,9 @@ def python_with_lm_eval(tmp_path_factory):
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     site = next(folder.glob("lib/python*/site-packages"))
     (site / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")  # torch is not installed a second time
-    done = subprocess.run([folder / "bin/pip", "install", "-q", LM_EVAL], capture_output=True, text=True)
+    done = subprocess.run(
+        [folder / "bin/pip", "install", "-q", "--no-compile", LM_EVAL], capture_output=True, text=True
+    )
     if done.returncode and ("No matching distribution" in done.stderr or "Connection" in done.stderr):
         pytest.skip(f"{LM_EVAL} cannot be installed: no package index can be reached")
     assert done.returncode == 0, done.stderr

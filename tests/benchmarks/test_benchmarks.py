@@ -70,7 +70,7 @@ def take(mib: int) -> dict[str, Any]:
     return {"sum": int(np.ones(mib * MIB, dtype=np.uint8).sum()), "pid": os.getpid()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell RssAnon")
 def test_memory_is_that_of_another_process() -> None:
     small, large = measured(take, 1), measured(take, 201)
@@ -200,7 +200,7 @@ def test_the_same_ids_as_datasets_map(tmp_path: Path, tokenizer: str, monkeypatc
     assert [row["answer_ids"].tolist() for row in ours] == made[0]["labels"][:]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_data(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NTL_DATA_DIR", raising=False)
     scratch = tmp_path / "scratch"

@@ -31,7 +31,7 @@ def written(tmp_path: Path, composed) -> Callable[..., Path]:
 STORED = [(group, name) for group in ("model", "loss", "dataset", "decoding") for name in choices(group)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("group", "name"), STORED)
 def test_every_choice_survives(group: str, name: str, composed, written, words) -> None:
     config, stored = composed(*words(group, name)), read_config(written(*words(group, name)))

@@ -172,7 +172,7 @@ def test_it_compiles_without_a_graph_break() -> None:
             torch.testing.assert_close(value_and_gradient(run, logits(), labels, num_items_in_batch=items), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_it_compiles_with_inductor() -> None:
     for kind in ("was", "gce+was_cdf", "number_level"):

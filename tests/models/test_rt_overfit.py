@@ -20,7 +20,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_by_heart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def material(self: Multiplication, *args: object, **options: object) -> Material:
         rows = {

@@ -80,13 +80,13 @@ def legal() -> list[Choice]:
 @pytest.mark.slow
 @pytest.mark.data
 def test_each_choice_runs(data_root: Path, tmp_path: Path, packages: Callable[[Path], None]) -> None:
-    """Each name of each group at least once, in a legal combination that is drawn for it."""
+    """Each model and each data set at least once, in a legal combination that is drawn for it."""
     packages(tmp_path / "data")
     torch.set_num_threads(1)
     draw = random.Random(0)
     chosen = {
         draw.choice([choice for choice in legal() if choice[place] == name])
-        for place in range(len(GROUPS))
+        for place in (GROUPS.index("model"), GROUPS.index("dataset"))
         for name in sorted({choice[place] for choice in legal()})
     }
     for choice in sorted(chosen):

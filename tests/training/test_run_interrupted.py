@@ -236,7 +236,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_run_killed_while_it_writes_a_checkpoint_predictions_or_the_record(
     settings, without_times, tmp_path: Path

@@ -77,7 +77,9 @@ def on_ranks(settings, tmp_path: Path) -> Callable[..., Ranks]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("accumulated", "implementation"), [(1, "auto"), (2, "linear")])
+@pytest.mark.parametrize(
+    ("accumulated", "implementation"), [pytest.param(1, "auto", marks=pytest.mark.soak), (2, "linear")]
+)
 def test_two_ranks_compute_what_one_process_does(accumulated: int, implementation: str, on_ranks, small) -> None:
     shared = ["trainer.max_steps=10", "trainer.save_steps=5", "trainer.eval_steps=4"]
     batches = [f"trainer.batch_size={8 // accumulated}", f"trainer.accumulation_steps={accumulated}"]
@@ -101,7 +103,7 @@ def test_two_ranks_compute_what_one_process_does(accumulated: int, implementatio
     assert [path.name for path in two.parent.iterdir()] == [two.name]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_interrupt_stops_both_at_one_step_and_the_rest_is_the_same(on_ranks) -> None:
     # 7 steps a log line: the interruption cuts one in two.
     shared = ["trainer.max_steps=600", "trainer.save_steps=0", "trainer.batch_size=8", "model.dropout=0.1"]
@@ -133,7 +135,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["float64", "float64,shard"])
+@pytest.mark.parametrize("how", [pytest.param("float64", marks=pytest.mark.soak), "float64,shard"])
 def test_ten_steps_in_float64_give_the_same_loss_and_parameters(how: str, on_ranks) -> None:
     """The ranks' batches hold different numbers of tokens and digits; only sums over all of them come out equal."""
     shared = ["loss=ntl_was", "trainer.max_steps=10", "trainer.save_steps=5"]
@@ -169,7 +171,7 @@ def test_a_sharded_run_goes_on_from_its_checkpoint(on_ranks) -> None:
         torch.testing.assert_close(tensor, _weights(straight.folder)[name], rtol=0, atol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_three_ranks_decode_what_one_does(on_ranks) -> None:
     """31 examples: the shares are 11, 10 and 10."""
     more = ["dataset.test_rows=31", "trainer.max_steps=4", "trainer.save_steps=4", "trainer.batch_size=4"]

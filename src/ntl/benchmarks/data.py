@@ -145,6 +145,7 @@ def measure(pairs: int, tokenizer: str, scratch: Path, say: Callable[[Row], None
     """All stages at one size; each row is handed to ``say`` as it is known."""
     rows_per_file = -(-pairs // len(TRAIN))
     total = len(TRAIN) * rows_per_file
+    scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         folder = Path(name)
         write_tree(folder, rows_per_file)
