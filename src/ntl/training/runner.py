@@ -186,7 +186,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         splits = splits_of(parts, decoding)
         if isinstance(decoding, TreeConfig) and config.model.pretrained:
             # Not every model has the cache that it needs, which only trying tells.
-            decode_in_training(parts, decoding, parts.encoded(splits[0]).first(1))
+            decode_in_training(parts, decoding, [parts.encoded(splits[0])[0]])
     description = {**describe(config, folder.name), "made_of": made_of, "bf16": bf16}
     decoded = partial(decode_validation, parts) if is_decoded(config.trainer) else None
     trainer = parts.trainer(folder / CHECKPOINTS, run=description, callbacks=[stop], decoded=decoded, started=started)
