@@ -81,7 +81,7 @@ REFUSED = {
     "model=gpt2_small model.path={t5}": "these weights are of a t5, and this model is a gpt2; use model=hf",
     "model=t5_small model.path={llama}": "these weights are of a llama, and this model is a t5; use model=hf",
     "model=hf model.path={bert}": "BertForMaskedLM reads text and writes none; give the weights of a decoder",
-    "model=hf model.path={llama} model.file=a.gguf": "model.file=a.gguf: no such file in this folder; its GGUF files: none",
+    "model=hf model.path={llama} model.file=a.gguf": "no such file in this folder; its GGUF files: none",
     "model=hf model.path=owner/name model.file=a.gguf": "a GGUF file is read from a folder",
     "model=hf model.path={llama} tokenizer=rt": "this model reads default or digit",
     "model=hf model.path={t5} dataset=text dataset.path=a.txt": "plain text is learned from left to right",
