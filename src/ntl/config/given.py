@@ -93,7 +93,7 @@ def other_shape(model: ModelConfig) -> str:
     config = (config_of(model.path) if model.pretrained and Path(model.path).is_dir() else None) or {}
     own = {item.name: getattr(model, item.name) for item in fields(model) if item.name not in NOT_IN_WEIGHTS}
     sizes = {**own, **getattr(model, "settings", {})}
-    for key, value in () if isinstance(model, HFConfig) else sizes.items():
+    for key, value in sizes.items():
         if isinstance(value, int) and key != "vocab_size" and config.get(key, value) != value:
             where, what = f"model={model.name} model.path={model.path}", f"{key} is {config[key]}, not {value}"
             return f"{where}: weights of another shape ({what}); model=hf calls them what they are."

@@ -194,7 +194,7 @@ def _print(settings: Settings, folders: Sequence[Path], *, dry: bool, as_json: b
     records = load_records(folders)
     tell = (lambda line: None) if as_json else print
     demanded = demands(settings.tables, settings.scale, records, tell, settings.overrides, settings.seeds)
-    measured = core_seconds(load_records([PUBLISHED, settings.outputs]) if settings.seeds else records)
+    measured = core_seconds(records if PUBLISHED in folders else load_records([PUBLISHED, *folders]))
     if dry:
         todo = runs_to_make(demanded, settings.outputs)
         result = dry_run(demanded, todo, measured, runs_at_once(settings.launcher, settings.workers))

@@ -100,7 +100,7 @@ def complete_tables(
     if launcher:
         report = sweep_missing(missing, launcher, hydra, root=root)
     else:
-        known = core_seconds(load_records([*measured, *records]) if measured else found)
+        known = core_seconds(found if set(measured) <= set(records) else load_records([*measured, *records]))
         show = tables.ended
         report = run_missing(
             missing, workers=workers, root=root, target=target, console=console, expected=known, after=show

@@ -23,6 +23,8 @@ _REMEDY = (
     "load the tokenizer with ntl.tokenizers.load_tokenizer, which makes each digit a token of its own, "
     "or use digits_only=False"
 )
+# Number losses are large beside cross entropy where values span more than this. Our choice; digits span 9.
+_WIDE_SPAN = 100.0
 _WORD_START = re.compile("[▁Ġ ]")
 _NUMBER_TOKEN = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
@@ -112,6 +114,12 @@ class NumberVocabulary:
                 "or digits_only=False for one whose number tokens carry a word-start mark or several digits"
             )
         return cls(values_V, token_ids, values_V[token_ids], int(token_ids[-1]) + 1)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the values span more than 100, so that distances between them make large losses."""
+        smallest, largest = self.token_values.aminmax()
+        return bool(largest - smallest > _WIDE_SPAN)
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same vocabulary with its tensors on `device`."""

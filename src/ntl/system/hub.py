@@ -45,14 +45,15 @@ def weight_files(folder: Path, file: str = "") -> list[Path]:
     ``file`` is a GGUF file in the folder, which holds config and weights.
     """
     where = f"model.path={folder}"
+    if file and (folder / file).is_file():
+        return [folder / file]
+    packed = sorted(path.name for path in folder.glob("*.gguf"))
     if file:
-        if (folder / file).is_file():
-            return [folder / file]
-        known = ", ".join(sorted(path.name for path in folder.glob("*.gguf"))) or "none"
+        known = ", ".join(packed) or "none"
         raise UserError(f"{where} model.file={file}: no such file in this folder; its GGUF files: {known}.")
-    if not (folder / CONFIG).is_file() and (found := sorted(path.name for path in folder.glob("*.gguf"))):
+    if not (folder / CONFIG).is_file() and packed:
         raise UserError(
-            f"{where}: no {CONFIG} in this folder; its GGUF file is read by model=hf model.file={found[0]}."
+            f"{where}: no {CONFIG} in this folder; its GGUF file is read by model=hf model.file={packed[0]}."
         )
     if not (folder / CONFIG).is_file():
         raise UserError(f"{where}: no {CONFIG} in this folder; give one written by save_pretrained.")

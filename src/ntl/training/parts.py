@@ -53,8 +53,6 @@ Batch = dict[str, torch.Tensor]
 TRAINING_ROWS = 20_000
 # Rows that are searched for a token that may be masked.
 ROWS_LOOKED_AT = 64
-# Distances between number tokens above this are said: the loss of digits spans 9, and a token of GPT-2 is 66666666.
-LARGE = 100
 
 
 class Collator(Protocol):
@@ -247,12 +245,12 @@ class RunParts:
         vocab = self.number_vocab()
         if self.config.trainer.gradient_checkpointing:
             checkpoint_activations(self.model)
-        terms, largest = terms_of(self.config.loss, vocab), float(vocab.token_values.abs().max()) if vocab else 0
-        if self.config.loss.number and not self.config.loss.cost and largest > LARGE:
+        terms, loss = terms_of(self.config.loss, vocab), self.config.loss
+        if loss.number and not loss.cost and vocab and vocab.is_wide:
             self.say(
-                f"loss={self.config.loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
-                f"{largest:,.0f}, and so large can the number loss be beside the cross entropy; tokenizer=digit splits "
-                "numbers into digits, loss=ntl_was_squashed bounds the distances."
+                f"loss={loss.name} tokenizer={self.config.tokenizer.name}: the largest number token is "
+                f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
+                "tokenizer=digit splits numbers into digits, loss=ntl_was_squashed bounds the distances."
             )
         objective: Objective = build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
         return cast(torch.nn.Module, objective)

@@ -23,9 +23,6 @@ from ntl.losses.wasserstein import squashed_cost
 from ntl.numbers import NumberVocabulary
 from ntl.numbers.coverage import Coverage, coverage
 
-# A warning says that number losses will be large next to cross-entropy if the number values span more than this. Our
-# choice; digits span 9.
-_WIDE_SPAN = 100.0
 # How many stack frames to search for the calling trainer; a few more than lie between it and the loss.
 _MAX_FRAMES = 10
 
@@ -335,9 +332,9 @@ def _find_trainer_smoothing() -> float | None:
 
 
 def _warn_of_wide_values(vocab: NumberVocabulary, tokenizer: Any) -> None:
-    smallest, largest = (value.item() for value in vocab.token_values.aminmax())
-    if largest - smallest <= _WIDE_SPAN:
+    if not vocab.is_wide:
         return
+    smallest, largest = (value.item() for value in vocab.token_values.aminmax())
     largest_id = int(vocab.token_ids[vocab.token_values.argmax()])
     token = next(token for token, token_id in tokenizer.get_vocab().items() if token_id == largest_id)
     warnings.warn(
