@@ -29,6 +29,7 @@ SCHEMAS = {
     "model/gpt2": model.GPT2Config,
     "model/causal": model.CausalConfig,
     "model/hf": model.HFConfig,
+    "model/hf_regression": model.HFRegressionConfig,
     "model/rt": model.RTConfig,
     "model/xval": model.XValConfig,
     "model/t5_regression": model.T5RegressionConfig,

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.legality import HUB_ID
-from ntl.config.model import NOT_IN_WEIGHTS, HFConfig, ModelConfig, gguf_file, model_types, source
+from ntl.config.model import (
+    NOT_IN_WEIGHTS,
+    HFConfig,
+    HFRegressionConfig,
+    ModelConfig,
+    gguf_file,
+    model_types,
+    source,
+)
 from ntl.system.errors import UserError
 from ntl.system.hub import config_of, gguf_header, require, stored_parameters, weight_files, weights_digest
 
@@ -49,8 +57,17 @@ def describe_weights(model: ModelConfig) -> None:
         config = config_of(name) or {}
         architecture, parameters = str(config.get("model_type", "")), stored_parameters(files)
         model.family = _family(name, config)
-    if model.name == HF:
+    is_regression = isinstance(model, HFRegressionConfig)
+    if is_regression and model.family != "decoder":
+        raise UserError(
+            f"model={model.name} model.path={name}: a {architecture or model.family} is no decoder; the head "
+            "is on the last token of one; take model=t5_small_regression for a T5."
+        )
+    if is_regression:
+        model.family = "decoder_regression"
+    if model.name in (HF, f"{HF}_regression"):
         words = f"{architecture} {_count(parameters)} {weights_digest(folder, file)[:8]}" if files else folder.name
+        words += " regression" if is_regression else ""
         model.name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
 
 

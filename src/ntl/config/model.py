@@ -136,6 +136,15 @@ class HFConfig(ModelConfig):
 
 
 @dataclass
+class HFRegressionConfig(HFConfig):
+    """The weights in `path` as they are, of a decoder, with one output on the last token in place of the next one."""
+
+    _target_: str = "ntl.models.hf.build_regression"
+    family: str = "decoder_regression"
+    head: str = "regression"
+
+
+@dataclass
 class XValConfig(ModelConfig):
     """xVal (Golkar et al., 2023) as the paper trains it: a pre-norm encoder whose `[NUM]` embedding is scaled."""
 

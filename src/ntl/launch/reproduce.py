@@ -12,11 +12,12 @@ from typing import Any
 
 from ntl.config import Config
 from ntl.config.cli import Parser
+from ntl.config.folders import choices
 from ntl.config.identity import plain
 from ntl.config.suggestions import did_you_mean, nearest
 from ntl.launch.plan import demands, is_file, runs_to_make
 from ntl.results import load_records
-from ntl.results.spec import load_table_spec, table_names
+from ntl.results.spec import table_names
 from ntl.system.errors import UserError
 from ntl.system.locks import tell_without_locks
 
@@ -117,8 +118,8 @@ def _tables(text: str) -> tuple[str, ...]:
 
 
 def _scale(text: str) -> str:
-    if not any(text in load_table_spec(name).scales for name in table_names()):  # the first one has most of them
-        known = list(dict.fromkeys(scale for name in table_names() for scale in load_table_spec(name).scales))
+    known = choices("scale")  # whether the tables have it is said by ``demands``
+    if text not in known:
         raise UserError(f"scale={text}: no such scale; choose from {', '.join(known)}.{nearest(text, known)}")
     return text
 
@@ -143,7 +144,7 @@ FIELDS = {"table": "tables"}
 SETTINGS = f"""settings:
   table=NAMES    {", ".join(short_name(name) for name in table_names())}; several as 2,3; or {ALL};
                  or the file of a table of your own, like those in config/table (default: quickstart)
-  scale=NAME     tiny, hour, small or paper (default: tiny)
+  scale=NAME     tiny, hour, real, small or paper (default: tiny)
   seeds=N,M      only these seeds of the tables, trained here even where their records are published (default: all,
                  and what is published is not trained again)
   workers=N      worker processes (default: one per core)

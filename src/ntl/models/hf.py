@@ -2,10 +2,15 @@
 
 from typing import Any
 
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 
-from ntl.config.model import HFConfig
-from ntl.models.pretrained import dropout_rates, fit_vocabulary, load_pretrained, pretrained_config
+from ntl.config.model import HFConfig, HFRegressionConfig
+from ntl.models.pretrained import ONE_OUTPUT, dropout_rates, fit_vocabulary, load_pretrained, pretrained_config
 
 
 def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
@@ -20,3 +25,17 @@ def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
     if not config.pretrained:
         return auto_class.from_config(pretrained_config(config))
     return fit_vocabulary(load_pretrained(config, auto_class, **dropout_rates(config)), tokenizer)
+
+
+def build_regression(config: HFRegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """Load the weights with a new head, one output: a linear function of the state at the last token before padding.
+
+    Raises:
+        UserError: The weights cannot be read, or are of no decoder that transformers gives such a head.
+    """
+    auto_class, settings = AutoModelForSequenceClassification, {**dropout_rates(config), **ONE_OUTPUT}
+    if not config.pretrained:
+        own = pretrained_config(config)
+        own.update(ONE_OUTPUT)
+        return auto_class.from_config(own)
+    return fit_vocabulary(load_pretrained(config, auto_class, new_weights="score.", **settings), tokenizer)
