@@ -13,6 +13,7 @@ from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, folders, generated, loss, model, packaged, root, trainer
+from ntl.config.cli import quoted
 from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.given import check_has_weights, check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
@@ -291,9 +292,8 @@ def _search_path() -> list[str]:
 
 @lru_cache(maxsize=256)
 def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
-    # Composing takes a tenth of a second or two, and the runs of a table differ by values alone. Reading a pickle is
-    # several times as fast as copying a DictConfig. The folder is a part of the cache's key.
-    del folder
+    # The runs of a table differ by values alone. A pickle is read several times as fast as a DictConfig is copied.
+    # ``folder`` is there for the cache's key.
     return pickle.dumps(_composed(overrides))
 
 
@@ -316,14 +316,6 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     except (HydraException, OmegaConfBaseException):
         return _composed(overrides)  # which says what is wrong
     return raw
-
-
-def quoted(word: str) -> str:
-    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
-    key, equals, value = word.partition("=")
-    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
-        return word
-    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
 
 
 def compose(overrides: Sequence[str] = ()) -> root.Config:

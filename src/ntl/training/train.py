@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.config.cli import HELP_FLAGS, Parser
+from ntl.config.cli import HELP_FLAGS, Parser, quoted
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, use
 from ntl.system.errors import Diverged, UserError
 from ntl.system.secrets import redact
@@ -88,7 +88,7 @@ def main() -> None:
     # Imported here, so that --help is there at once.
     import hydra
 
-    from ntl.config.composition import quoted, register
+    from ntl.config.composition import register
 
     register()
     sys.argv[1:] = map(quoted, words)
