@@ -149,11 +149,3 @@ def report(main: Callable[[], int | None] | str, interrupted: str = "interrupted
         # Otherwise the interpreter flushes its buffer at exit and raises again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED
-
-
-def quoted(word: str) -> str:
-    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
-    key, equals, value = word.partition("=")
-    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
-        return word
-    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'

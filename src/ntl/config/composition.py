@@ -13,12 +13,11 @@ from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from ntl.config import data, decoding, folders, generated, loss, model, packaged, root, trainer
-from ntl.config.cli import quoted
 from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.given import check_has_weights, check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, setting_names, validate
-from ntl.config.settings import describe
+from ntl.config.settings import describe, quoted
 from ntl.config.suggestions import closest, did_you_mean
 from ntl.config.targets import as_now
 from ntl.config.yaml_files import read_yaml

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntl.config.cli import HELP_FLAGS, Parser, quoted
+from ntl.config.cli import HELP_FLAGS, Parser
 from ntl.config.folders import CONFIG_DIR, GROUPS, choices, use
 from ntl.system.errors import Diverged, UserError
 from ntl.system.secrets import redact
@@ -89,6 +89,7 @@ def main() -> None:
     import hydra
 
     from ntl.config.composition import register
+    from ntl.config.settings import quoted
 
     register()
     sys.argv[1:] = map(quoted, words)
