@@ -15,7 +15,7 @@ RUN_PY := $(BIN)/python
 STAMP := $(VENV)/.installed-$(shell printf '%s' "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart quickstart-real weights test coverage slow soak check format data reproduce tables figures notebooks publish audit ci clean distclean
+.PHONY: help install types rules quickstart quickstart-real weights test coverage slow soak check format data reproduce tables figures notebooks publish audit ci clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +62,12 @@ soak: install ## the tests that look for what chance finds: kills at random mome
 check: install ## lint, format, types, import order, the rules of the project
 	@$(RUN_PY) -m ruff check .
 	@$(RUN_PY) -m ruff format --check .
+	@$(MAKE) --no-print-directory -j2 types rules
+
+types: install
 	@$(RUN_PY) -m pyright --pythonpath $(RUN_PY)
+
+rules: install
 	@$(BIN)/lint-imports --no-cache
 	@$(RUN_PY) -m pytest -q tests/test_project.py
 

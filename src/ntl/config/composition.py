@@ -1,9 +1,9 @@
 """A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.given import check_has_weights, check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, setting_names, validate
-from ntl.config.settings import describe
+from ntl.config.settings import describe, quoted
 from ntl.config.suggestions import closest, did_you_mean
 from ntl.config.targets import as_now
 from ntl.config.yaml_files import read_yaml
@@ -274,14 +274,14 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
     return to_config(raw, overrides), overrides
 
 
-def _composed(overrides: Sequence[str], folder: Path | None = None) -> DictConfig:
+def _composed(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(folder or folders.CONFIG_DIR), version_base="1.3"):
+    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
         return hydra_compose("train", overrides=[*overrides, *_search_path()])
 
 
@@ -290,8 +290,13 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
 
 
-# Composing takes a tenth of a second or two, and the runs of a table differ by values alone.
-_cached = lru_cache(maxsize=256)(_composed)
+@lru_cache(maxsize=256)
+def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
+    # The runs of a table differ by values alone. A pickle is read several times as fast as a DictConfig is copied.
+    # ``folder`` is there for the cache's key.
+    return pickle.dumps(_composed(overrides))
+
+
 _VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*")
 
 
@@ -304,21 +309,13 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
         return _composed(overrides)
     values = [override for override in overrides if _VALUE.fullmatch(override)]
     rest = tuple(override for override in overrides if override not in values)
-    raw = deepcopy(_cached(rest, folders.CONFIG_DIR))
+    raw: DictConfig = pickle.loads(_pickled(rest, folders.CONFIG_DIR))
     try:
         for each in OverridesParser.create().parse_overrides(values):
             OmegaConf.update(raw, each.key_or_group, each.value(), merge=True)
     except (HydraException, OmegaConfBaseException):
         return _composed(overrides)  # which says what is wrong
     return raw
-
-
-def quoted(word: str) -> str:
-    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
-    key, equals, value = word.partition("=")
-    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
-        return word
-    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'
 
 
 def compose(overrides: Sequence[str] = ()) -> root.Config:

@@ -126,3 +126,11 @@ def lines(settings: Sequence[Described]) -> Iterator[str]:
         yield f"  {each.name}: {each.values}" + (f"; {number}" if number else "")
         origin = f" From: {each.origin}." if each.origin else ""
         yield from wrap(f"{each.meaning}{origin}", 100, initial_indent="      ", subsequent_indent="      ")
+
+
+def quoted(word: str) -> str:
+    """An override whose value is a template, in the quotation marks that Hydra needs and a shell takes away."""
+    key, equals, value = word.partition("=")
+    if not equals or not key.endswith(".template") or value[:1] in ("", "'", '"'):
+        return word
+    return f'{key}="{value.replace(chr(34), chr(92) + chr(34))}"'

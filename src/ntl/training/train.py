@@ -88,7 +88,8 @@ def main() -> None:
     # Imported here, so that --help is there at once.
     import hydra
 
-    from ntl.config.composition import quoted, register
+    from ntl.config.composition import register
+    from ntl.config.settings import quoted
 
     register()
     sys.argv[1:] = map(quoted, words)
