@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -119,13 +119,13 @@ def tables() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): sha256(path.read_bytes()) for path in paths}
 
 
-def ids() -> dict[str, list[str]]:
+def ids(tables: Iterable[str]) -> dict[str, list[str]]:
     """Table and scale -> the ids of its runs with the first seed, in order; "" for a row that runs nothing."""
     from ntl.results.match import plan_block
-    from ntl.results.spec import load_table_spec, table_names
+    from ntl.results.spec import load_table_spec
 
     found: dict[str, list[str]] = {}
-    for name in table_names():
+    for name in tables:
         spec = load_table_spec(name)
         for block in spec.blocks:
             for scale in block.scales:
@@ -196,7 +196,7 @@ def test_the_order_of_an_epoch(before: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_ids_of_all_tables_at_all_scales(before: dict[str, Any]) -> None:
-    assert ids() == before["ids"]
+    assert ids(dict.fromkeys(name.split()[0] for name in before["ids"])) == before["ids"]
 
 
 @pytest.mark.slow
@@ -255,10 +255,12 @@ if __name__ == "__main__":
 
     import torch
 
+    from ntl.results.spec import table_names
+
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         KEPT.mkdir(exist_ok=True)
-        made = {"processor": processor(), "tables": tables(), "orders": orders(), "ids": ids()}
+        made = {"processor": processor(), "tables": tables(), "orders": orders(), "ids": ids(table_names())}
         made["runs"] = {name: run_of(name, Path(place)) for name in RUNS}
         made["begun"] = begin(Path(place) / "begun")
     FILE.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")

@@ -15,6 +15,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
     BertConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -52,8 +53,8 @@ def given(data_dir: Path, tmp_path: Path) -> Callable[..., Config]:
     """The config of three steps from the weights in a folder."""
     places = [f"data_dir={data_dir}", f"output_dir={tmp_path / 'outputs'}"]
 
-    def make(folder: Path, *more: str) -> Config:
-        words = ["model=hf", f"model.path={folder}", "dataset=multiplication", "loss=ntl_was", *ROWS, *STEPS]
+    def make(folder: Path, *more: str, model: str = "hf", loss: str = "ntl_was") -> Config:
+        words = [f"model={model}", f"model.path={folder}", "dataset=multiplication", f"loss={loss}", *ROWS, *STEPS]
         return compose([*words, *places, *more])
 
     return make
@@ -124,6 +125,30 @@ def test_a_run_goes_on_from_a_base_and_from_its_checkpoint(given, tmp_path: Path
     record.unlink()
     shutil.rmtree(record.parent / "checkpoints" / "checkpoint-3")
     assert read_record(run(longer)).metrics == expected
+
+
+def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "llama", "llama")
+    config = given(folder, model="hf_regression", loss="mse")
+    assert config.model.name.startswith("llama_")
+    assert config.model.name.endswith("_regression")
+    record = run(config)
+    checkpoint = record.parent / "checkpoints" / "checkpoint-3"
+    loaded: Any
+    loaded, info = AutoModelForSequenceClassification.from_pretrained(checkpoint, output_loading_info=True)
+    assert not info["missing_keys"]
+    # One number, of the last token before the padding.
+    rows, padding = torch.tensor([[5, 6, 7], [5, 6, loaded.config.pad_token_id]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+    states = loaded.model(rows, attention_mask=padding).last_hidden_state
+    expected = torch.stack([loaded.score(states[0, 2]), loaded.score(states[1, 1])])
+    torch.testing.assert_close(loaded(rows, attention_mask=padding).logits, expected)
+    before, after = stock(folder).state_dict(), loaded.state_dict()
+    assert any(not torch.equal(before[name], weight) for name, weight in after.items() if name in before)
+    written = (record.parent / "predictions.jsonl").read_text()
+    predict(record.parent, say=lambda line: None)
+    assert (record.parent / "predictions.jsonl").read_text() == written
+    with pytest.raises(UserError, match=r"model=hf_regression model\.path=.*: a t5 is no decoder; the head is on the last"):
+        given(save_folder(tmp_path / "t5", "t5"), model="hf_regression", loss="mse")
 
 
 def test_dropout_is_the_weights_own_or_what_is_typed(given, tmp_path: Path) -> None:
