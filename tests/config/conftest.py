@@ -28,6 +28,8 @@ MODELS = {
     ("decoding", "regression"): "t5_tiny_regression",
     ("decoding", "masked_number"): "xval_tiny",
 }
+# Models that are what their weights are.
+OF_WEIGHTS = ("hf", "hf_regression", "smollm2_135m_regression")
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +48,7 @@ def words(no_weights: Path) -> Callable[[str, str], list[str]]:
     return lambda group, name: [
         *([f"model={MODELS[group, name]}"] if (group, name) in MODELS else []),
         f"{group}={name}",
-        *([f"model.path={no_weights}"] if (group, name) == ("model", "hf") else []),
+        *([f"model.path={no_weights}"] if group == "model" and name in OF_WEIGHTS else []),
         *(["dataset=text", "dataset.path=owner/name"] if name == "likelihood" else []),
         *(["objective=mtp"] if name == "speculative" else []),
         *(["dataset.path=owner/name"] if group == "dataset" and name not in known_datasets() else []),

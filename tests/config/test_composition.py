@@ -23,9 +23,10 @@ def test_every_choice_composes_and_names_itself(group: str, name: str, composed,
     config = composed(*words(group, name))
     assert isinstance(config, Config)
     if group == "beside":
-        assert list(config.beside) == [name for name in (name,) if name != "none"]
+        assert list(config.beside) == {"none": [], "points": ["expectation", "median"]}.get(name, [name])
     elif group not in ("trainer", "experiment", "hydra/launcher"):  # these have no name of their own
-        assert getattr(config, group).name == ("llama_0_" + config.model.name[-8:] if name == "hf" else name)
+        called = {"hf": r"llama_0_\w{8}", "hf_regression": r"llama_0_\w{8}_regression"}.get(name, name)
+        assert re.fullmatch(called, getattr(config, group).name)
 
 
 def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:

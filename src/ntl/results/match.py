@@ -13,8 +13,9 @@ from typing import Any
 
 import yaml
 
+from ntl.config.folders import CONFIG_DIR
 from ntl.config.identity import NOT_RECORDED
-from ntl.config.yaml_files import check_plain
+from ntl.config.yaml_files import check_plain, read_yaml
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
 from ntl.system.errors import UserError
@@ -106,7 +107,8 @@ def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = 
         elif not part.groups or row.group in part.groups:
             overrides = _row_overrides(block, part, row, scale)
             pins = _pins(overrides, f"{where}: {row.label}")
-            plans.append(RowPlan(named, (*overrides, *added), pins, tuple(part.seeds), computing(added)))
+            seeds = tuple(seed for seed in part.seeds if seed in (row.seeds or part.seeds))
+            plans.append(RowPlan(named, (*overrides, *added), pins, seeds, computing(added)))
     runs = [plan for plan in plans if plan.overrides]
     for index, first in enumerate(runs):
         for second in runs[index + 1 :]:
@@ -170,11 +172,18 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
     return lacking
 
 
+@cache
+def _readings(choice: str) -> set[str]:
+    """The names under which a choice of ``beside`` reads a run again."""
+    found = read_yaml(CONFIG_DIR / "beside" / f"{choice}.yaml").get("defaults", [])
+    return {key.rpartition(".")[2] for entry in found for key in entry}
+
+
 def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
     if key == "base":  # given by overrides or by their id: only composing tells them apart
         return bool(pinned) == bool(config.get("base"))
     if key == "beside":
-        return pinned == "none" or pinned in config.get("beside", {})
+        return _readings(pinned) <= config.get("beside", {}).keys()
     if key in NOT_RECORDED:
         return True
     node: Any = config

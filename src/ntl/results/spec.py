@@ -81,6 +81,7 @@ class ColumnSpec:
 class RowSpec:
     """``constant``: mode, median or mean; or one of ``REFERENCES``, which a row need not beat to be learnt.
 
+    ``seeds`` are those of a scale that the row is run with; empty: all.
     ``paper``: metric -> [value] or [mean, standard deviation], which ``load_table_spec`` takes from ``results/paper``.
     """
 
@@ -89,6 +90,7 @@ class RowSpec:
     role: Role = Role.other
     group: str = ""
     constant: str = ""
+    seeds: list[int] = field(default_factory=list)
     paper: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -268,6 +270,8 @@ def _check(spec: TableSpec, path: Path) -> None:
             _check_overrides([*part.overrides, *part.replace.values()], f"{where}.scales.{scale}")
             if not part.seeds or len(set(part.seeds)) < len(part.seeds):
                 raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
+            if lost := [row.label for row in block.rows if set(row.seeds) - set(part.seeds)]:
+                raise UserError(f"{where}.rows: {lost[0]}: seeds that scale {scale!r} does not have")
             for key, named in (("groups", part.groups), ("labels", part.labels)):
                 if lost := sorted(set(named) - groups):
                     raise UserError(f"{where}.scales.{scale}.{key}: no row has the group {lost[0]!r}")
