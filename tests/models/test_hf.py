@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import peft
 import pytest
 import torch
@@ -144,6 +145,15 @@ def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     torch.testing.assert_close(loaded(rows, attention_mask=padding).logits, expected)
     before, after = stock(folder).state_dict(), loaded.state_dict()
     assert any(not torch.equal(before[name], weight) for name, weight in after.items() if name in before)
+    # An answer is the mean of the training answers plus their spread times the output.
+    parts, _ = restore(record.parent, say=lambda line: None)
+    answers = np.array([float(row["answer"]) for row in parts.rows("train")])
+    mean, spread = loaded.config.target_mean, loaded.config.target_sd
+    assert (mean, spread) == pytest.approx((answers.mean(), answers.std()))
+    row = parts.rows("interpolate")[0]
+    output = loaded(**parts.tokenizer(row["question"], return_tensors="pt", return_token_type_ids=False)).logits.item()
+    first = json.loads((record.parent / "predictions.jsonl").read_text().splitlines()[1])
+    assert float(first["prediction"]) == pytest.approx(mean + spread * output, abs=0.01)
     written = (record.parent / "predictions.jsonl").read_text()
     predict(record.parent, say=lambda line: None)
     assert (record.parent / "predictions.jsonl").read_text() == written

@@ -15,7 +15,7 @@ GROUPS = {
     "objective": "which tokens are predicted",
     "dataset": "what is read",
     "trainer": "on one device, or in several processes: ddp, fsdp",
-    "scale": "tiny, hour: minutes, an hour of a CPU core; small: one GPU; finetune, real: given weights; paper: the paper's",
+    "scale": "tiny, hour: minutes, an hour of a CPU core; small: a GPU; finetune, real: given weights; paper",
     "decoding": "how answers are decoded",
     "beside": "further decodings: metrics as test/mae@expectation",
     "tracking": "where metrics are mirrored; auto: wandb if WANDB_API_KEY or WANDB_MODE is set, else nowhere",

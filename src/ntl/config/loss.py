@@ -127,6 +127,11 @@ class RegressionConfig(ObjectiveConfig):
     collator: str = "ntl.data.collate.regression_collator"
     keep_target: bool = True
     watch: str = "ntl"
+    standardize: bool = setting(
+        False,
+        "Subtract the mean of the training answers and divide by their standard deviation; both are kept in the "
+        "checkpoint's config.json. False: their own unit, as in the original code.",
+    )
 
 
 @dataclass

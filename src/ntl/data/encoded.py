@@ -65,6 +65,11 @@ class EncodedDataset:
     def __len__(self) -> int:
         return (len(self.offsets) - 1) // 2
 
+    def last_values(self) -> np.ndarray:
+        """The value of each example's last token, which is its answer where ``keep_target`` was set."""
+        assert self.values is not None
+        return self.values[self.offsets[2::2] - 1]
+
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < len(self):
             raise IndexError(index)

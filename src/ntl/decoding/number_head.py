@@ -12,6 +12,7 @@ import torch
 
 from ntl.config.decoding import NumberHeadConfig
 from ntl.decoding.batches import Answer, Example, Read
+from ntl.models.interface import target_scale
 from ntl.numbers import format_number
 
 
@@ -20,7 +21,8 @@ def read_sequences(config: NumberHeadConfig, *, model: Any, **_: Any) -> Read:
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
         outputs_B = model(**inputs, use_cache=False).logits.squeeze(-1)
-        return [Answer(write_value(value, config.decimals), []) for value in outputs_B.double().tolist()]
+        mean, unit = target_scale(model.config)
+        return [Answer(write_value(mean + unit * value, config.decimals), []) for value in outputs_B.double().tolist()]
 
     return read
 

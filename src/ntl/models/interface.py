@@ -110,3 +110,8 @@ def _weight(layer: Any) -> Tensor:
     for name in layer.active_adapters:
         weight = weight + layer.get_delta_weight(name)
     return weight
+
+
+def target_scale(config: Any) -> tuple[float, float]:
+    """Return the mean and the unit of what a regression head predicts: an answer is mean + unit x output."""
+    return getattr(config, "target_mean", 0.0), getattr(config, "target_sd", 1.0)

@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from ntl.config import Config, build
 from ntl.config.data import FileConfig
 from ntl.config.legality import unfit_for_chat
+from ntl.config.loss import RegressionConfig
 from ntl.config.model import gguf_file
 from ntl.config.packaged import PackagedConfig
 from ntl.config.targets import locate
@@ -42,6 +43,7 @@ from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
 from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
 from ntl.training.masking import Masking, maskable
+from ntl.training.objectives.number_heads import scale_targets
 from ntl.training.objectives.terms import terms_of
 from ntl.training.trainer import ObjectiveTrainer
 from ntl.training.weights import whole_state
@@ -252,6 +254,9 @@ class RunParts:
                 f"{vocab.token_values.max():,.0f}, and so large can the number loss be beside the cross entropy; "
                 "tokenizer=digit splits numbers into digits, loss=ntl_was_squashed bounds the distances."
             )
+        if isinstance(self.config.objective, RegressionConfig):
+            targets = self.encoded("train").last_values()
+            scale_targets(self.model.config, self.config.objective, targets, self.say)
         objective: Objective = build(self.config.objective, model=self.model, terms=terms, number_vocab=vocab)
         return cast(torch.nn.Module, objective)
 

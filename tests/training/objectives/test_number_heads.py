@@ -3,14 +3,16 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from ntl.config import compose
 from ntl.config.loss import LossConfig, RegressionConfig
 from ntl.losses import JointLoss, cross_entropy, squared_error
 from ntl.losses.fused.terms import Loss, Terms
-from ntl.training.objectives.number_heads import MaskedNumber, Regression
+from ntl.training.objectives.number_heads import MaskedNumber, Regression, scale_targets
 from ntl.training.objectives.terms import terms_of
 
 
@@ -84,6 +86,23 @@ def test_regression_by_hand() -> None:
     assert rows.number.sum.tolist() == [1, 25, 4]
     assert rows.number.count.tolist() == [1, 1, 1]
     assert [part.tolist() for part in (*rows.base, rows.aux_sum)] == [[0, 0, 0]] * 3
+
+
+def test_standardized_regression_by_hand() -> None:
+    """Training answers 1 +- 2: outputs 2, 5 and 1 against 1, -0.5 and -1."""
+    said: list[str] = []
+    config, model = PreTrainedConfig(), Model()
+    scale_targets(config, RegressionConfig(standardize=True), np.array([3.0, -1.0]), said.append)
+    model.config = SimpleNamespace(target_mean=config.target_mean, target_sd=config.target_sd)
+    heads = Regression(RegressionConfig(), model=model, terms=TERMS)  # pyright: ignore[reportArgumentType]
+    assert heads.eval()(**BATCH).number.sum.tolist() == [1, 30.25, 4]
+    scale_targets(config, RegressionConfig(), np.array([3.0, -1.0]), said.append)
+    assert said == []
+    scale_targets(config, RegressionConfig(), np.array([800.0, 900.0]), said.append)
+    assert "a mean of 850 and a standard deviation of 50" in said[0]
+    assert "objective.standardize=true" in said[0]
+    scale_targets(config, RegressionConfig(standardize=True), np.array([7.0, 7.0]), said.append)
+    assert (config.target_mean, config.target_sd) == (7, 1)  # one answer has no spread
 
 
 def test_training_gives_the_sums_of_evaluation() -> None:

@@ -3,17 +3,42 @@
 Shapes: B batch, S sequence length.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ntl.config.loss import ObjectiveConfig
+from ntl.config.loss import ObjectiveConfig, RegressionConfig
 from ntl.losses import JointLoss
 from ntl.losses.fused.terms import Terms
 from ntl.losses.sums import SumCount
+from ntl.models.interface import target_scale
 from ntl.models.xval import XValForMaskedNumber
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.terms import number_term
+
+# A mean or a spread of the answers from which a head that begins near 0 takes most of a short run to get there.
+FAR_FROM_ZERO = 20.0
+
+
+def scale_targets(
+    model_config: Any, objective: RegressionConfig, targets: np.ndarray, say: Callable[[str], None]
+) -> None:
+    """Write the mean and the spread of the training answers (N,) to a model's config, where the objective wants it.
+
+    Else ``say`` what is far from the 0 at which a head begins.
+    """
+    mean, sd = float(targets.mean()), float(targets.std())
+    if objective.standardize:
+        model_config.update({"target_mean": mean, "target_sd": sd or 1.0})
+    elif max(abs(mean), sd) > FAR_FROM_ZERO:
+        say(
+            f"The training answers have a mean of {mean:.4g} and a standard deviation of {sd:.4g}, and a head begins "
+            "near 0: objective.standardize=true takes both out."
+        )
 
 
 class _NumberHead(nn.Module):
@@ -66,7 +91,8 @@ class Regression(_NumberHead):
             counts: (2,), the denominators of the total; by default those of this batch.
         """
         outputs_B = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits.squeeze(-1)
-        errors_B = self.squared_error(outputs_B, labels, reduction="none")
+        mean, unit = target_scale(self.config)
+        errors_B = self.squared_error(outputs_B, (labels - mean) / unit, reduction="none")
         none_B, one_B = torch.zeros_like(errors_B), torch.ones_like(labels, dtype=torch.int64)
         return self._joint(none_B, none_B.long(), errors_B, one_B, counts)
 
