@@ -53,9 +53,9 @@ test: install ## the default tests (minutes, shared by several processes): make 
 coverage: install ## the default tests, and whether they still run the share of lines that pyproject.toml holds
 	@$(RUN_PY) -m pytest -q -m "not slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --cov --cov-report=term:skip-covered
 
-# Not reordered: xdist begins with the files of most tests, and here the longest have few.
+# worksteal: the longest tests are few, and no process waits for the last of them.
 slow: install ## the tests that train for minutes
-	@$(RUN_PY) -m pytest -q -m "slow and not soak and not network" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(RUN_PY) -m pytest -q -m "slow and not soak and not network" -n $(TEST_WORKERS) --dist worksteal
 
 soak: install ## the tests that look for what chance finds: kills at random moments, every combination (once a week)
 	@$(RUN_PY) -m pytest -q -m "soak and not network" -n $(TEST_WORKERS) --dist load
