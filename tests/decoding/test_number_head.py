@@ -18,6 +18,7 @@ class _Model(torch.nn.Module):
     """Says what ``outputs`` has for the first token of a question."""
 
     device = torch.device("cpu")
+    config = SimpleNamespace()
 
     def __init__(self, outputs: list[float], head: str, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -78,6 +79,8 @@ def test_a_regression_s_output_in_its_own_unit() -> None:
     assert _texts(model, examples, 12) == exact
     assert _texts(model, examples, 2) == ["3", "-0.12", "0.38", "2.67", *ends, "0", "0", *none]
     assert _texts(model, examples, 0) == ["3", "0", "0", "3", *ends, "0", "0", *none]
+    model.config = SimpleNamespace(target_mean=100.0, target_sd=8.0)  # standardized: 100 + 8 x output
+    assert _texts(model, examples, 1)[:4] == ["124", "99", "103", "121.4"]
 
 
 def test_a_masked_number_comes_off_its_scale_and_is_rounded() -> None:
