@@ -160,7 +160,7 @@ def test_the_walk_through_of_one_s_own_data_runs_as_typed(clone: Path) -> None:
     assert [(done.returncode, done.stderr if done.returncode else "") for done in printed] == [(0, "")] * 4
     records = {path.parent.name: json.loads(path.read_text()) for path in clone.glob("outputs/file-*/record.json")}
     assert len((clone / "flats.csv").read_text().splitlines()) == 4001
-    tuned = [record for name, record in records.items() if re.match("file-gpt2_[0-9]+k_", name)]
+    tuned = [record for name, record in records.items() if re.match(r"file-gpt2_[0-9]+k_\w{8}-", name)]
     assert sorted((each["config"]["loss"]["name"], each["seed"]) for each in tuned) == [
         (loss, seed) for loss in ("ce", "ntl_was") for seed in (1, 2, 3)
     ]
