@@ -114,9 +114,7 @@ def test_a_number_of_the_paper_that_has_no_cell_is_named(tmp_path: Path, old: st
 def test_an_unknown_table_names_the_nearest() -> None:
     with pytest.raises(UserError, match="no table 'tabel2': did you mean 'table2'"):
         load_table_spec("tabel2")
-    with pytest.raises(
-        UserError, match=r"no table 'x': choose from evidence, .*quickstart, table1, table2, table3"
-    ):
+    with pytest.raises(UserError, match=r"no table 'x': choose from evidence, .*quickstart, table1, table2, table3"):
         load_table_spec("x")
 
 
