@@ -274,14 +274,14 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
     return to_config(raw, overrides), overrides
 
 
-def _composed(overrides: Sequence[str]) -> DictConfig:
+def _composed(overrides: Sequence[str], folder: Path) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
+    with initialize_config_dir(str(folder), version_base="1.3"):
         return hydra_compose("train", overrides=[*overrides, *_search_path()])
 
 
@@ -293,8 +293,7 @@ def _search_path() -> list[str]:
 @lru_cache(maxsize=256)
 def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
     # The runs of a table differ by values alone. A pickle is read several times as fast as a DictConfig is copied.
-    # ``folder`` is there for the cache's key.
-    return pickle.dumps(_composed(overrides))
+    return pickle.dumps(_composed(overrides, folder))
 
 
 _VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*")
@@ -306,7 +305,7 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     from hydra.errors import HydraException
 
     if own_folders:  # their files may change
-        return _composed(overrides)
+        return _composed(overrides, folders.CONFIG_DIR)
     values = [override for override in overrides if _VALUE.fullmatch(override)]
     rest = tuple(override for override in overrides if override not in values)
     raw: DictConfig = pickle.loads(_pickled(rest, folders.CONFIG_DIR))
@@ -314,7 +313,7 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
         for each in OverridesParser.create().parse_overrides(values):
             OmegaConf.update(raw, each.key_or_group, each.value(), merge=True)
     except (HydraException, OmegaConfBaseException):
-        return _composed(overrides)  # which says what is wrong
+        return _composed(overrides, folders.CONFIG_DIR)  # which says what is wrong
     return raw
 
 
@@ -380,7 +379,8 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
         if key == "decoding":
             if override != f"decoding={config.decoding.name}":
                 # Whether it fits is a question of this run, which ``validate`` answers below.
-                config.decoding = cast("Any", OmegaConf.to_object(_composed([override])["decoding"]))
+                chosen = _composed([override], folders.CONFIG_DIR)["decoding"]
+                config.decoding = cast("Any", OmegaConf.to_object(chosen))
             continue
         try:
             changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))

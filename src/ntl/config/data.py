@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from omegaconf import MISSING
 
-from ntl.config.legality import HUB_ID, check_place
+from ntl.config.legality import HUB_ID, NUMERIC, check_place
 from ntl.config.settings import setting
 from ntl.config.suggestions import nearest, shorten
 from ntl.system.errors import UserError, needs
@@ -56,7 +56,7 @@ class DatasetConfig:
     @property
     def is_computed(self) -> bool:
         """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
-        return self.answers in ("number", "reasoning")
+        return self.answers in NUMERIC
 
     def check(self, data_dir: str) -> None:
         """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ntl.config.legality import HUB_ID
-from ntl.config.model import (
-    NOT_IN_WEIGHTS,
-    HFConfig,
-    HFRegressionConfig,
-    ModelConfig,
-    gguf_file,
-    model_types,
-    source,
-)
+from ntl.config.model import NOT_IN_WEIGHTS, HFConfig, ModelConfig, gguf_file, model_types, source
 from ntl.system.errors import UserError
 from ntl.system.hub import config_of, gguf_header, require, stored_parameters, weight_files, weights_digest
 
@@ -57,7 +49,7 @@ def describe_weights(model: ModelConfig) -> None:
         config = config_of(name) or {}
         architecture, parameters = str(config.get("model_type", "")), stored_parameters(files)
         model.family = _family(name, config)
-    is_regression = isinstance(model, HFRegressionConfig)
+    is_regression = model.head == "regression"
     if is_regression and model.family != "decoder":
         raise UserError(
             f"model={model.name} model.path={name}: a {architecture or model.family} is no decoder; the head "

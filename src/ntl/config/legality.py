@@ -34,6 +34,7 @@ ANSWERS = {
     "exact": "is matched symbol by symbol",  # rt writes numbers and the spaces around them in another way
     "continuation": "continues the text of the question",  # in training from its first word, so nothing to encode
 }
+NUMERIC = ("number", "reasoning")  # answers that are, or end in, one number
 PLAIN = "none"  # plain text has no questions and no answers
 WITHOUT_WANDB = ("none", "tensorboard")
 HEADS = {
@@ -221,7 +222,7 @@ def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
             f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, and decoding=likelihood, "
             f"which scores it, decodes none; leave {group}= out."
         )
-    if decoding.interval_rows and config.dataset.answers not in ("number", "reasoning"):
+    if decoding.interval_rows and config.dataset.answers not in NUMERIC:
         raise UserError(
             f"{group}.interval_rows={decoding.interval_rows} dataset={config.dataset.name}: only numbers have "
             "intervals; leave it out."
@@ -277,7 +278,7 @@ def _check_trainer(config: Any) -> None:
             "set trainer.eval_steps, or trainer.schedule=constant."
         )
     answers = config.dataset.answers
-    fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in ("number", "reasoning") else OF_TEXT))
+    fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in NUMERIC else OF_TEXT))
     if answers == PLAIN and trainer.eval_decoded:
         raise UserError(
             f"trainer.eval_decoded=true dataset={config.dataset.name}: plain text has no answers to decode; leave it "

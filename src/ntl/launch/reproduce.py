@@ -144,7 +144,7 @@ FIELDS = {"table": "tables"}
 SETTINGS = f"""settings:
   table=NAMES    {", ".join(short_name(name) for name in table_names())}; several as 2,3; or {ALL};
                  or the file of a table of your own, like those in config/table (default: quickstart)
-  scale=NAME     tiny, hour, real, small or paper (default: tiny)
+  scale=NAME     {", ".join(choices("scale"))}, where the tables have it (default: tiny)
   seeds=N,M      only these seeds of the tables, trained here even where their records are published (default: all,
                  and what is published is not trained again)
   workers=N      worker processes (default: one per core)

@@ -21,10 +21,7 @@ def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
     Raises:
         UserError: The weights cannot be read, or are of no language model that transformers has.
     """
-    auto_class = AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM
-    if not config.pretrained:
-        return auto_class.from_config(pretrained_config(config))
-    return fit_vocabulary(load_pretrained(config, auto_class, **dropout_rates(config)), tokenizer)
+    return _load(config, AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM, tokenizer)
 
 
 def build_regression(config: HFRegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
@@ -33,9 +30,15 @@ def build_regression(config: HFRegressionConfig, *, tokenizer: Any) -> PreTraine
     Raises:
         UserError: The weights cannot be read, or are of no decoder that transformers gives such a head.
     """
-    auto_class, settings = AutoModelForSequenceClassification, {**dropout_rates(config), **ONE_OUTPUT}
+    return _load(config, AutoModelForSequenceClassification, tokenizer, new_weights="score.", **ONE_OUTPUT)
+
+
+def _load(
+    config: HFConfig, auto_class: Any, tokenizer: Any, *, new_weights: str | None = None, **settings: Any
+) -> PreTrainedModel:
     if not config.pretrained:
         own = pretrained_config(config)
-        own.update(ONE_OUTPUT)
+        own.update(settings)
         return auto_class.from_config(own)
-    return fit_vocabulary(load_pretrained(config, auto_class, new_weights="score.", **settings), tokenizer)
+    model = load_pretrained(config, auto_class, new_weights=new_weights, **dropout_rates(config), **settings)
+    return fit_vocabulary(model, tokenizer)

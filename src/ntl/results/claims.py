@@ -12,6 +12,7 @@ from ntl.config.folders import CONFIG_DIR, RESULTS
 from ntl.evaluation.metrics import Better
 from ntl.results.compare import by_seed
 from ntl.results.load import read_rows
+from ntl.results.match import readings
 from ntl.results.notes import model_name
 from ntl.results.render.text import interval_text
 from ntl.results.spec import BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
@@ -19,7 +20,7 @@ from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
 from ntl.results.table import Table, TableRow, prints_as_zero
 from ntl.system.errors import UserError
 
-CLAIMS, READINGS = CONFIG_DIR / "claims.yaml", CONFIG_DIR / "beside"
+CLAIMS = CONFIG_DIR / "claims.yaml"
 BENCHMARKS = RESULTS / "benchmarks"
 
 
@@ -128,7 +129,7 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
     name, _, reading = metric.partition("@")
     if metric in columns:
         return columns[metric]
-    if name not in columns or not (READINGS / f"{reading}.yaml").is_file():
+    if name not in columns or readings(reading) != {reading}:
         raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
     old = columns[name]
     return ColumnSpec(metric, f"{old.header}, {reading}", old.format, old.paper_format, old.short)

@@ -173,9 +173,10 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
 
 
 @cache
-def _readings(choice: str) -> set[str]:
-    """The names under which a choice of ``beside`` reads a run again."""
-    found = read_yaml(CONFIG_DIR / "beside" / f"{choice}.yaml").get("defaults", [])
+def readings(choice: str) -> set[str]:
+    """The names under which a choice of ``beside`` reads a run again; none for what is no choice."""
+    path = CONFIG_DIR / "beside" / f"{choice}.yaml"
+    found = read_yaml(path).get("defaults", []) if path.is_file() else []
     return {key.rpartition(".")[2] for entry in found for key in entry}
 
 
@@ -183,7 +184,7 @@ def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
     if key == "base":  # given by overrides or by their id: only composing tells them apart
         return bool(pinned) == bool(config.get("base"))
     if key == "beside":
-        return _readings(pinned) <= config.get("beside", {}).keys()
+        return readings(pinned) <= config.get("beside", {}).keys()
     if key in NOT_RECORDED:
         return True
     node: Any = config

@@ -9,7 +9,7 @@ from ntl.config import build, compose
 from ntl.config.composition import read_config
 from ntl.config.decoding import DecodingConfig, TreeConfig
 from ntl.config.identity import plain
-from ntl.config.legality import HUB_ID, PLAIN, unfit_for_chat
+from ntl.config.legality import HUB_ID, NUMERIC, PLAIN, unfit_for_chat
 from ntl.config.model import ModelConfig
 from ntl.config.targets import locate
 from ntl.evaluation.evaluate import PREDICTIONS
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1 << 30
 CALIBRATED = 1000  # validation answers that intervals are from, where no setting says how many
-NUMERIC = ("number", "reasoning")
 # Most tokens of an answer by its kind, else ``OTHER``, where no training data says how long answers are.
 LONGEST, OTHER = {"number": 32, "reasoning": 256}, 64
 

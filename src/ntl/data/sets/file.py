@@ -250,9 +250,9 @@ class File(Own):
         if not answer.strip():
             raise ValueError("empty answer")
         if config.answers == "number" and parse_number(answer) is None:
-            known = "dataset.number_format=auto reads it" if read_value(answer) else "dataset.answers=reasoning or text"
-            takes = "" if read_value(answer) else " takes other answers"
-            raise ValueError(f"the answer {shown(answer)} is no number; {known}{takes}")
+            other = "dataset.answers=reasoning or text takes other answers"
+            remedy = "dataset.number_format=auto reads it" if read_value(answer) else other
+            raise ValueError(f"the answer {shown(answer)} is no number; {remedy}")
         if config.answers == "reasoning":
             if answer.count(config.mark) != 1 or parse_number(self.scored(answer)) is None:
                 raise ValueError(
