@@ -14,8 +14,7 @@ from loss_cases import DIGITS, IRREGULAR, KINDS, WIDTH, batch, weights_of
 from torch import Tensor
 
 from ntl import NumberTokenLoss
-from ntl.losses import ce_ntl, count_labels, count_number_labels, linear_ce_ntl, rows, squashed_cost
-from ntl.losses.fused import plan
+from ntl.losses import ce_ntl, count_labels, count_number_labels, fast, linear_ce_ntl, rows, squashed_cost
 from ntl.losses.rows import is_number
 
 LABELS = torch.tensor([[3, 1, 4, 12, 2, 7, 7], [1, -100, -100, 9, 5, 2, -100]])
@@ -201,7 +200,7 @@ def test_on_a_device_nothing_waits_for_the_host(monkeypatch: pytest.MonkeyPatch)
     def of_a_gpu(labels: Tensor, vocab: object, ignore_index: int) -> tuple[None, Tensor]:
         return None, is_number(labels, vocab, ignore_index).flatten()
 
-    for module in (rows, plan):
+    for module in (rows, fast):
         monkeypatch.setattr(module, "number_index", of_a_gpu)
     for kind in KINDS:
         loss = NumberTokenLoss(DIGITS, kind=kind, shift=True, implementation="fused").to("meta")

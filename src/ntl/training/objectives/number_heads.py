@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from ntl.config.loss import ObjectiveConfig
 from ntl.losses import JointLoss
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.losses.sums import SumCount
 from ntl.models.xval import XValForMaskedNumber
 from ntl.numbers import NumberVocabulary
