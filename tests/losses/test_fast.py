@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from loss_cases import DIGITS, batch, value_and_gradients
+from loss_cases import DIGITS, KINDS, WIDTH, assert_same, batch, value_and_gradients
 from torch import Tensor
 
 from ntl.benchmarks.timing import peak_bytes
 from ntl.losses import JointLoss, ce_ntl, fast, linear_ce_ntl, ntl_was
 from ntl.losses.fast import LMHead
 from ntl.losses.joint import FASTER_FROM, linear_number_rows
+from ntl.losses.rows import is_number
 from ntl.numbers import NumberVocabulary
 
 LABELS = torch.tensor([7, 1, -100, 5, 0, 12])
@@ -53,6 +54,28 @@ def test_backward_passes_are_repeated_and_have_no_second_derivative(upstream: fl
         assert leaf.grad is not None
         assert (leaf.grad.data_ptr() == before) == inplace  # it takes the place of the logits
         torch.testing.assert_close(leaf.grad, expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+def test_all_positions_with_a_mask_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the number rows are all positions with a mask, whatever ignored rows hold."""
+    given, labels = batch((3, 7), torch.float32)
+    given = given.masked_fill((labels == -100).unsqueeze(-1), torch.nan)
+    head = torch.eye(WIDTH)
+
+    def all_positions(labels: Tensor, vocab: NumberVocabulary, ignore_index: int) -> tuple[None, Tensor]:
+        return None, is_number(labels, vocab, ignore_index).flatten()
+
+    for kind, options in KINDS.items():
+        how: dict[str, Any] = {"kind": kind, "implementation": "fused", **options}
+        losses = (
+            partial(ce_ntl, labels=labels, number_vocab=DIGITS, **how),
+            partial(linear_ce_ntl, lm_head_weight=head, labels=labels, number_vocab=DIGITS, **how),
+        )
+        expected = [value_and_gradients(loss, given) for loss in losses]
+        with monkeypatch.context() as patch:
+            patch.setattr(fast, "number_index", all_positions)
+            for loss, one in zip(losses, expected, strict=True):
+                assert_same(value_and_gradients(loss, given), one, 1e-6)
 
 
 def test_float16_keeps_its_gradient_until_the_loss_scale_arrives() -> None:

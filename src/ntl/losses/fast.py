@@ -60,16 +60,21 @@ class LMHead(NamedTuple):
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
+# Total, base sum and number sum, () each.
+_Sums = tuple[Tensor, Tensor, Tensor]
+_Gradients = list[Tensor | None]
+
+
 class _Total(torch.autograd.Function):
-    """Map tensors to the total (), base sum () and number sum (), by a function that also returns their gradients."""
+    """Map tensors to the sums, of which the total alone has a gradient; ``compute`` returns both."""
 
     @staticmethod
-    def forward(ctx: Any, compute: Callable[[], "_Computed"], *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        computed = compute()
+    def forward(ctx: Any, compute: Callable[[], tuple[_Sums, _Gradients]], *tensors: Tensor | None) -> _Sums:
+        sums, gradients = compute()
         ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in tensors]
-        ctx.save_for_backward(*computed.gradients)
-        ctx.mark_non_differentiable(computed.base_sum, computed.number_sum)
-        return computed[:3]
+        ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(*sums[1:])
+        return sums
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
@@ -102,13 +107,6 @@ def _scaled(gradient: Tensor, grad: Tensor, dtype: torch.dtype, is_last: bool) -
 def _kept_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the type in which a gradient is kept: an unscaled one underflows in float16."""
     return torch.float32 if dtype == torch.float16 else dtype
-
-
-class _Computed(NamedTuple):
-    total: Tensor
-    base_sum: Tensor
-    number_sum: Tensor
-    gradients: list[Tensor | None]
 
 
 class _Rows(NamedTuple):
@@ -148,7 +146,7 @@ def fast_loss(
     given: dict[str, Any],
     total_of: Callable[[Tensor, Tensor], Tensor],
     inplace: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> _Sums:
     """Return the total with its graph, and the weighted sums of base and number losses without one, () each.
 
     Args:
@@ -164,7 +162,10 @@ def fast_loss(
     vocab, device = given["number_vocab"], inputs.device
     inputs_N, counted_N = inputs.flatten(0, -2), (labels != given["ignore_index"]).flatten()
     labels_N = labels.flatten().where(counted_N, 0)
-    _check_labels(labels_N, inputs.shape[-1] if head is None else len(head.weight))
+    if device.type == "cpu" and labels_N.numel():
+        (low, high), width = labels_N.aminmax(), inputs.shape[-1] if head is None else len(head.weight)
+        if low < 0 or high >= width:
+            raise IndexError(f"label {int(low if low < 0 else high)} is not a token id in [0, {width})")
     one = torch.ones((), dtype=torch.promote_types(inputs.dtype, torch.float32), device=device)
     base_scale, number_scale = (total_of(*sums).to(one.dtype) for sums in ((one, one - 1), (one - 1, one)))
     base_N1 = (base_scale * (counted_N if weights is None else weights.flatten())).unsqueeze(1)
@@ -185,7 +186,7 @@ def fast_loss(
     needed = [torch.is_grad_enabled() and leaf is not None and leaf.requires_grad for leaf in leaves]
     leaf_C = leaves[0].detach()
 
-    def run(rows: _Rows, needed: list[bool]) -> list[Tensor | None]:
+    def run(rows: _Rows, needed: list[bool]) -> _Gradients:
         if head is None:
             return [_of_logits(leaf_C, rows, vocab.token_ids, terms.smoothing, needed[0], inplace)]
         own = rows if kept is None else _Rows(*(each[kept] for each in rows))
@@ -194,7 +195,7 @@ def fast_loss(
             written.copy_(part) if kept is None else written.index_copy_(0, kept, part)
         return found
 
-    def compute() -> _Computed:
+    def compute() -> tuple[_Sums, _Gradients]:
         own, mass_MK = rows, None
         index, counts_M = number_index(labels, vocab, given["ignore_index"])
         flat_M = torch.arange(len(inputs_N), device=device)
@@ -229,10 +230,10 @@ def fast_loss(
             losses_N1 = rows.losses - terms.smoothing * rows.mean - target_N1
             losses_N1 = rows.losses.where(rows.losses.isinf(), losses_N1).where(rows.counted, 0.0)
             base_sum = weighted(losses_N1.view_as(labels), weights).sum()
-            return _Computed(total_of(base_sum, number_sum), base_sum, number_sum.detach(), gradients)
+            return (total_of(base_sum, number_sum), base_sum, number_sum.detach()), gradients
 
     with nullcontext() if head is None else torch.autocast(device.type, enabled=False):
-        return _Total.apply(compute, *leaves) if any(needed) else compute()[:3]
+        return _Total.apply(compute, *leaves) if any(needed) else compute()[0]
 
 
 def _target_part(numbers: NumberRows, target_MK: Tensor | None) -> Tensor:
@@ -243,13 +244,6 @@ def _target_part(numbers: NumberRows, target_MK: Tensor | None) -> Tensor:
     # Far from the label the target underflows to 0, and 0 · -inf must be 0.
     part_M1 = (target_MK * differences_MK.masked_fill(target_MK == 0, 0.0)).sum(-1, keepdim=True)
     return part_M1 if numbers.counts_N is None else part_M1.where(numbers.counts_N.unsqueeze(1), 0.0)
-
-
-def _check_labels(labels_N: Tensor, width: int) -> None:
-    if labels_N.device.type == "cpu" and labels_N.numel():
-        low, high = labels_N.aminmax()
-        if low < 0 or high >= width:
-            raise IndexError(f"label {int(low if low < 0 else high)} is not a token id in [0, {width})")
 
 
 def _of_logits(
@@ -319,7 +313,7 @@ def _of_logits(
 
 def _of_hidden(
     hidden_CD: Tensor, head: LMHead, rows: _Rows, token_ids: Tensor, smoothing: float, needed: list[bool]
-) -> list[Tensor | None]:
+) -> _Gradients:
     """Write the losses of the rows; return the gradients of hidden states, weight and bias, None for those not needed.
 
     Those of weight and bias are accumulated in float32 if the inputs are in half precision.
