@@ -15,7 +15,7 @@ from torch import Tensor
 from ntl.config.cli import Parser, report
 from ntl.config.folders import RESULTS
 from ntl.losses import cross_entropy
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
 
 # The paper's losses: names in config/loss and kinds. These need no package but torch.

@@ -240,14 +240,6 @@ def test_a_float16_gradient_saturates_where_it_would_overflow() -> None:
     assert logits.grad.tolist() == [[-65504.0, 65504.0]]
 
 
-def test_text_alone_is_plain_cross_entropy() -> None:
-    logits, labels = random_logits(3, 13), torch.tensor([0, A, 2])
-    expected = torch.nn.functional.cross_entropy(logits, labels)
-    torch.testing.assert_close(losses.cross_entropy(logits, labels), expected)  # needs no number vocabulary
-    for loss in TOKEN_LOSSES.values():
-        torch.testing.assert_close(loss_and_gradient(loss, logits, labels, DIGITS)[0], expected)
-
-
 def test_misuse_is_refused() -> None:
     logits, labels = example((2, 3))
     for name, loss in LOSSES.items():

@@ -141,9 +141,6 @@ def test_flattened_rows_cannot_be_shifted() -> None:
     message = r"labels of shape \(4,\) with shift=True: .*logits \(B, T, V\) and labels \(B, T\).*shift=False"
     for call in (
         lambda: loss(torch.zeros(4, 13), labels),
-        lambda: loss.parts(torch.zeros(4, 13), labels),
-        lambda: loss(torch.zeros(2, 2, 13), labels),
-        lambda: loss(torch.zeros(4, 13), labels, num_items_in_batch=4),
         lambda: loss.linear(torch.zeros(4, 5), torch.zeros(13, 5), labels),
         lambda: loss.compute_loss_func({"logits": torch.zeros(4, 13)}, labels),
     ):
@@ -153,18 +150,3 @@ def test_flattened_rows_cannot_be_shifted() -> None:
         loss(torch.zeros(13), torch.tensor(3))
     assert loss(torch.zeros(1, 4, 13), labels.unsqueeze(0)).isfinite()
     assert NumberTokenLoss(DIGITS, shift=False)(torch.zeros(4, 13), labels).isfinite()
-
-
-def test_the_regression_transformers_tokens() -> None:
-    """Its vocabulary has bare digits, but it never writes numbers with them."""
-
-    class Places:
-        def get_vocab(self) -> dict[str, int]:
-            return {str(digit): digit for digit in range(10)} | {"_1_1_": 10, "_5_0_": 11, "_9_-1_": 12, "a": 13}
-
-    loss = NumberTokenLoss.from_tokenizer(Places(), shift=False, weight=1.0)
-    labels = torch.tensor([[10, 11, 5, 13]])
-    parts = loss.parts(torch.zeros(1, 4, 14), labels)
-    # Uniform over 1, 5 and 9. For the label 1: (0 + 4 + 8) / 3; for 5: (4 + 0 + 4) / 3; a bare 5 is text.
-    assert parts.number.sum.item() == pytest.approx(4 + 8 / 3)
-    assert parts.number.count == 2

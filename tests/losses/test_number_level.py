@@ -63,22 +63,3 @@ def test_forty_digits_are_finite() -> None:
         assert 0 < loss.item() < 1
         assert logits.grad is not None
         assert logits.grad.isfinite().all()
-
-
-def test_the_gradient_is_right() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(2, 6, 13, generator=generator, dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([digits("12a0.5"), digits("_7.25a")])
-    for reduction in ("mean", "none"):
-        assert torch.autograd.gradcheck(
-            lambda x, how=reduction: ntl_number_level(x, labels, DIGITS, point_id=POINT, reduction=how), (logits,)
-        )
-
-
-def test_no_number_is_an_exact_0_with_a_graph() -> None:
-    logits = torch.randn(1, 3, 13, requires_grad=True)
-    loss = ntl_number_level(logits, torch.tensor([digits("aa_")]), DIGITS)
-    assert loss.item() == 0
-    loss.backward()
-    assert logits.grad is not None
-    assert not logits.grad.any()

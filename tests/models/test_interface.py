@@ -102,6 +102,7 @@ def test_a_head_of_another_kind_is_refused() -> None:
 LORA: dict[str, dict[str, Any]] = {
     "inside": {"target_modules": "all-linear"},
     "on the head too": {"target_modules": ["q_proj", "lm_head"]},
+    "DoRA on the head": {"target_modules": ["q_proj", "lm_head"], "use_dora": True},
     "the head trained as it is": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
 }
 

@@ -102,8 +102,8 @@ class Case:
 
 
 def other_kinds() -> tuple[str, ...]:
-    """Return the kinds other than NTL-WAS that have a fused form."""
-    return tuple(name for name, kind in kinds().items() if kind.fused and name != "was")
+    """Return the kinds other than NTL-WAS."""
+    return tuple(name for name in kinds() if name != "was")
 
 
 def cases(shapes: Sequence[tuple[int, int, int]], device: str) -> Iterator[Case]:

@@ -21,7 +21,7 @@ from ntl.benchmarks.implementations import Setting, check, draw_labels, number_v
 from ntl.benchmarks.timing import BASELINE, Call, Row, measure, rounded
 from ntl.config import compose, folders
 from ntl.config.loss import NextTokenConfig
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.system.errors import UserError
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import terms_of

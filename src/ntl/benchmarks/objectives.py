@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ntl.benchmarks.implementations import check, number_vocabulary
 from ntl.benchmarks.timing import Row, peak_bytes, rounded, summary, times_in_turns
 from ntl.config.loss import MTPConfig, NextTokenConfig, checked_implementation
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.models.mtp import add_heads
 from ntl.system.errors import UserError
 from ntl.training.objectives.mtp import MultiTokenPrediction

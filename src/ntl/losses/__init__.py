@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ntl.losses.categorical import gaussian_target as gaussian_target
     from ntl.losses.cdf import ntl_crps as ntl_crps
     from ntl.losses.cdf import ntl_was_cdf as ntl_was_cdf
-    from ntl.losses.fused.joint import ce_ntl as ce_ntl
-    from ntl.losses.fused.linear import linear_ce_ntl as linear_ce_ntl
-    from ntl.losses.fused.module import NumberTokenLoss as NumberTokenLoss
+    from ntl.losses.joint import ce_ntl as ce_ntl
+    from ntl.losses.joint import linear_ce_ntl as linear_ce_ntl
     from ntl.losses.lp import ntl_huber as ntl_huber
     from ntl.losses.lp import ntl_mae as ntl_mae
     from ntl.losses.lp import ntl_mse as ntl_mse
     from ntl.losses.lp import squared_error as squared_error
+    from ntl.losses.module import NumberTokenLoss as NumberTokenLoss
     from ntl.losses.number_level import count_numbers as count_numbers
     from ntl.losses.number_level import ntl_number_level as ntl_number_level
     from ntl.losses.rows import count_labels as count_labels

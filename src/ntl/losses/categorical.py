@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import NumberRows, Reduction, check_width, is_number, label_rows, number_rows, reduce
+from ntl.losses.rows import Logits, NumberRows, Reduction, check_width, is_number, label_rows, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
@@ -45,7 +45,7 @@ def check_smoothing(label_smoothing: float) -> None:
 
 
 def digit_cross_entropy(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -62,7 +62,7 @@ def digit_cross_entropy(
     and no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(digit_cross_entropy_rows(rows), rows, labels, reduction)
+    return reduce(F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none"), rows, labels, reduction)
 
 
 def gaussian_cross_entropy(
@@ -113,20 +113,15 @@ def gaussian_target(targets: Tensor, values: Tensor, sigma: float) -> Tensor:
     return (-0.5 * ((values - targets.unsqueeze(-1)) / sigma).square()).softmax(dim=-1)
 
 
-def gaussian_target_rows(rows: NumberRows, *, sigma: float = 1.0) -> Tensor:
-    """Return the soft target (N, K) of `gaussian_cross_entropy` at number labels."""
+def _no_target(rows: NumberRows, *, label_smoothing: float = 0.0) -> None:
+    """Return None, after checking the options."""
+    check_smoothing(label_smoothing)
+
+
+def _soft_target(rows: NumberRows, *, sigma: float = 1.0) -> Tensor:
     return gaussian_target(rows.targets_N, rows.values_K, sigma)
 
 
-def digit_cross_entropy_rows(rows: NumberRows) -> Tensor:
-    """Return the loss of each row, (N,); see `digit_cross_entropy`."""
-    return F.cross_entropy(rows.logits_NK, rows.tokens_N, reduction="none")
-
-
-def label_alone(rows: NumberRows, *, label_smoothing: float = 0.0) -> None:
-    """Return None: `cross_entropy` has no soft target of its own, as label smoothing is the same at every label."""
-
-
-register("ce", cross_entropy, is_base=True, distance=False, target=label_alone)
-register("gce", gaussian_cross_entropy, is_base=True, distance=False, target=gaussian_target_rows)
-register("digit_ce", digit_cross_entropy, distance=False, rows=digit_cross_entropy_rows)
+register("ce", cross_entropy, is_base=True, distance=False, target=_no_target)
+register("gce", gaussian_cross_entropy, is_base=True, distance=False, target=_soft_target)
+register("digit_ce", digit_cross_entropy, distance=False)

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from ntl.losses.categorical import gaussian_target
 from ntl.losses.kinds import register
-from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce
+from ntl.losses.rows import Logits, NumberRows, Reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 _DIGIT_SPAN = 9
 
 
 def ntl_was_cdf(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -40,11 +40,20 @@ def ntl_was_cdf(
     whose number logits are all -inf counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(was_cdf_rows(rows, target=target, sigma=sigma), rows, labels, reduction)
+    if target is not None and sigma is not None:
+        raise ValueError("give a target or a sigma, not both")
+    if target is not None:
+        target_NK = _target_rows(target, rows)
+    elif sigma is not None:
+        target_NK = gaussian_target(rows.targets_N, rows.values_K, sigma)
+    else:
+        target_NK = _one_hot(rows)
+    difference_NJ, gaps_J = _cdf_difference(rows, target_NK)
+    return reduce((difference_NJ.abs() * gaps_J).sum(dim=-1), rows, labels, reduction)
 
 
 def ntl_crps(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -62,20 +71,6 @@ def ntl_crps(
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     return reduce(crps_rows(rows), rows, labels, reduction)
-
-
-def was_cdf_rows(rows: NumberRows, *, target: Tensor | None = None, sigma: float | None = None) -> Tensor:
-    """Return the loss of each row, (N,); see `ntl_was_cdf`."""
-    if target is not None and sigma is not None:
-        raise ValueError("give a target or a sigma, not both")
-    if target is not None:
-        target_NK = _target_rows(target, rows)
-    elif sigma is not None:
-        target_NK = gaussian_target(rows.targets_N, rows.values_K, sigma)
-    else:
-        target_NK = _one_hot(rows)
-    difference_NJ, gaps_J = _cdf_difference(rows, target_NK)
-    return (difference_NJ.abs() * gaps_J).sum(dim=-1)
 
 
 def crps_rows(rows: NumberRows) -> Tensor:
@@ -115,5 +110,5 @@ def _target_rows(target: Tensor, rows: NumberRows) -> Tensor:
     return rows.select(target).to(rows.logits_NK.dtype)
 
 
-register("was_cdf", ntl_was_cdf, rows=was_cdf_rows)
-register("crps", ntl_crps, rows=crps_rows)
+register("was_cdf", ntl_was_cdf)
+register("crps", ntl_crps)

@@ -1,4 +1,4 @@
-"""The registry of losses by name, for ``ce_ntl(kind=...)``, the benchmarks and the fused implementations.
+"""The registry of losses by name, and the terms of a total loss as data.
 
 Each loss is registered by one line below its function. All modules of this package are imported to run these lines.
 
@@ -6,8 +6,9 @@ Shape suffixes: K number tokens, N the number-labelled positions.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -15,24 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ntl.losses.rows import NumberRows, is_number
+from ntl.numbers import NumberVocabulary
+
 # The arguments that every loss takes. All others are its options.
 COMMON = {"logits", "labels", "number_vocab", "ignore_index", "reduction"}
 
 
 @dataclass(frozen=True)
 class LossKind:
-    """A named loss function and what the fused implementations need to know about it.
-
-    ``rows``, ``excess`` and ``target`` are called with `NumberRows` and the options. A loss with none of the three has
-    no fused form and is always computed by ``function``.
+    """A named loss function. A number loss takes its logits from `number_rows` alone, and so also accepts its result.
 
     Attributes:
         is_base: Whether it is a base loss, over every labelled token, rather than a term on number labels.
         distance: Whether it grows with the distance between values, or with a cost.
-        rows: Returns the loss (N,), for a loss that reads only the number-token logits.
-        excess: Returns the costs (N, K) beyond a text token's and a text token's cost (), for a loss that is linear in
-            the probabilities over the whole vocabulary.
-        target: For a base loss, returns its soft target (N, K) at number labels, or None if the target is the label.
+        whole: Whether it reads the probabilities over the whole vocabulary, `NumberRows.log_p_NK`.
+        target: For a base loss, returns its target (N, K) of `NumberRows` with the options: None if this is the label.
         counted: ``counted(labels, number_vocab, ignore_index, **options)`` returns the mask of the positions that the
             mean is over. None stands for all labels of a base loss, and all number labels of any other.
         options: The names of the keyword arguments that not every loss has.
@@ -42,8 +41,7 @@ class LossKind:
     function: Callable[..., Tensor]
     is_base: bool = False
     distance: bool = True
-    rows: Callable[..., Tensor] | None = None
-    excess: Callable[..., tuple[Tensor, Tensor]] | None = None
+    whole: bool = False
     target: Callable[..., Tensor | None] | None = None
     counted: Callable[..., Tensor] | None = None
     options: tuple[str, ...] = field(init=False)
@@ -52,14 +50,8 @@ class LossKind:
         parameters = inspect.signature(self.function).parameters
         object.__setattr__(self, "options", tuple(name for name in parameters if name not in COMMON))
 
-    @property
-    def fused(self) -> bool:
-        """Whether the fused implementations can compute its gradient in one pass."""
-        return any(part is not None for part in (self.rows, self.excess, self.target))
-
 
 _KINDS: dict[str, LossKind] = {}
-_BY_FUNCTION: dict[Callable[..., Tensor], LossKind] = {}
 
 
 def register(name: str, function: Callable[..., Tensor], **fields: Any) -> None:
@@ -69,7 +61,7 @@ def register(name: str, function: Callable[..., Tensor], **fields: Any) -> None:
     """
     if name in _KINDS and _KINDS[name].function is not function:
         raise ValueError(f"kind {name!r} is {_KINDS[name].function.__name__} already")
-    _KINDS[name] = _BY_FUNCTION[function] = LossKind(name, function, **fields)
+    _KINDS[name] = LossKind(name, function, **fields)
 
 
 def kinds() -> dict[str, LossKind]:
@@ -81,11 +73,109 @@ def kinds() -> dict[str, LossKind]:
 
 def kind_of(function: Callable[..., Tensor]) -> LossKind | None:
     """Return the kind of a loss function, or None if it is not registered."""
-    return _BY_FUNCTION.get(function)
+    return next((kind for kind in _KINDS.values() if kind.function is function), None)
 
 
 def import_all() -> None:
     """Import every module of ``ntl.losses``, which registers the losses in it."""
     for module in iter_modules(import_module("ntl.losses").__path__):
-        if not module.ispkg:
-            import_module(f"ntl.losses.{module.name}")
+        import_module(f"ntl.losses.{module.name}")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss function with its options: one of this package, or any other with the same signature."""
+
+    function: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **self.options, **kwargs)
+
+    @property
+    def kind(self) -> LossKind | None:
+        """The kind of the function; None if it is not registered."""
+        return kind_of(self.function)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The total loss ``base`` + ``weight`` × the sum of ``numbers``.
+
+    ``implementation`` is the one that the training config asks for. Other than "reference" needs ``knows``.
+    """
+
+    base: Loss
+    numbers: tuple[Loss, ...] = ()
+    weight: float = 1.0
+    implementation: str = "auto"
+
+    @classmethod
+    def of(cls, kind: str, weight: float, options: Mapping[str, Any]) -> "Terms":
+        """Create the terms for kinds joined by "+", such as "was", "gce" or "gce+was_cdf".
+
+        Raises ValueError for an unknown kind or option.
+        """
+        known, names = kinds(), kind.split("+")
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"kind {unknown[0]!r} is none of {', '.join(known)}")
+        chosen = [known[name] for name in names]
+        bases = [each for each in chosen if each.is_base] or [known["ce"]]
+        allowed = {option for each in (*bases, *chosen) for option in each.options}
+        if excess := sorted(set(options) - allowed):
+            raise ValueError(
+                f"kind {kind!r} takes no option {excess[0]!r}, only {', '.join(sorted(allowed)) or 'none'}"
+            )
+        if len(bases) > 1:
+            raise ValueError(f"kind {kind!r} has more than one base: {', '.join(each.name for each in bases)}")
+        return cls(
+            _bound(bases[0], options), tuple(_bound(each, options) for each in chosen if not each.is_base), weight
+        )
+
+    def number(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the sum of ``numbers``, of which there must be at least one."""
+        total = self.numbers[0](*args, **kwargs)
+        for loss in self.numbers[1:]:
+            total = total + loss(*args, **kwargs)
+        return total
+
+    @property
+    def knows(self) -> bool:
+        """Whether the gradient can be computed with the loss: all functions are kinds, the base with a target."""
+        base = self.base.kind
+        return base is not None and base.target is not None and all(loss.kind is not None for loss in self.numbers)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a number loss reads the probabilities over the whole vocabulary."""
+        return any(loss.kind is not None and loss.kind.whole for loss in self.numbers)
+
+    @property
+    def smoothing(self) -> float:
+        """The label_smoothing of the base loss."""
+        return self.base.options.get("label_smoothing", 0.0)
+
+    def soft_target(self, rows: NumberRows) -> Tensor | None:
+        """Return the soft target (N, K) of the base loss at number labels; None if the target is the label alone."""
+        kind = self.base.kind
+        return None if kind is None or kind.target is None else kind.target(rows, **self.base.options)
+
+    @property
+    def counted(self) -> Callable[[Tensor, NumberVocabulary, int], Tensor]:
+        """A function of (labels, number_vocab, ignore_index) that returns the mask of what the number mean is over.
+
+        These are the number labels, or for number_level the last digits of numbers. Raises ValueError for terms of both
+        sorts.
+        """
+        by_kind = [(loss.kind.name, loss.kind.counted, loss.options) for loss in self.numbers if loss.kind]
+        whole_numbers = [(name, counted, options) for name, counted, options in by_kind if counted is not None]
+        if not whole_numbers:
+            return is_number
+        name, counted, options = whole_numbers[0]
+        if len(whole_numbers) < len(self.numbers):
+            raise ValueError(f"{name} counts numbers, the other kinds count digits: they cannot be one mean")
+        return partial(counted, **options)
+
+
+def _bound(kind: LossKind, options: Mapping[str, Any]) -> Loss:
+    return Loss(kind.function, {name: value for name, value in options.items() if name in kind.options})

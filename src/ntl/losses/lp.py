@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import NumberRows, Reduction, check_reduction, number_rows, reduce
+from ntl.losses.rows import Logits, NumberRows, Reduction, check_reduction, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
 def ntl_mse(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -28,11 +28,11 @@ def ntl_mse(
     graph. A row whose number logits are all -inf counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(mse_rows(rows), rows, labels, reduction)
+    return reduce((expectation(rows) - rows.targets_N).square(), rows, labels, reduction)
 
 
 def ntl_mae(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -41,11 +41,11 @@ def ntl_mae(
 ) -> Tensor:
     """Return |ŷ − y|, the paper's NTL-MAE, in value units. Shapes, mean and special rows are those of `ntl_mse`."""
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(mae_rows(rows), rows, labels, reduction)
+    return reduce((expectation(rows) - rows.targets_N).abs(), rows, labels, reduction)
 
 
 def ntl_huber(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -58,7 +58,8 @@ def ntl_huber(
     Shapes, mean and special rows are those of `ntl_mse`.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(huber_rows(rows, delta=delta), rows, labels, reduction)
+    losses_N = F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
+    return reduce(losses_N, rows, labels, reduction)
 
 
 def squared_error(predictions: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
@@ -79,27 +80,12 @@ def squared_error(predictions: Tensor, targets: Tensor, *, reduction: Reduction 
     return errors.sum() if reduction == "sum" else errors.sum() / max(errors.numel(), 1)
 
 
-def mse_rows(rows: NumberRows) -> Tensor:
-    """Return the loss of each row, (N,); see `ntl_mse`."""
-    return (expectation(rows) - rows.targets_N).square()
-
-
-def mae_rows(rows: NumberRows) -> Tensor:
-    """Return the loss of each row, (N,); see `ntl_mae`."""
-    return (expectation(rows) - rows.targets_N).abs()
-
-
-def huber_rows(rows: NumberRows, *, delta: float = 1.0) -> Tensor:
-    """Return the loss of each row, (N,); see `ntl_huber`."""
-    return F.huber_loss(expectation(rows), rows.targets_N, delta=delta, reduction="none")
-
-
 def expectation(rows: NumberRows) -> Tensor:
     """Return ŷ (N,), the mean of the values under the softmax over the number tokens."""
     # Not a matrix product, which autocast would compute in half precision.
     return (rows.logits_NK.softmax(dim=-1) * rows.values_K).sum(dim=-1)
 
 
-register("mse", ntl_mse, rows=mse_rows)
-register("mae", ntl_mae, rows=mae_rows)
-register("huber", ntl_huber, rows=huber_rows)
+register("mse", ntl_mse)
+register("mae", ntl_mae)
+register("huber", ntl_huber)

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from ntl.losses.kinds import register
 from ntl.losses.lp import expectation
-from ntl.losses.rows import NumberRows, Reduction, is_number, number_rows, reduce
+from ntl.losses.rows import Logits, NumberRows, Reduction, is_number, number_rows, reduce
 from ntl.numbers import NumberVocabulary
 
 
 def ntl_number_level(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -37,7 +37,7 @@ def ntl_number_level(
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
     count = count_numbers(labels, number_vocab, point_id=point_id, ignore_index=ignore_index)
-    return reduce(number_level_rows(rows, point_id=point_id), rows, labels, reduction, count)
+    return reduce(_relative_errors(rows, point_id), rows, labels, reduction, count)
 
 
 def count_numbers(
@@ -56,8 +56,8 @@ def last_digits(
     return _last(digits, _parts(labels, digits, point_id)[0])
 
 
-def number_level_rows(rows: NumberRows, *, point_id: int | None = None) -> Tensor:
-    """Return the loss of each row, (N,): a number's at its last digit, 0 at the others; see `ntl_number_level`."""
+def _relative_errors(rows: NumberRows, point_id: int | None) -> Tensor:
+    """Return the loss of each row, (N,): a number's at its last digit, 0 at the others."""
     digits = _digits(rows)
     inside, points = _parts(rows.labels, digits, point_id)
     first = inside & ~points & ~torch.cat([torch.zeros_like(inside[..., :1]), inside[..., :-1]], dim=-1)
@@ -101,4 +101,4 @@ def _last(digits: Tensor, inside: Tensor) -> Tensor:
     return digits & ~torch.cat([inside[..., 1:], torch.zeros_like(inside[..., :1])], dim=-1)
 
 
-register("number_level", ntl_number_level, distance=False, rows=number_level_rows, counted=last_digits)
+register("number_level", ntl_number_level, distance=False, counted=last_digits)

@@ -34,6 +34,7 @@ class NumberRows(NamedTuple):
         labels: The labels of all positions, (...).
         index: The positions of the rows in `labels`, or None if every position is a row.
         counts_N: Which rows are number-labelled, or None if all are. The logits of the others are zeros.
+        log_p_NK: The number tokens' log-probabilities over the whole vocabulary, or None if nothing reads them.
     """
 
     logits_NK: Tensor
@@ -43,10 +44,15 @@ class NumberRows(NamedTuple):
     labels: Tensor
     index: Index | None = None
     counts_N: Tensor | None = None
+    log_p_NK: Tensor | None = None
 
     def select(self, grid: Tensor) -> Tensor:
         """Return the rows' entries of a tensor whose leading dimensions are those of `labels`."""
         return grid.flatten(0, self.labels.dim() - 1) if self.index is None else grid[self.index]
+
+
+# What number losses take: logits (..., V), or the rows that `number_rows` makes of them.
+Logits = Tensor | NumberRows
 
 
 def label_rows(logits: Tensor, labels: Tensor, ignore_index: int) -> LabelRows:
@@ -62,8 +68,13 @@ def label_rows(logits: Tensor, labels: Tensor, ignore_index: int) -> LabelRows:
     return LabelRows(upcast(logits[index]), labels[index], index)
 
 
-def number_rows(logits: Tensor, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> NumberRows:
-    """Return the number-labelled positions of logits (..., V) and labels (...). Only N × K logits are copied."""
+def number_rows(logits: Logits, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int) -> NumberRows:
+    """Return the number-labelled positions of logits (..., V) and labels (...). Only N × K logits are copied.
+
+    Rows in place of logits are returned as they are.
+    """
+    if isinstance(logits, NumberRows):
+        return logits
     logits, labels = aligned(logits, labels)
     check_width(logits, number_vocab)
     index, counts_N = number_index(labels, number_vocab, ignore_index)

@@ -1,10 +1,6 @@
-"""The two loss terms before division, and the one formula that combines them into the total loss:
-
-total = (base sum + aux sum) / base count + weight × number sum / number count, the paper's Eq. 3.
-"""
+"""The two loss terms before division, and the one formula that combines them into the total loss, `total_loss`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from torch import Tensor
@@ -56,8 +52,7 @@ class JointLoss(NamedTuple):
     ) -> Self:
         """Compute the total from sums with a graph; ``counts`` are its denominators, by default those of the terms."""
         base_count, number_count = (base.count, number.count) if counts is None else counts
-        total = mean(base.sum + aux_sum, base_count)
-        total = total + weight * mean(number.sum, number_count)
+        total = total_loss(base.sum + aux_sum, number.sum, base_count, number_count, weight)
         base, number = (SumCount(term.sum.detach(), term.count) for term in (base, number))
         return cls(total, base, number, aux_sum.detach())
 
@@ -68,25 +63,14 @@ class JointLoss(NamedTuple):
         return (*self.base, *self.number, self.aux_sum, *of_heads)
 
 
-@dataclass(frozen=True)
-class Scales:
-    """The coefficients of the two sums in the total loss, () each.
-
-    The fused implementations need them because they write the gradient before the sums are known. Multiplying by
-    1 / count and dividing by count may differ in the last digit, so this does not replace `JointLoss.of`.
-    """
-
-    base: Tensor
-    number: Tensor
-
-    def total(self, base_sum: Tensor, number_sum: Tensor) -> Tensor:
-        """Return base · Σ base losses + number · Σ number losses."""
-        return self.base * base_sum + self.number * number_sum
+def total_loss(base_sum: Tensor, number_sum: Tensor, base_count: Tensor, number_count: Tensor, weight: float) -> Tensor:
+    """Return base sum / base count + weight × number sum / number count, the paper's Eq. 3."""
+    return mean(base_sum, base_count) + weight * mean(number_sum, number_count)
 
 
 def mean(total: Tensor, count: Tensor) -> Tensor:
-    """Return total / count, with 1 in place of a count of 0."""
-    return total / count.clamp(min=1)
+    """Return total / count, with 1 in place of a count of 0. A count that is a sum of weights may be below 1."""
+    return total / count.where(count > 0, 1)
 
 
 def means(parts: Sequence[float]) -> dict[str, float]:

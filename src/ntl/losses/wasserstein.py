@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ntl.losses.kinds import register
-from ntl.losses.rows import NumberRows, Reduction, number_rows, reduce, upcast
+from ntl.losses.rows import Logits, NumberRows, Reduction, number_rows, reduce, upcast
 from ntl.numbers import NumberVocabulary
 
 
 def ntl_was(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -34,16 +34,11 @@ def ntl_was(
     counts as uniform and has no gradient.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    return reduce(was_rows(rows, cost=cost), rows, labels, reduction)
-
-
-def was_rows(rows: NumberRows, *, cost: Tensor | None = None) -> Tensor:
-    """Return the loss of each row, (N,); see `ntl_was`."""
     # Not a matrix product, which autocast would compute in half precision.
-    return (rows.logits_NK.softmax(dim=-1) * cost_rows(rows, cost)).sum(dim=-1)
+    return reduce((rows.logits_NK.softmax(dim=-1) * _costs(rows, cost)).sum(dim=-1), rows, labels, reduction)
 
 
-def cost_rows(rows: NumberRows, cost: Tensor | None) -> Tensor:
+def _costs(rows: NumberRows, cost: Tensor | None) -> Tensor:
     """Return the cost of each number token at each label, (N, K). Raises ValueError for a cost that is not (K, K)."""
     if cost is None:
         return (rows.values_K - rows.targets_N.unsqueeze(-1)).abs()
@@ -53,7 +48,7 @@ def cost_rows(rows: NumberRows, cost: Tensor | None) -> Tensor:
 
 
 def ntl_was_vocab(
-    logits: Tensor,
+    logits: Logits,
     labels: Tensor,
     number_vocab: NumberVocabulary,
     *,
@@ -71,24 +66,20 @@ def ntl_was_vocab(
     Shapes, cost and mean are those of `ntl_was`.
     """
     rows = number_rows(logits, labels, number_vocab, ignore_index)
-    logits_NV = upcast(rows.select(logits if labels.dim() else logits.unsqueeze(0)))
-    if rows.counts_N is not None:
-        logits_NV = logits_NV.masked_fill(~rows.counts_N.unsqueeze(-1), 0.0)
-    mass_NK = logits_NV.softmax(dim=-1).index_select(-1, number_vocab.token_ids)
-    excess_NK, text = excess_rows(rows, cost=cost, text_cost=text_cost)
-    return reduce(text + (mass_NK * excess_NK).sum(dim=-1), rows, labels, reduction)
-
-
-def excess_rows(
-    rows: NumberRows, *, cost: Tensor | None = None, text_cost: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return the cost of each number token less that of a text token, (N, K), and the cost of a text token, ()."""
-    if text_cost is not None:
-        text = rows.values_K.new_full((), text_cost)
-    else:
+    log_p_NK = rows.log_p_NK
+    if log_p_NK is None:
+        assert isinstance(logits, Tensor)
+        logits_NV = upcast(rows.select(logits if labels.dim() else logits.unsqueeze(0)))
+        if rows.counts_N is not None:
+            logits_NV = logits_NV.masked_fill(~rows.counts_N.unsqueeze(-1), 0.0)
+        log_p_NK = logits_NV.log_softmax(dim=-1).index_select(-1, number_vocab.token_ids)
+    if text_cost is None:
         largest = rows.values_K.max() - rows.values_K.min() if cost is None else cost.max()
         text = (largest * 1.01).to(rows.logits_NK.dtype)
-    return cost_rows(rows, cost) - text, text
+    else:
+        text = rows.values_K.new_full((), text_cost)
+    losses_N = text + (log_p_NK.exp() * (_costs(rows, cost) - text)).sum(dim=-1)
+    return reduce(losses_N, rows, labels, reduction)
 
 
 def euclidean_cost(values: Tensor | Sequence[float]) -> Tensor:
@@ -123,5 +114,5 @@ def squashed_cost(values: Tensor | Sequence[float], factor: float) -> Tensor:
     return torch.where(differs_KK, 1 + (distance_KK - nearest) * (factor - 1) / span, 0.0)
 
 
-register("was", ntl_was, rows=was_rows)
-register("was_vocab", ntl_was_vocab, excess=excess_rows)
+register("was", ntl_was)
+register("was_vocab", ntl_was_vocab, whole=True)

@@ -7,7 +7,7 @@ from ntl.system.lazy import exports
 if TYPE_CHECKING:
     from ntl.config.model import source as source
     from ntl.config.model import tokenizer_source as tokenizer_source
-    from ntl.losses.fused.linear import LMHead as LMHead
+    from ntl.losses.fast import LMHead as LMHead
     from ntl.models.interface import checked_lm_head as checked_lm_head
     from ntl.models.interface import hidden_states as hidden_states
     from ntl.models.interface import lm_head as lm_head

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import T5Config
 
-from ntl.losses.fused.linear import LMHead
+from ntl.losses.fast import LMHead
 from ntl.system.errors import UserError
 
 
@@ -90,23 +90,24 @@ def _unwrapped(model: Any) -> Any:
 
 
 def _weight(layer: Any) -> Tensor:
-    """Return the weight (V, D), including the active LoRA adapters, with the graph of these."""
+    """Return the weight (V, D), including the active adapters, with the graph of these."""
     if not hasattr(layer, "get_base_layer"):
         return layer.weight
     if layer.merged or layer.disable_adapters:
         return layer.get_base_layer().weight
+    base = layer.get_base_layer()
     # DoRA is a variant of LoRA: like LoHa, IA3 and others it does more than add a product of two matrices.
-    if not hasattr(layer, "lora_A") or any(name in layer.lora_variant for name in layer.active_adapters):
-        raise UserError(
-            f"{type(layer).__module__}.{type(layer).__name__} on the head: a loss from hidden states knows adapters of "
-            "plain LoRA alone; leave the head out of the adapters, or take a loss of logits (implementation=fused)."
-        )
-    if any(getattr(layer.lora_dropout[name], "p", 0.0) for name in layer.active_adapters):
+    is_plain = hasattr(layer, "lora_A") and not any(name in layer.lora_variant for name in layer.active_adapters)
+    dropouts = getattr(layer, "lora_dropout", {})
+    if any(getattr(dropouts[name], "p", 0.0) for name in layer.active_adapters if name in dropouts):
         raise UserError(
             "a LoRA adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the "
             "head out of the adapters, or set their dropout to 0."
         )
-    weight = layer.get_base_layer().weight
+    if not is_plain:  # the outputs at the unit vectors are the columns of the weight
+        columns = layer(torch.eye(base.weight.shape[1], dtype=base.weight.dtype, device=base.weight.device))
+        return (columns if base.bias is None else columns - base.bias).t()
+    weight = base.weight
     for name in layer.active_adapters:
         weight = weight + layer.get_delta_weight(name)
     return weight

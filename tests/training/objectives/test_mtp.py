@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ntl.config import UserError, compose
 from ntl.config.loss import MTPConfig
 from ntl.losses import ce_ntl
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.models.mtp import Decoder, add_heads
 from ntl.numbers import NumberVocabulary
 from ntl.results import read_record

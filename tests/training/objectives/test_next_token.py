@@ -16,8 +16,8 @@ from ntl.config import UserError, compose
 from ntl.config.model import T5Config
 from ntl.data.collate import token_collator
 from ntl.losses import JointLoss
-from ntl.losses.fused.joint import FASTER_FROM
-from ntl.losses.fused.terms import Loss, Terms
+from ntl.losses.joint import FASTER_FROM
+from ntl.losses.kinds import Loss, Terms
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.next_token import NextToken
 from ntl.training.objectives.terms import terms_of

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 from ntl.config import compose
 from ntl.config.loss import LossConfig, RegressionConfig
 from ntl.losses import JointLoss, cross_entropy, squared_error
-from ntl.losses.fused.terms import Loss, Terms
+from ntl.losses.kinds import Loss, Terms
 from ntl.training.objectives.number_heads import MaskedNumber, Regression, scale_targets
 from ntl.training.objectives.terms import terms_of
 

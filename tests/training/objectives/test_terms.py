@@ -8,7 +8,7 @@ import torch
 from ntl import losses
 from ntl.config import UserError, compose
 from ntl.config.folders import choices
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.numbers import NumberVocabulary
 from ntl.training.objectives.terms import number_term, terms_of
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ntl.config.loss import MTPConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.losses.sums import SumCount
 from ntl.models.interface import checked_lm_head, lm_head
 from ntl.models.mtp import Heads

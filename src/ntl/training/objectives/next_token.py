@@ -15,13 +15,11 @@ from ntl.config.loss import ObjectiveConfig
 from ntl.data.collate import IGNORE_INDEX
 from ntl.losses import JointLoss, ntl_was
 from ntl.losses.diagnostics import diagnostic_sums
-from ntl.losses.fused.joint import is_faster, joint_loss
-from ntl.losses.fused.linear import linear_joint_loss, linear_number_rows
-from ntl.losses.fused.terms import Terms
-from ntl.losses.rows import NumberRows, number_rows, reduce
+from ntl.losses.joint import is_faster, joint_loss, linear_number_rows
+from ntl.losses.kinds import Terms
+from ntl.losses.rows import NumberRows, number_rows
 from ntl.losses.sums import SumCount, mean
-from ntl.losses.wasserstein import was_rows
-from ntl.models import embedding_rows
+from ntl.models import LMHead, embedding_rows
 from ntl.models.interface import checked_lm_head, hidden_states, lm_head
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
@@ -91,7 +89,7 @@ class NextToken(nn.Module):
 
     def _from_hidden(self, hidden_BTD: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None) -> JointLoss:
         head = lm_head(self.model)
-        joint = self._joint_loss(partial(linear_joint_loss, head=head), hidden_BTD, labels, counts, "linear")
+        joint = self._joint_loss(hidden_BTD, labels, counts, "linear", head)
         rows_of = partial(linear_number_rows, hidden_BTD, head)
         self._diagnose(rows_of, labels)
         return self._with_ntl_was(joint, rows_of, labels)
@@ -103,7 +101,7 @@ class NextToken(nn.Module):
         self._diagnose(rows_of, labels)
         if how != "reference":
             assert counts is not None
-            joint = self._joint_loss(joint_loss, logits_BTV, labels, counts, how)
+            joint = self._joint_loss(logits_BTV, labels, counts, how)
             joint = self._with_ntl_was(joint, rows_of, labels)
             aux_sum = self._router_loss(output, joint.base.sum) * joint.base.count
             return joint._replace(total=joint.total + mean(aux_sum, counts[0]), aux_sum=aux_sum.detach())
@@ -140,16 +138,22 @@ class NextToken(nn.Module):
         return True
 
     def _joint_loss(
-        self, loss: Any, inputs: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor | None, how: str
+        self,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        counts: torch.Tensor | None,
+        how: str,
+        head: LMHead | None = None,
     ) -> JointLoss:
         assert counts is not None
-        joint = loss(
+        joint = joint_loss(
             self.terms,
             inputs,
-            labels=labels,
-            number_vocab=self._number_vocab_on(inputs.device),
+            labels,
+            self._number_vocab_on(inputs.device),
+            head=head,
             ignore_index=IGNORE_INDEX,
-            counts=tuple(counts),
+            counts=(counts[0], counts[1]),
             implementation=how,
         )
         # The total is divided by the given counts; the log needs the counts of this batch.
@@ -160,8 +164,9 @@ class NextToken(nn.Module):
     def _with_ntl_was(self, joint: JointLoss, rows_of: Callable[..., NumberRows], labels: torch.Tensor) -> JointLoss:
         if self.terms.numbers:
             return joint
-        rows = rows_of(labels, self._number_vocab_on(labels.device), IGNORE_INDEX)
-        return joint._replace(number=SumCount(reduce(was_rows(rows), rows, labels, "sum"), joint.number.count))
+        vocab = self._number_vocab_on(labels.device)
+        total = ntl_was(rows_of(labels, vocab, IGNORE_INDEX), labels, vocab, reduction="sum")
+        return joint._replace(number=SumCount(total, joint.number.count))
 
     def _diagnose(self, rows_of: Callable[..., NumberRows], labels: torch.Tensor) -> None:
         if self.diagnosing or not self.training:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from ntl.config.loss import ObjectiveConfig, RegressionConfig
 from ntl.losses import JointLoss
-from ntl.losses.fused.terms import Terms
+from ntl.losses.kinds import Terms
 from ntl.losses.sums import SumCount
 from ntl.models.interface import target_scale
 from ntl.models.xval import XValForMaskedNumber

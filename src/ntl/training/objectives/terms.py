@@ -6,7 +6,7 @@ from typing import Any
 
 from ntl.config.loss import FunctionConfig, LossConfig
 from ntl.config.targets import locate
-from ntl.losses.fused.terms import Loss, Terms
+from ntl.losses.kinds import Loss, Terms
 from ntl.numbers import NumberVocabulary
 from ntl.system.errors import UserError
 

@@ -11,12 +11,12 @@ from numbers import Real
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ntl.losses.fused.joint import ce_ntl
-from ntl.losses.fused.linear import linear_ce_ntl
-from ntl.losses.fused.terms import Terms
-from ntl.losses.kinds import kinds
+from ntl.losses.fast import LMHead
+from ntl.losses.joint import ce_ntl
+from ntl.losses.kinds import Terms, kinds
 from ntl.losses.rows import check_vocabulary, checked_weights, count_labels
 from ntl.losses.sums import JointLoss
 from ntl.losses.wasserstein import squashed_cost
@@ -143,12 +143,11 @@ class NumberTokenLoss(nn.Module):
             loss_weights: (..., T), one for each label, shifted together with it; see `ce_ntl`. CE is Σ w·CE / Σ w over
                 the labels, the number loss Σ w·NTL / Σ w over the number labels.
             num_items_in_batch: The number of labels in the whole optimizer step, after the shift; by default the number
-                in this batch. CE is divided by it. The number loss is divided by num_items_in_batch × the share of
-                number labels among this batch's labels. This makes it the batch's mean over number labels times the
-                batch's share of the step's labels, so that the weights of these means add up to 1 over the step. If
-                every batch has the same share of number labels, it is the mean over all number labels of the step. With
-                loss_weights the shares are those of the weights, while num_items_in_batch is used as it is: for a
-                weighted mean over the step, pass the sum of the step's weights.
+                in this batch. CE is divided by it, the number loss by num_items_in_batch × the share of number labels
+                among this batch's labels. This makes it the batch's mean over number labels times the batch's share of
+                the step's labels; if every batch has the same share of number labels, it is the mean over those of the
+                step. With loss_weights the shares are those of the weights, while num_items_in_batch is used as it is:
+                for a weighted mean over the step, pass the sum of the step's weights.
 
         Raises:
             ValueError: The labels are flattened, (N,), and shift=True: row boundaries are unknown.
@@ -185,9 +184,9 @@ class NumberTokenLoss(nn.Module):
 
         ``ntl.models.hidden_states`` and ``ntl.models.lm_head`` extract the inputs from a transformers model.
         """
-        head = {"bias": bias, "logit_scale": logit_scale, "softcap": softcap}
         arguments = self._arguments(labels, loss_weights, num_items_in_batch)
-        return linear_ce_ntl(hidden_states, lm_head_weight, **head, **arguments).total
+        head = LMHead(lm_head_weight, bias, logit_scale, softcap)
+        return ce_ntl(hidden_states, head=head, **arguments).total
 
     def compute_loss_func(
         self,
@@ -237,32 +236,25 @@ class NumberTokenLoss(nn.Module):
     def extra_repr(self) -> str:
         return f"kind={self.kind!r}, weight={self.weight}, shift={self.shift}"
 
-    def _shifted(self, values: Tensor, fill: float) -> Tensor:
-        """Shift a tensor of the labels' shape to the left if the loss shifts, with ``fill`` in the last place."""
-        if not self.shift:
-            return values
-        # Not the logits: a slice of them would be copied when it is flattened.
-        return torch.cat([values[..., 1:], torch.full_like(values[..., :1], fill)], dim=-1)
-
     def _arguments(
         self, labels: Tensor, weights: Tensor | None = None, num_items: Tensor | float | None = None
     ) -> dict[str, Any]:
         """Return the arguments of `ce_ntl` except logits and inplace, for labels that are not yet shifted."""
         vocab, ignore = self.number_vocab, self.ignore_index
-        if self.shift and labels.dim() < 2:
-            raise ValueError(
-                f"labels of shape {tuple(labels.shape)} with shift=True: flattened labels have no row boundaries; give "
-                "logits (B, T, V) and labels (B, T), with B = 1 for a single row, or shift the labels of each row "
-                "before flattening them and use shift=False"
-            )
-        if weights is not None and weights.shape == labels.shape:
-            weights = self._shifted(weights, 0)
-        labels = self._shifted(labels, ignore)
-        arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, **self.options}
-        arguments |= {"kind": self.kind, "weight": self.weight, "implementation": self.implementation}
-        arguments |= {"number_vocab": vocab, "ignore_index": ignore}
-        if self.cost is not None:
-            arguments["cost"] = self.cost
+        if self.shift:
+            if labels.dim() < 2:
+                raise ValueError(
+                    f"labels of shape {tuple(labels.shape)} with shift=True: flattened labels have no row boundaries; "
+                    "give logits (B, T, V) and labels (B, T), with B = 1 for a single row, or shift the labels of each "
+                    "row before flattening them and use shift=False"
+                )
+            # Not the logits: a slice of them would be copied when it is flattened.
+            if weights is not None and weights.shape == labels.shape:
+                weights = F.pad(weights[..., 1:], (0, 1))
+            labels = F.pad(labels[..., 1:], (0, 1), value=ignore)
+        arguments: dict[str, Any] = {"labels": labels, "loss_weights": weights, "number_vocab": vocab, **self.options}
+        arguments |= {name: getattr(self, name) for name in ("kind", "weight", "implementation", "ignore_index")}
+        arguments |= {} if self.cost is None else {"cost": self.cost}
         if num_items is not None:
             # Created on the device, as a copy to it would synchronise with the host.
             base = num_items if isinstance(num_items, Tensor) else torch.full((), num_items, device=labels.device)

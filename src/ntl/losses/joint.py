@@ -1,0 +1,228 @@
+"""Cross-entropy and number losses as one function, of logits or of hidden states.
+
+It is computed in one of two ways that agree. "reference" calls the functions of this package one by one, and autograd
+computes the gradient. "fused" and "linear" compute the gradient together with the loss (`ntl.losses.fast`).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ntl.config.loss import checked_implementation
+from ntl.losses.fast import LMHead, fast_loss
+from ntl.losses.kinds import Terms, import_all
+from ntl.losses.rows import (
+    NumberRows,
+    Reduction,
+    aligned,
+    check_reduction,
+    check_width,
+    checked_weights,
+    count_labels,
+    number_index,
+    rows_of,
+    weighted,
+)
+from ntl.losses.sums import JointLoss, SumCount, total_loss
+from ntl.numbers import NumberVocabulary
+
+# The vocabulary size from which on "fused" is faster on a CPU: the two are even at 1,024, and at 4,096 "fused" takes
+# 0.6 to 0.7 of the time of "reference".
+FASTER_FROM = 2048
+
+Counts = tuple[Tensor | float | None, Tensor | float | None]
+
+
+def ce_ntl(
+    logits: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    kind: str = "was",
+    weight: float = 0.3,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    base_count: Tensor | float | None = None,
+    number_count: Tensor | float | None = None,
+    loss_weights: Tensor | None = None,
+    implementation: str = "auto",
+    inplace: bool = False,
+    head: LMHead | None = None,
+    **options: Any,
+) -> JointLoss:
+    """Compute CE + weight × NTL (the paper's Eq. 3, where weight is λ), with the gradient in one pass over the logits.
+
+    Args:
+        logits: (..., V). They are not shifted against the labels.
+        labels: (...).
+        kind: The number loss: was, was_cdf, was_vocab, mse, mae, huber, crps, digit_ce, number_level or any other
+            registered one (`ntl.losses.kinds`). "ce" is cross-entropy alone, "gce" replaces it. Several are joined by
+            "+", as in "gce+was_cdf" or "was+crps"; their number losses are added.
+        reduction: "mean" divides the base loss by the number of labelled tokens and the number loss by the number of
+            number labels (of numbers, for number_level), or by the given counts. "sum" does not divide. "none" returns
+            base + weight × number at each position, (...); it is always computed by "reference".
+        base_count, number_count: Denominators to use instead of those of this batch, such as the counts of a whole
+            optimizer step.
+        loss_weights: (...), finite and not negative, one for each label. The weight multiplies both losses of its
+            position and replaces 1 in the denominators, so that "mean" is Σ w·CE / Σ w over labelled tokens + weight ×
+            Σ w·NTL / Σ w over number labels. Given denominators are not changed. Weights get no gradient. For
+            number_level, the weight of a number is that of its last digit.
+        implementation: "reference" calls the functions of this package one by one. "fused" needs a single buffer of the
+            size of the logits, the gradient included, and has no second derivative. "auto" takes the one that was
+            measured to be faster. Both return the same values up to rounding.
+        inplace: Write the gradient over the logits, which must not be read afterwards.
+        head: With it, ``logits`` are the hidden states (..., D) that it reads; see `linear_ce_ntl`.
+        options: Options of the kind: sigma (gce, was_cdf), target (was_cdf), cost (was, was_vocab), text_cost
+            (was_vocab), delta (huber), point_id (number_level), and label_smoothing (CE).
+
+    Raises:
+        ValueError: The kind, an option or the implementation is unknown, the shapes do not fit, or inplace is not
+            possible.
+        RuntimeError: A backward pass through "fused" has create_graph=True.
+    """
+    return joint_loss(
+        Terms.of(kind, weight, options),
+        logits,
+        labels,
+        number_vocab,
+        head=head,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        counts=(base_count, number_count),
+        loss_weights=loss_weights,
+        implementation=implementation,
+        inplace=inplace,
+    )
+
+
+def linear_ce_ntl(
+    hidden_states: Tensor,
+    lm_head_weight: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    bias: Tensor | None = None,
+    logit_scale: float = 1.0,
+    softcap: float | None = None,
+    **arguments: Any,
+) -> JointLoss:
+    """Compute `ce_ntl` from hidden states and the weights of the head.
+
+    The logits are softcap · tanh(z / softcap) with z = logit_scale · (hidden_states · lm_head_weightᵀ + bias).
+    The logits and their gradient are computed for one chunk of rows at a time, so that the peak memory is that of the
+    gradients of hidden states and weight and of one chunk. Ignored rows are dropped before the product. The gradient of
+    the weight is accumulated in float32, and not computed if the weight is frozen. Under autocast the products are
+    computed in the autocast type, as in the model itself.
+
+    Args:
+        hidden_states: (..., D). They are not shifted against the labels.
+        lm_head_weight: (V, D). It may be a computed tensor, such as that of a LoRA layer, or the tied embedding matrix.
+        labels: (...).
+        bias: (V,).
+        arguments: Those of `ce_ntl`, except inplace. The implementation "reference" computes all logits at once;
+            "fused" and "linear" are the same here.
+    """
+    head = LMHead(lm_head_weight, bias, logit_scale, softcap)
+    return ce_ntl(hidden_states, labels, number_vocab, head=head, **arguments)
+
+
+def joint_loss(
+    terms: Terms,
+    inputs: Tensor,
+    labels: Tensor,
+    number_vocab: NumberVocabulary,
+    *,
+    head: LMHead | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    counts: Counts = (None, None),
+    loss_weights: Tensor | None = None,
+    implementation: str = "auto",
+    inplace: bool = False,
+) -> JointLoss:
+    """Compute `ce_ntl` for given terms; ``inputs`` are logits, or hidden states, ``counts`` the given denominators."""
+    if head is not None and (inputs.shape[:-1] != labels.shape or inputs.shape[-1:] != head.weight.shape[-1:]):
+        raise ValueError(
+            f"hidden_states (..., D), lm_head_weight (V, D) and labels (...) do not fit: "
+            f"{tuple(inputs.shape)}, {tuple(head.weight.shape)}, {tuple(labels.shape)}"
+        )
+    shape = labels.shape
+    weights = checked_weights(loss_weights, inputs, labels, ignore_index)
+    inputs, labels = aligned(inputs, labels)
+    weights = None if weights is None else weights.view_as(labels)
+    check_width(inputs if head is None else head.weight[:, 0], number_vocab)
+    check_reduction(reduction)
+    given: dict[str, Any] = {"number_vocab": number_vocab, "ignore_index": ignore_index, "reduction": "none"}
+    base_count, number_count = _counts(terms, labels, given, weights, counts)
+    one = torch.ones((), device=inputs.device)
+    over = (base_count, number_count) if reduction == "mean" else (one, one)
+
+    def total_of(base: Tensor, number: Tensor) -> Tensor:
+        return total_loss(base, number, over[0], over[1], terms.weight)
+
+    if _is_fast(implementation, terms, inputs, head, inplace, reduction):
+        total, *sums = fast_loss(terms, inputs, head, labels, weights, given, total_of, inplace)
+    else:
+        logits = inputs if head is None else head.logits(inputs)
+        base = weighted(terms.base(logits, labels, **given), weights)
+        number = weighted(terms.number(logits, labels, **given), weights) if terms.numbers else torch.zeros_like(base)
+        each = (base.view(shape), number.view(shape)) if reduction == "none" else (base.sum(), number.sum())
+        total, sums = total_of(*each), [base.detach().sum(), number.detach().sum()]
+    return JointLoss(total, SumCount(sums[0], base_count), SumCount(sums[1], number_count), torch.zeros_like(sums[0]))
+
+
+def is_faster(device: torch.device, width: int) -> bool:
+    """Return whether the fast way was measured to be faster than "reference": on a CPU, except for small vocabularies.
+
+    It has not been measured on a GPU, and torch.compile fuses the reference by itself.
+    """
+    return device.type == "cpu" and width >= FASTER_FROM and not torch.compiler.is_compiling()
+
+
+def linear_number_rows(
+    hidden_states: Tensor, head: LMHead, labels: Tensor, number_vocab: NumberVocabulary, ignore_index: int
+) -> NumberRows:
+    """Return the `number_rows` of hidden_states (..., D): only the logits of the number tokens are computed."""
+    index, counts_N = number_index(labels, number_vocab, ignore_index)
+    hidden_ND = hidden_states.flatten(0, -2) if index is None else hidden_states[index]
+    return rows_of(head.logits(hidden_ND, number_vocab.token_ids), labels, number_vocab, index, counts_N)
+
+
+def _is_fast(
+    implementation: str, terms: Terms, inputs: Tensor, head: LMHead | None, inplace: bool, reduction: str
+) -> bool:
+    chosen = checked_implementation(implementation)
+    if chosen == "linear" and head is None:
+        raise ValueError("implementation='linear' needs hidden states: give them to linear_ce_ntl, or take 'fused'")
+    if chosen in ("fused", "linear") and not terms.knows:
+        raise ValueError(f"implementation='{chosen}' supports only registered losses (ntl.losses.kinds); take 'auto'")
+    if inplace:
+        if chosen == "reference" or reduction == "none" or head is not None:
+            raise ValueError("inplace=True needs implementation='fused', logits, and the reduction 'mean' or 'sum'")
+        if not inputs.is_contiguous():
+            raise ValueError("inplace=True needs contiguous logits: shift the labels, not the logits")
+        if inputs.dtype == torch.float16:
+            raise ValueError("inplace=True: an unscaled gradient underflows in float16; use bfloat16 or float32")
+    if reduction == "none":  # a gradient per position would need a pass of its own
+        return False
+    width = inputs.shape[-1] if head is None else len(head.weight)
+    faster = inplace or is_faster(inputs.device, width)
+    return terms.knows and faster if chosen == "auto" else chosen != "reference"
+
+
+def _counts(
+    terms: Terms, labels: Tensor, given: dict[str, Any], weights: Tensor | None, counts: Counts
+) -> tuple[Tensor, Tensor]:
+    """Return the denominators: those of ``counts``, else the counts of these labels or the sums of their weights."""
+    base, number = counts
+    if base is None:
+        base = count_labels(labels, ignore_index=given["ignore_index"]) if weights is None else weights.sum()
+    if number is None:
+        counted = terms.counted(labels, given["number_vocab"], given["ignore_index"])
+        number = counted.sum() if weights is None else (weights * counted).sum()
+    return torch.as_tensor(base), torch.as_tensor(number)
+
+
+# Done on import and not in ``ce_ntl``, because torch.compile cannot trace imports.
+import_all()
