@@ -47,12 +47,6 @@ MISFITS = {
     # Heads draft, or are needed.
     "decoding=speculative": ("decoding=speculative objective=next_token: the model has no heads", "objective=mtp"),
     "objective=mtp model=gpt2_tiny decoding=speculative decoding.heads=3": ("decoding.heads=3 objective.heads=2",),
-    "objective=mtp model=gpt2_tiny objective.variant=anticausal": (
-        "decoding=greedy objective.variant=anticausal: head 1 reads all other heads",
-    ),
-    "objective=mtp model=gpt2_tiny objective.variant=anticausal decoding=speculative probe_steps=2": (
-        "probe_steps=2 objective.variant=anticausal",
-    ),
     # A decoding by number wants numbers in text.
     **{
         f"decoding={decoding} {override}": (message,)

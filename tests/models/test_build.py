@@ -1,7 +1,6 @@
 """Models from a config and from a folder: their sizes, their weights, and one line for a folder that does not fit."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from transformers import (
     T5ForSequenceClassification,
 )
 from transformers import GPT2Config as HFGPT2Config
-from transformers.activations import ACT2FN
 
 from ntl.config import UserError
 from ntl.models import checked_lm_head, embedding_rows
@@ -113,29 +111,11 @@ def test_a_regression_head_on_the_body_of_a_language_model(name: str, made, tmp_
     assert any(weight.startswith(head) for weight in state)
 
 
-def stock_gpt2(rows: int = 16, activation: str = "gelu_pytorch_tanh") -> Any:
-    torch.manual_seed(0)
-    shape = {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16}
-    return GPT2LMHeadModel(HFGPT2Config(vocab_size=rows, activation_function=activation, **shape)).eval()
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(("stored", "used"), [("gelu_new", "gelu_pytorch_tanh"), ("relu", "relu")])
-def test_a_gpt2_gets_the_faster_activation_for_the_same_function(stored: str, used: str, made, tmp_path: Path) -> None:
-    assert HFGPT2Config().activation_function == "gelu_new"
-    assert made("gpt2_tiny").config.activation_function == "gelu_pytorch_tanh"
-    stock = stock_gpt2(activation=stored)
-    stock.save_pretrained(tmp_path)
-    model = made("gpt2_small", folder=tmp_path)
-    assert model.config.activation_function == stored  # what is saved is what was given
-    assert type(model.transformer.h[0].mlp.act) is type(ACT2FN[used])
-    ids = torch.arange(10)[None]
-    torch.testing.assert_close(model.double()(ids).logits, stock.double()(ids).logits, rtol=0, atol=1e-12)
-
-
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    stock_gpt2(rows=11).save_pretrained(tmp_path / "small")
+    torch.manual_seed(0)
+    shape = {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16}
+    GPT2LMHeadModel(HFGPT2Config(vocab_size=11, **shape)).save_pretrained(tmp_path / "small")
     return tmp_path / "small"
 
 
@@ -151,33 +131,20 @@ def test_growing_keeps_every_row(checkpoint: Path, made, tokenizer: PreTrainedTo
     torch.testing.assert_close(grown.transformer(ids)[0], stock.transformer(ids)[0], rtol=0, atol=0)
 
 
-def _break(weights: Path) -> None:
-    weights.write_bytes(b"nonsense")
+def test_missing_pickled_or_broken_weights_are_one_line(checkpoint: Path, made) -> None:
+    def refused(message: str) -> None:
+        with pytest.raises(UserError, match=message) as caught:
+            made("gpt2_small", folder=checkpoint)
+        assert "\n" not in str(caught.value)
+        assert str(checkpoint) in str(caught.value)
 
-
-def _pickle(weights: Path) -> None:
-    """Unpickling can run code; safetensors cannot."""
-    torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
-    weights.unlink()
-
-
-def _take_one_away(weights: Path) -> None:
+    weights = checkpoint / "model.safetensors"
     tensors = load_file(weights)
     tensors.pop("transformer.h.0.mlp.c_fc.weight")
     save_file(tensors, weights, metadata={"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    ("harm", "message"),
-    [
-        (_break, "Give another folder"),
-        (_pickle, "safetensors"),
-        (_take_one_away, r"lacks 1 weights.*mlp\.c_fc\.weight"),
-    ],
-)
-def test_broken_pickled_or_missing_weights_are_one_line(checkpoint: Path, harm: Any, message: str, made) -> None:
-    harm(checkpoint / "model.safetensors")
-    with pytest.raises(UserError, match=message) as caught:
-        made("gpt2_small", folder=checkpoint)
-    assert "\n" not in str(caught.value)
-    assert str(checkpoint) in str(caught.value)
+    refused(r"lacks 1 weights.*mlp\.c_fc\.weight")
+    weights.write_bytes(b"nonsense")
+    refused("Give another folder")
+    weights.unlink()
+    torch.save(tensors, checkpoint / "pytorch_model.bin")  # unpickling can run code; safetensors cannot
+    refused("safetensors")

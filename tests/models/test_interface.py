@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from ntl.config import UserError
-from ntl.models import LMHead, checked_lm_head, hidden_states, lm_head
+from ntl.models import checked_lm_head, hidden_states, lm_head
 
 ROWS = 24
 DECODERS: dict[str, dict[str, Any]] = {
@@ -69,14 +69,6 @@ def test_t5_scales_its_decoder_where_the_embeddings_are_tied(tied: bool) -> None
     model = t5(tie_word_embeddings=tied)
     assert assert_same_logits(model, atol=1e-6, decoder_input_ids=IDS[:, :3]).shape == (2, 3, ROWS)
     assert lm_head(model).scale == (0.25 if tied else 1.0)
-
-
-def test_by_hand() -> None:
-    head = LMHead(torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([1.0, 0.0]), scale=0.5)
-    assert head.logits(torch.tensor([3.0, 1.0])).tolist() == [3.0, -0.5]
-    capped = head._replace(cap=2.0)
-    torch.testing.assert_close(capped.logits(torch.tensor([3.0, 1.0])), 2 * torch.tanh(torch.tensor([1.5, -0.25])))
-    torch.testing.assert_close(capped.logits(torch.ones(2), torch.tensor([1])), 2 * torch.tanh(torch.tensor([-0.25])))
 
 
 def test_the_head_shares_its_weight_so_that_gradients_reach_the_model() -> None:

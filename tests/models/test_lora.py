@@ -71,11 +71,6 @@ def test_what_was_trained_can_be_put_back(adapted, logits) -> None:
         load_trained(adapted("granite_tiny"), trained_state(model))
 
 
-def test_an_adapter_needs_learned_weights() -> None:
-    with pytest.raises(UserError, match=r"model.lora.rank=4 model.pretrained=false: an adapter changes weights"):
-        compose(["model.lora.rank=4"])
-
-
 def test_a_saved_model_with_adapters_is_a_plain_one(adapted, logits, tmp_path) -> None:
     model = adapted("gpt2_tiny")
     train(model, logits)
@@ -83,3 +78,8 @@ def test_a_saved_model_with_adapters_is_a_plain_one(adapted, logits, tmp_path) -
     plain = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert type(plain) is GPT2LMHeadModel
     torch.testing.assert_close(logits(plain), logits(model), rtol=1e-4, atol=1e-5)
+
+
+def test_an_adapter_needs_learned_weights() -> None:
+    with pytest.raises(UserError, match=r"model.lora.rank=4 model.pretrained=false: an adapter changes weights"):
+        compose(["model.lora.rank=4"])

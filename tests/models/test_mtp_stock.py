@@ -144,10 +144,7 @@ def test_modules_stored_as_further_blocks_are_left_out_with_a_line(tmp_path: Pat
     said: list[str] = []
     model = carry_heads(AutoModelForCausalLM.from_pretrained(tmp_path), str(tmp_path), said.append)
     assert model.config.num_nextn_predict_layers == 0
-    assert said == [
-        f"model {tmp_path}: its modules for multi-token prediction (model.layers.46.enorm.weight, ...) are left out, "
-        "and num_mtp_layers is 0."
-    ]
+    assert said == [f"model {tmp_path}: its modules for multi-token prediction are left out, and num_mtp_layers is 0."]
 
 
 def test_parallel_heads_that_nothing_trains_are_left_out_with_a_line(tmp_path: Path) -> None:

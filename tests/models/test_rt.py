@@ -140,14 +140,6 @@ def test_saved_and_loaded_by_every_way(model: Any, rt: PreTrainedTokenizerFast, 
     assert embedding.encodings.device.type == embedding.index.device.type == "meta"
 
 
-def test_growing_the_vocabulary(model: Any) -> None:
-    before = _logits(model, torch.tensor([[250, 5, 1]]))
-    rows = model.get_input_embeddings().num_embeddings
-    model.resize_token_embeddings(rows + 3, mean_resizing=False)
-    torch.testing.assert_close(_logits(model, torch.tensor([[250, 5, 1]]))[..., :rows], before, rtol=0, atol=1e-6)
-    assert not _encoding(model, rows + 2).any()
-
-
 def test_more_places_than_the_checkpoint_has(model: Any, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     more = _with_places(tokenizer, *place_tokens(-12, 21))

@@ -200,13 +200,6 @@ def _check_heads(config: Any, decoding: Any, chosen: str, other: str) -> None:
             raise UserError(
                 f"decoding.heads={decoding.heads} objective.heads={heads}: choose at most those of the model."
             )
-    if isinstance(objective, MTPConfig) and objective.variant == "anticausal":
-        lacking = f"probe_steps={config.probe_steps}" if config.probe_steps else "" if decoding.drafts else chosen
-        if lacking:
-            raise UserError(
-                f"{lacking} objective.variant=anticausal: head 1 reads all other heads, and this leaves them out; use "
-                "decoding=speculative without probe_steps, or another objective.variant."
-            )
 
 
 def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:

@@ -164,9 +164,9 @@ class MTPConfig(ObjectiveConfig):
     )
     variant: str = setting(
         "independent",
-        "With `kind=parallel`, what the block of head k reads: the trunk; the state of head k - 1 (`causal`) or k + 1 "
-        "(`anticausal`). With `linear`, heads 2, 3, ... are linear maps of a trunk that keeps all blocks.",
-        choices=("independent", "causal", "anticausal", "linear"),
+        "With `kind=parallel`, what the block of head k reads: the trunk; the state of head k - 1 (`causal`). "
+        "With `linear`, heads 2, 3, ... are linear maps of a trunk that keeps all blocks.",
+        choices=("independent", "causal", "linear"),
     )
     keep_depth: bool | None = setting(
         None,

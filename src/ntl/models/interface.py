@@ -1,6 +1,6 @@
 """The interface of a language model for training: its hidden states, and its head that computes logits from them.
 
-Shapes: B batch, S source length, T target length, D hidden size.
+Shapes: B batch, S source length, T target length, V vocabulary, D hidden size.
 """
 
 from typing import Any
@@ -12,6 +12,9 @@ from transformers import T5Config
 from ntl.losses.fast import LMHead
 from ntl.system.errors import UserError
 
+# Of Gemma, of RecurrentGemma, of xLSTM.
+SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
 
 def hidden_states(
     model: Any, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor | None = None
@@ -22,24 +25,15 @@ def hidden_states(
 
     Args:
         model: A transformers model, or a PeftModel whose adapters are inside the model, as those of LoRA are.
-        input_ids: (B, S).
-        attention_mask: (B, S).
+        input_ids, attention_mask: (B, S).
         decoder_input_ids: (B, T) for an encoder-decoder, None for a decoder-only model.
     """
     model = _unwrapped(model)
     if decoder_input_ids is None:
         return model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)[0]
     encoded = model.get_encoder()(input_ids=input_ids, attention_mask=attention_mask)[0]
-    return model.get_decoder()(
-        input_ids=decoder_input_ids,
-        encoder_hidden_states=encoded,
-        encoder_attention_mask=attention_mask,
-        use_cache=False,
-    )[0]
-
-
-# Of Gemma, of RecurrentGemma, of xLSTM.
-SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+    given = {"encoder_hidden_states": encoded, "encoder_attention_mask": attention_mask}
+    return model.get_decoder()(input_ids=decoder_input_ids, use_cache=False, **given)[0]
 
 
 def lm_head(model: Any) -> LMHead:
@@ -73,15 +67,20 @@ def checked_lm_head(model: Any) -> LMHead:
         ours, expected = head.logits(hidden_states(model, **inputs)), model(**inputs, use_cache=False).logits
     model.train(was_training)
     # The tolerance allows for rounding; a missing factor or cap exceeds it, small as the logits of new weights are.
-    fits = ours.shape == expected.shape  # the prompts of peft's prompt tuning add positions
     share = 1e-3 if head.weight.dtype in (torch.float32, torch.float64) else 0.02
     atol = share * float(expected.float().std())
-    if not fits or not torch.allclose(ours.float(), expected.float(), rtol=share, atol=atol):
+    # The prompts of peft's prompt tuning add positions.
+    if ours.shape != expected.shape or not torch.allclose(ours.float(), expected.float(), rtol=share, atol=atol):
         raise UserError(
             f"model_type {model.config.model_type}: its logits cannot be computed from its hidden states and its head "
             "alone; a loss from hidden states cannot be used with it."
         )
     return head
+
+
+def target_scale(config: Any) -> tuple[float, float]:
+    """Return the mean and the unit of what a regression head predicts: an answer is mean + unit x output."""
+    return getattr(config, "target_mean", 0.0), getattr(config, "target_sd", 1.0)
 
 
 def _unwrapped(model: Any) -> Any:
@@ -93,26 +92,13 @@ def _weight(layer: Any) -> Tensor:
     """Return the weight (V, D), including the active adapters, with the graph of these."""
     if not hasattr(layer, "get_base_layer"):
         return layer.weight
-    if layer.merged or layer.disable_adapters:
-        return layer.get_base_layer().weight
-    base = layer.get_base_layer()
-    # DoRA is a variant of LoRA: like LoHa, IA3 and others it does more than add a product of two matrices.
-    is_plain = hasattr(layer, "lora_A") and not any(name in layer.lora_variant for name in layer.active_adapters)
     dropouts = getattr(layer, "lora_dropout", {})
     if any(getattr(dropouts[name], "p", 0.0) for name in layer.active_adapters if name in dropouts):
         raise UserError(
             "a LoRA adapter with dropout on the head: a loss from hidden states cannot apply this dropout; leave the "
             "head out of the adapters, or set their dropout to 0."
         )
-    if not is_plain:  # the outputs at the unit vectors are the columns of the weight
-        columns = layer(torch.eye(base.weight.shape[1], dtype=base.weight.dtype, device=base.weight.device))
-        return (columns if base.bias is None else columns - base.bias).t()
-    weight = base.weight
-    for name in layer.active_adapters:
-        weight = weight + layer.get_delta_weight(name)
-    return weight
-
-
-def target_scale(config: Any) -> tuple[float, float]:
-    """Return the mean and the unit of what a regression head predicts: an answer is mean + unit x output."""
-    return getattr(config, "target_mean", 0.0), getattr(config, "target_sd", 1.0)
+    # The outputs at the unit vectors are the columns of the weight, whatever the kind of the adapters.
+    base = layer.get_base_layer()
+    columns_DV = layer(torch.eye(base.weight.shape[1], dtype=base.weight.dtype, device=base.weight.device))
+    return (columns_DV if base.bias is None else columns_DV - base.bias).t()

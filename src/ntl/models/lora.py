@@ -60,15 +60,11 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Return the weights with merged adapters, on the CPU: a plain model's state dict, for ``from_pretrained``."""
     from peft.tuners.lora import LoraLayer
 
-    state = {}
-    for name, tensor in model.state_dict().items():
-        if LORA not in name:
-            state[name.replace(".base_layer.", ".")] = tensor.cpu()
-    for name, module in model.named_modules():
-        if isinstance(module, LoraLayer):
-            layer: Any = module
-            change = layer.get_delta_weight("default")
-            state[f"{name}.weight"] = state[f"{name}.weight"] + change.cpu().to(state[f"{name}.weight"].dtype)
+    own = model.state_dict().items()
+    state = {name.replace(".base_layer.", "."): tensor.cpu() for name, tensor in own if LORA not in name}
+    layers: Any = [(f"{name}.weight", each) for name, each in model.named_modules() if isinstance(each, LoraLayer)]
+    for name, layer in layers:
+        state[name] = state[name] + layer.get_delta_weight("default").cpu().to(state[name].dtype)
     return state
 
 

@@ -8,9 +8,7 @@ Shapes: B batch, T sequence length, D hidden size.
 """
 
 import copy
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +81,17 @@ class Decoder:
         self.number(self.blocks)
         return rest
 
+    def copies(self, count: int) -> list[nn.Module]:
+        return [copy.deepcopy(self.blocks[-1]) for _ in range(count)]
+
+    def fresh(self, count: int) -> list[nn.Module]:
+        """Return random blocks of the type of the last one, from models of the same config."""
+        wanted, found = self.layer_type(len(self.blocks) - 1), []
+        while len(found) < count:
+            other = Decoder(type(self.model)(copy.deepcopy(self.model.config)).to(self.model.dtype))
+            found += [block for index, block in enumerate(other.blocks) if other.layer_type(index) == wanted]
+        return found[:count]
+
     @staticmethod
     def number(blocks: Any, start: int = 0) -> None:
         """Give the blocks layer indices of their own, which caches read."""
@@ -98,34 +107,26 @@ class Decoder:
             The hidden states (B, T, D) before the final norm, and a function (block, hidden states) -> hidden states
             that calls a block with the mask, the positions and all else that the last block was called with.
         """
-        block = self.blocks[-1]
-        with _recorded(block, through) as seen:
+        block, seen = self.blocks[-1], {}
+        forward, own = block.forward, block.__dict__.get("forward")
+
+        def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+            output = forward(hidden_states, *args, **kwargs) if through else hidden_states
+            seen.update(hidden=_first(output), args=args, kwargs=kwargs)
+            return output
+
+        block.forward = record
+        try:
             self.base(**inputs)
-        hidden, args, kwargs = seen["hidden"], seen["args"], seen["kwargs"]
-        return hidden, lambda each, states: _first(each(states, *args, **kwargs))
+        finally:
+            del block.forward
+            if own is not None:
+                block.forward = own
+        return seen["hidden"], lambda each, states: _first(each(states, *seen["args"], **seen["kwargs"]))
 
 
 def _first(output: Any) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
-
-
-@contextmanager
-def _recorded(block: Any, through: bool) -> Iterator[dict[str, Any]]:
-    seen: dict[str, Any] = {}
-    forward, before = block.forward, block.__dict__.get("forward")
-
-    def record(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        output = forward(hidden_states, *args, **kwargs) if through else hidden_states
-        seen.update(hidden=_first(output), args=args, kwargs=kwargs)
-        return output
-
-    block.forward = record
-    try:
-        yield seen
-    finally:
-        del block.forward
-        if before is not None:
-            block.forward = before
 
 
 def add_heads(
@@ -141,20 +142,20 @@ def add_heads(
     Raises:
         UserError: The model is not made of blocks, has too few of them, or has stored heads that do not fit.
     """
-    decoder, count = Decoder(model), config.heads - 1
+    decoder = Decoder(model)
     decoder.model.mtp_config = config
     if getattr(model.config, "router_aux_loss_coef", 0.0) or getattr(model.config, "num_local_experts", 0):
         raise UserError(
             "objective=mtp: a mixture of experts is not supported, since its router loss is one of all blocks; take "
             "objective=next_token, or a model without experts."
         )
-    stored = _stored(source) if source else {}
-    if count:
-        add = _add_sequential if config.kind == "sequential" else _add_parallel
-        add(decoder, config, count, source, stored, say)
-    if not hasattr(model, "mtp"):
-        _carry(model, stored, source, say)
-    return model
+    if config.heads > 1:
+        stored = _stored(source)
+        if config.kind == "sequential":
+            _add_sequential(decoder, config, source, stored)
+        else:
+            _add_parallel(decoder, config, source, stored, say)
+    return model if hasattr(model, "mtp") else carry_heads(model, source, say)
 
 
 def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object] = print) -> PreTrainedModel:
@@ -163,129 +164,88 @@ def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object
     They are neither used nor trained, so that its checkpoints have them as they were. ``say`` receives a line on them,
     also for those that cannot be kept: the count in the model's config is then 0.
     """
-    _carry(model, _stored(source), source, say)
-    return model
-
-
-def _carry(model: Any, stored: Mapping[str, Path], source: str, say: Callable[[str], object]) -> None:
-    own = model.state_dict()
-    others = sorted(name for name in stored if name not in own)
-    names = [name for name in others if name.startswith("mtp.") or _published(model, name)]
-    carried = [name for name in names if not hasattr(model, name.partition(".")[0])]
-    heads = f"model {source}: its modules for multi-token prediction ({names[0] if names else ''}, ...)"
-    if lost := [name for name in others if name.startswith(PARALLEL)]:
-        say(f"model {source}: its heads ({lost[0]}, ...) are left out; objective=mtp with their number keeps them.")
-    if len(carried) < len(names):
-        model.config.num_mtp_layers = 0
-        say(f"{heads} are left out, and num_mtp_layers is 0.")
-        return
-    for name in carried:
+    own, stored = model.state_dict(), _stored(source)
+    lost = sorted(name for name in stored if name not in own)
+    if heads := [name for name in lost if name.startswith(PARALLEL)]:
+        say(f"model {source}: its heads ({heads[0]}, ...) are left out; objective=mtp with their number keeps them.")
+    carried = _tensors(stored, [name for name in lost if name.startswith("mtp.")])
+    for name, tensor in carried.items():
         *parents, leaf = name.split(".")
-        module = model
+        module: nn.Module = model
         for part in parents:
             if not hasattr(module, part):
                 module.add_module(part, nn.Module())
             module = getattr(module, part)
-        with safe_open(stored[name], framework="pt") as file:
-            weight = file.get_tensor(name).to(model.dtype)
-        module.register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
+        module.register_parameter(leaf, nn.Parameter(tensor.to(model.dtype), requires_grad=False))
+    modules = f"model {source}: its modules for multi-token prediction"
     if carried:
-        say(f"{heads} stay as they are; objective=mtp objective.kind=sequential trains them.")
+        say(f"{modules} ({next(iter(carried))}, ...) stay; objective=mtp objective.kind=sequential trains them.")
+    elif stored and getattr(model.config, "num_mtp_layers", None):
+        model.config.num_mtp_layers = 0
+        say(f"{modules} are left out, and num_mtp_layers is 0.")
+    return model
 
 
-def _add_parallel(
-    decoder: Decoder, config: MTPConfig, count: int, source: str, stored: Mapping[str, Path], say: Any
-) -> None:
-    model, blocks = decoder.model, decoder.blocks
-    names = [name for name in stored if name.startswith(PARALLEL)]
+def _add_parallel(decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path], say: Any) -> None:
+    model, blocks, count = decoder.model, decoder.blocks, config.heads - 1
+    has_heads = any(name.startswith(PARALLEL) for name in stored)
     if config.variant == "linear":
-        heads: list[nn.Module] = [_identity(model) for _ in range(count)]
-    elif names:
-        heads = [copy.deepcopy(blocks[-1]) for _ in range(count)]
+        width = model.config.hidden_size
+        heads: list[nn.Module] = [nn.Linear(width, width, bias=False, dtype=model.dtype) for _ in range(count)]
+        for head in heads:
+            nn.init.eye_(head.weight)  # pyright: ignore[reportArgumentType]
+    elif has_heads:
+        heads = decoder.copies(count)
     else:
-        heads = _blocks_for(decoder, config, count, source, say)
+        heads = _split_off(decoder, config, source, say)
     decoder.number(heads, len(blocks))
     model.mtp_heads = nn.ModuleList(heads)
-    if names:
+    if has_heads:
         _load(model.mtp_heads, PARALLEL, stored, source, config)
 
 
-def _identity(model: Any) -> nn.Linear:
-    width = model.config.hidden_size
-    layer = nn.Linear(width, width, bias=False, dtype=model.dtype)
-    nn.init.eye_(layer.weight)
-    return layer
-
-
-def _blocks_for(decoder: Decoder, config: MTPConfig, count: int, source: str, say: Any) -> list[nn.Module]:
+def _split_off(decoder: Decoder, config: MTPConfig, source: str, say: Any) -> list[nn.Module]:
     """Return the blocks of the extra heads, and shorten the trunk by as many, unless its depth is kept."""
-    depth = len(decoder.blocks)
-    too_many = f"objective.heads={config.heads}: the model has {depth} blocks, and every head takes one of them"
-    keep_depth = config.keep_depth
-    if keep_depth is None and config.heads > depth:
+    depth, count, keep_depth = len(decoder.blocks), config.heads - 1, config.keep_depth
+    if config.heads > depth and not keep_depth:
+        too_many = f"objective.heads={config.heads}: the model has {depth} blocks, and every head takes one of them"
+        if keep_depth is not None:
+            raise UserError(f"{too_many}; lower objective.heads, or set objective.keep_depth=true.")
         say(f"{too_many}; its depth is kept, so that it has {count} blocks more than a next-token model.")
         keep_depth = True
-    if not keep_depth and config.heads > depth:
-        raise UserError(f"{too_many}; lower objective.heads, or set objective.keep_depth=true.")
     if keep_depth:
-        return _copies(decoder, count) if source else _fresh(decoder, count)
-    trunk = list(range(depth - config.heads))
+        return decoder.copies(count) if source else decoder.fresh(count)
+    first = depth - config.heads
+    trunk = list(range(first))
     if source:  # head 1 is the learned last block, and the others are copies of it
         decoder.keep([*trunk, depth - 1])
         say(
             f"objective=mtp: {count} of the {depth} learned blocks are removed, so that the number of weights stays "
             "as it is; objective.keep_depth=true keeps them."
         )
-        return _copies(decoder, count)
-    first = depth - config.heads
+        return decoder.copies(count)
     if len({(type(decoder.blocks[index]), decoder.layer_type(index)) for index in range(first, depth)}) > 1:
         raise UserError("objective=mtp: the last blocks differ in type; set objective.keep_depth=true.")
     return decoder.keep([*trunk, first])
 
 
-def _copies(decoder: Decoder, count: int) -> list[nn.Module]:
-    return [copy.deepcopy(decoder.blocks[-1]) for _ in range(count)]
-
-
-def _fresh(decoder: Decoder, count: int) -> list[nn.Module]:
-    """Return random blocks of the type of the last one, from models of the same config."""
-    model, last = decoder.model, len(decoder.blocks) - 1
-    found: list[nn.Module] = []
-    while len(found) < count:
-        other = Decoder(type(model)(copy.deepcopy(model.config)).to(model.dtype))
-        found += [
-            block for index, block in enumerate(other.blocks) if other.layer_type(index) == decoder.layer_type(last)
-        ]
-    return found[:count]
-
-
-def _add_sequential(
-    decoder: Decoder, config: MTPConfig, count: int, source: str, stored: Mapping[str, Path], say: Any
-) -> None:
-    model, settings = decoder.model, decoder.model.config
-    settings.num_mtp_layers = count
+def _add_sequential(decoder: Decoder, config: MTPConfig, source: str, stored: Mapping[str, Path]) -> None:
+    model, count = decoder.model, config.heads - 1
+    model.config.num_mtp_layers = count
     if kind := decoder.layer_type(len(decoder.blocks) - 1):
-        settings.mtp_layer_types = [kind] * count
-    own = f"{SEQUENTIAL}0.eh_proj.weight" in stored  # published files may have other names
+        model.config.mtp_layer_types = [kind] * count
     model.mtp = nn.Module()
-    if not own and any(_published(model, name) for name in stored):
+    is_own = f"{SEQUENTIAL}0.eh_proj.weight" in stored
+    if not is_own and any(name.startswith("mtp.") for name in stored):  # a published model's own names
         model.mtp.layers = _published_heads(model, source, config)
         return
-    width, std = settings.hidden_size, getattr(settings, "initializer_range", 0.02)
-    blocks = _copies(decoder, count) if source else _fresh(decoder, count)
+    width, std = model.config.hidden_size, getattr(model.config, "initializer_range", 0.02)
+    blocks = decoder.copies(count) if source else decoder.fresh(count)
     heads = [SequentialHead(block, decoder.norm, width, std).to(model.dtype) for block in blocks]
     decoder.number(heads)  # transformers has a cache of their own for them
     model.mtp.layers = nn.ModuleList(heads)
-    if own:
+    if is_own:
         _load(model.mtp.layers, SEQUENTIAL, stored, source, config)
-
-
-def _published(model: Any, name: str) -> bool:
-    """Return whether a stored weight is one of the architecture's own modules for multi-token prediction."""
-    patterns = [each for each in model._keys_to_ignore_on_load_unexpected or () if re.search(r"mtp|layers", each)]
-    depth = model.config.num_hidden_layers
-    layers = [int(found[1]) for each in patterns if (found := re.search(r"\.(\d+)", each))]
-    return all(layer >= depth for layer in layers) and any(re.search(each, name) for each in patterns)
 
 
 def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleList:
@@ -294,16 +254,15 @@ def _published_heads(model: Any, source: str, config: MTPConfig) -> nn.ModuleLis
 
         return MtpModel.from_pretrained(model).layers.to(model.dtype)
     except (ImportError, RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
         raise UserError(
             f"model {source}: its own modules for multi-token prediction cannot be loaded as objective.heads="
-            f"{config.heads} (head 1 is the model, each further one a module): {reason}"
+            f"{config.heads} (head 1 is the model, each further one a module): {str(error).splitlines()[0]}"
         ) from error
 
 
 def _stored(source: str) -> dict[str, Path]:
     """Return the names of the stored weights, each with its file."""
-    folder = Path(source) if Path(source).is_dir() else snapshot(source)
+    folder = (Path(source) if Path(source).is_dir() else snapshot(source)) if source else None
     found = {}
     for path in weight_files(folder) if folder and any((folder / name).is_file() for name in (WEIGHTS, SHARDS)) else ():
         if path.suffix == ".safetensors":
@@ -312,12 +271,17 @@ def _stored(source: str) -> dict[str, Path]:
     return found
 
 
+def _tensors(stored: Mapping[str, Path], names: Iterable[str]) -> dict[str, Tensor]:
+    found = {}
+    for name in names:
+        with safe_open(stored[name], framework="pt") as file:
+            found[name] = file.get_tensor(name)
+    return found
+
+
 def _load(heads: nn.Module, prefix: str, stored: Mapping[str, Path], source: str, config: MTPConfig) -> None:
-    state = {}
-    for name, path in stored.items():
-        if name.startswith(prefix):
-            with safe_open(path, framework="pt") as file:
-                state[name.removeprefix(prefix)] = file.get_tensor(name)
+    tensors = _tensors(stored, [name for name in stored if name.startswith(prefix)])
+    state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     try:
         heads.load_state_dict(state)
     except RuntimeError as error:
@@ -351,7 +315,7 @@ class Heads:
         ahead: Callable[[int], Tensor] | None = None,
         **inputs: Any,
     ) -> None:
-        decoder, indices = Decoder(model), list(range(config.heads))
+        decoder = Decoder(model)
         linear = config.kind == "parallel" and config.variant == "linear"
         inputs = {"use_cache": False, **inputs, "input_ids": input_ids, "attention_mask": attention_mask}
         self.trunk, self._call = decoder.run_trunk(inputs, through=linear)
@@ -360,23 +324,20 @@ class Heads:
         self._ahead = ahead or (lambda places: input_ids.roll(-places, dims=1))
         self._decoder, self._embed = decoder, model.get_input_embeddings()
         self._modules = [decoder.blocks[-1], *decoder.extra]
-        order = indices[::-1] if config.variant == "anticausal" else indices
-        chained = self._sequential or config.variant in ("causal", "anticausal")
-        self.chains = [order] if chained else [[index] for index in order]
+        chained = self._sequential or config.variant == "causal"
+        indices = range(config.heads)
+        self.chains = [[*indices]] if chained else [[index] for index in indices]
         self.modules = [*self._modules, decoder.norm, model.get_output_embeddings()]
         if self._sequential:
             self.modules.append(self._embed)
 
     def state(self, index: int, states: Tensor) -> Tensor:
         """Return the state (B, T, D) of a head from that of the head before it, or from the trunk."""
-        module = self._modules[index]
-        if self._sequential:
-            return self._sequential_state(index, module, states)
+        module: Any = self._modules[index]
         if self._linear:
             return module(states) if index else states
-        return self._call(module, states)
-
-    def _sequential_state(self, index: int, module: Any, states: Tensor) -> Tensor:
+        if not self._sequential:
+            return self._call(module, states)
         if not index:
             return self._decoder.norm(self._call(module, states))
         embedded = self._embed(self._ahead(index)).to(states.dtype)

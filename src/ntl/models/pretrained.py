@@ -41,20 +41,15 @@ def pretrained_config(config: ModelConfig) -> Any:
 def dropout_rates(config: ModelConfig, own: Any = None) -> dict[str, Any]:
     """Return ``config.dropout`` under each of the architecture's names for it; {} if it is None: the rates stay.
 
-    ``own`` is transformers' config, by default that of the pretrained weights.
-
-    Raises:
-        UserError: The architecture has no dropout, and the rate is not 0.
+    ``own`` is transformers' config, by default that of the pretrained weights. UserError: the architecture has no
+    dropout, and the rate is not 0.
     """
     if config.dropout is None:
         return {}
     own = pretrained_config(config) if own is None else own
     # Layer dropout is something else, and a boolean is a switch, not a rate.
-    names = [
-        name
-        for name, rate in own.to_dict().items()
-        if "drop" in name and "layer" not in name and type(rate) in (int, float)
-    ]
+    values = own.to_dict().items()
+    names = [name for name, rate in values if "drop" in name and "layer" not in name and type(rate) in (int, float)]
     if config.dropout and not names:
         raise UserError(
             f"model.dropout={config.dropout}: {own.model_type} models have no dropout; set model.dropout=0."
@@ -75,18 +70,14 @@ def load_pretrained(
         UserError: The checkpoint cannot be read, is damaged, or belongs to another architecture.
     """
     # transformers 5 would keep the type of the file: in bfloat16 small updates are rounded away.
-    settings: dict[str, Any] = {"dtype": torch.float32, **overrides}
+    settings: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, **overrides}
     if file := gguf_file(config):
+        del settings["use_safetensors"]
         settings |= {"gguf_file": file, "quantization_config": GgufConfig(dequantize=True)}
-    else:
-        settings["use_safetensors"] = True
     with _weights_of(config) as name:
         model, info = auto_class.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **settings)
     if getattr(model, "peft_config", None):
-        raise UserError(
-            f"model {name}: this is an adapter without its base model; merge the two (peft's merge_and_unload), save "
-            "the result with save_pretrained, and give that folder by model.path=."
-        )
+        raise UserError(f"model {name}: an adapter; merge it with its base model, and give that folder by model.path=.")
     absent = sorted(name for name in info["missing_keys"] if new_weights is None or not name.startswith(new_weights))
     if absent:
         raise UserError(
@@ -96,11 +87,15 @@ def load_pretrained(
     return model
 
 
-def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Add embedding rows for tokens that the checkpoint does not have; its own rows are not changed.
+def load(config: ModelConfig, auto_class: Any, tokenizer: Any, **options: Any) -> PreTrainedModel:
+    """``load_pretrained`` with ``dropout_rates``, and a row of the embedding for every token of ``tokenizer``."""
+    return fit_vocabulary(load_pretrained(config, auto_class, **dropout_rates(config), **options), tokenizer)
 
-    Nor are the special tokens of its configs, unless the tokenizer's end token is none of those that they name: then it
-    is not the checkpoint's tokenizer.
+
+def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Add embedding rows for tokens that the checkpoint does not have; its own rows and special tokens stay.
+
+    Special tokens are replaced if the tokenizer's end token is none of theirs: it is not the checkpoint's tokenizer.
     """
     if len(tokenizer) > embedding_rows(model):
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)

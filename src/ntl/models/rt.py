@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, T5F
 from transformers import initialization as init
 
 from ntl.config.model import RTConfig
-from ntl.models.pretrained import dropout_rates, fit_vocabulary, load_pretrained
+from ntl.models.pretrained import fit_vocabulary, load
 from ntl.models.t5 import t5_config
 from ntl.numbers.text import find_place_tokens, parse_place_token, place_token, place_tokens
 from ntl.system.errors import UserError
@@ -26,8 +26,8 @@ def encode_numbers(
     """Return the encodings (K, D), float32, of the values x = d x 10^e of (digit d, place e); D is ``width``.
 
     E_i = x / (i + 1) and E_{i+1} = -x / (i + 1) for even i. The encoding is sign(E) log10(|E| + 1) /
-    (log10(max_value) / 10) with ``log_scale``, otherwise E / (max_value / 10). It is computed in float64 and with
-    log1p, so that no value underflows. The original's float32 loses values below about 1e-7.
+    (log10(max_value) / 10) with ``log_scale``, otherwise E / (max_value / 10). The original's float32 loses values
+    below about 1e-7; float64 and log1p lose none.
     """
     # On the CPU, even if the model is built on the meta device.
     values = torch.tensor([digit * 10.0**place for digit, place in places], dtype=torch.float64, device="cpu")
@@ -68,9 +68,8 @@ class NumberEmbedding(nn.Embedding):
     def _make_buffers(self, config: "RTNetworkConfig") -> dict[str, Tensor]:
         tokens = config.number_tokens or {}
         places = [parsed for token in tokens if (parsed := parse_place_token(token))]
-        encodings_KD = encode_numbers(
-            places, self.embedding_dim, log_scale=config.log_scale, max_value=config.max_value
-        )
+        scale = {"log_scale": config.log_scale, "max_value": config.max_value}
+        encodings_KD = encode_numbers(places, self.embedding_dim, **scale)
         index_V = torch.zeros(self.num_embeddings, dtype=torch.int64, device="cpu")
         index_V[list(tokens.values())] = torch.arange(1, len(tokens) + 1, device="cpu")
         return {"encodings": nn.functional.pad(encodings_KD, (0, 0, 1, 0)), "index": index_V}
@@ -128,13 +127,13 @@ def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
         )
     tokens = _number_tokens(tokenizer)
     settings = {"log_scale": config.log_scale, "max_value": config.max_value}
+    model: Any
     if config.pretrained:
-        model: Any = load_pretrained(config, RTForConditionalGeneration, **dropout_rates(config), **settings)
+        model = load(config, RTForConditionalGeneration, tokenizer, **settings)
     else:
         network: Any = t5_config(config, tokenizer, config_class=RTNetworkConfig, **settings)
         network.vocab_size = max(network.vocab_size, *(token_id + 1 for token_id in tokens.values()))
-        model = RTForConditionalGeneration(network)
-    fit_vocabulary(model, tokenizer)
+        model = fit_vocabulary(RTForConditionalGeneration(network), tokenizer)
     model.config.number_tokens = tokens
     model.get_input_embeddings().set_numbers(model.config)
     return model

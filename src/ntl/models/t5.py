@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from ntl.config.model import T5Config, T5RegressionConfig
-from ntl.models.pretrained import ONE_OUTPUT, dropout_rates, fit_vocabulary, load_pretrained, pretrained_config
+from ntl.models.pretrained import ONE_OUTPUT, fit_vocabulary, load, pretrained_config
 from ntl.models.special import pad_id
 
 SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_factor")
@@ -21,10 +21,8 @@ SHAPE = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "initializer_fact
 def build(config: T5Config, *, tokenizer: Any) -> PreTrainedModel:
     """Build an encoder-decoder whose embedding has a row for every token of ``tokenizer``."""
     if config.pretrained:
-        model = load_pretrained(config, AutoModelForSeq2SeqLM, **dropout_rates(config))
-    else:
-        model = T5ForConditionalGeneration(t5_config(config, tokenizer))
-    return fit_vocabulary(model, tokenizer)
+        return load(config, AutoModelForSeq2SeqLM, tokenizer)
+    return fit_vocabulary(T5ForConditionalGeneration(t5_config(config, tokenizer)), tokenizer)
 
 
 def build_regression(config: T5RegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
@@ -33,14 +31,12 @@ def build_regression(config: T5RegressionConfig, *, tokenizer: Any) -> PreTraine
     The decoder reads the question as well.
     """
     settings: dict[str, Any] = {"classifier_dropout": config.dropout, **ONE_OUTPUT}
-    if config.pretrained:
-        if config.dropout is None:  # the head is new, and as the model
-            settings["classifier_dropout"] = pretrained_config(config).dropout_rate
-        settings |= {**dropout_rates(config), "new_weights": "classification_head."}
-        model = load_pretrained(config, AutoModelForSequenceClassification, **settings)
-    else:
-        model = T5ForSequenceClassification(t5_config(config, tokenizer, **settings))
-    return fit_vocabulary(model, tokenizer)
+    if not config.pretrained:
+        return fit_vocabulary(T5ForSequenceClassification(t5_config(config, tokenizer, **settings)), tokenizer)
+    if config.dropout is None:  # the head is new, and as the model
+        settings["classifier_dropout"] = pretrained_config(config).dropout_rate
+    head = "classification_head."
+    return load(config, AutoModelForSequenceClassification, tokenizer, new_weights=head, **settings)
 
 
 def t5_config(

@@ -139,9 +139,8 @@ class XValForMaskedNumber(PreTrainedModel):
         embedded_BSD = self.token_embedding(input_ids)
         hidden_BSD = embedded_BSD * number_values.to(embedded_BSD.dtype)[..., None]
         hidden_BSD = hidden_BSD + self.position_embedding.weight[: input_ids.shape[1]]
-        mask_B11S = None
-        if attention_mask is not None and not self.config.paper_compat:
-            mask_B11S = attention_mask[:, None, None, :].bool()
+        unmasked = attention_mask is None or self.config.paper_compat
+        mask_B11S = None if unmasked else attention_mask[:, None, None, :].bool()
         for block in self.blocks:
             hidden_BSD = block(hidden_BSD, mask_B11S)
         return hidden_BSD
@@ -163,11 +162,7 @@ AutoModel.register(XValModelConfig, XValForMaskedNumber)
 
 
 def build(config: XValConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """Build the encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run.
-
-    Raises:
-        UserError: The hidden size is not a multiple of the number of heads, or the weights cannot be loaded.
-    """
+    """Build the encoder with a row for every token of ``tokenizer``; pretrained weights are those of an earlier run."""
     settings: dict[str, Any] = {"paper_compat": config.paper_compat}
     if config.dropout is not None:
         settings["dropout"] = config.dropout
@@ -175,13 +170,7 @@ def build(config: XValConfig, *, tokenizer: Any) -> PreTrainedModel:
         return fit_vocabulary(load_pretrained(config, XValForMaskedNumber, **settings), tokenizer)
     if config.d_model % config.num_heads:
         raise UserError(f"model.d_model={config.d_model}: must be a multiple of model.num_heads={config.num_heads}.")
-    shape = XValModelConfig(
-        vocab_size=max(config.vocab_size, len(tokenizer)),
-        hidden_size=config.d_model,
-        intermediate_size=config.d_ff,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_heads,
-        max_position_embeddings=config.max_positions,
-        **settings,
-    )
-    return fit_vocabulary(XValForMaskedNumber(shape), tokenizer)
+    settings |= {"hidden_size": config.d_model, "intermediate_size": config.d_ff}
+    settings |= {"num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads}
+    settings |= {"max_position_embeddings": config.max_positions, "vocab_size": max(config.vocab_size, len(tokenizer))}
+    return fit_vocabulary(XValForMaskedNumber(XValModelConfig(**settings)), tokenizer)

@@ -31,7 +31,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "granite": {"hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2, "logits_scaling": 6.0},
 }
 KINDS = [
-    *({"variant": variant} for variant in ("independent", "causal", "anticausal", "linear")),
+    *({"variant": variant} for variant in ("independent", "causal", "linear")),
     {"kind": "sequential"},
 ]
 KIND_NAMES = [next(iter(kind.values())) for kind in KINDS]
