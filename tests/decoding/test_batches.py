@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ntl.config import DecodingConfig
-from ntl.decoding.batches import Answer, Example, Read, batches, decode
+from ntl.decoding.batches import Answer, Example, Read, decode
 
 LENGTHS = [2, 5, 1, 5, 3]
 
@@ -63,12 +63,6 @@ def test_long_ones_first_and_answers_in_order(built, size: int, batches: list[li
     assert seen.batches == batches
     assert seen.done == done
     assert [answer.text for answer in seen.answers] == ["0", "1", "2", "3", "4"]
-
-
-def test_batches_are_those_that_are_read() -> None:
-    examples = [{"question_ids": [7] * length} for length in LENGTHS]
-    assert batches(examples, 2) == [[1, 3], [4, 0], [2]]
-    assert batches([], 2) == []
 
 
 def test_the_model_is_left_as_it_was(built) -> None:

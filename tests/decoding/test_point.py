@@ -48,12 +48,6 @@ def test_tails_are_cut_by_probability_not_by_number() -> None:
     assert point({"0": -1.0}).moments() == (0, 0)
 
 
-def test_what_is_covered_is_between_0_and_1() -> None:
-    for numbers in ({}, {"1": -1e9}):
-        assert point(numbers).covered == 0
-    assert point({"1": math.log(0.6), "2": math.log(0.4) + 1e-7}).covered == 1.0
-
-
 def test_values_near_the_end_of_float64() -> None:
     huge = f"1{'0' * 299}"
     found = point({huge: math.log(0.5), f"-{huge}": math.log(0.5)})

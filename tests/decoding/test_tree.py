@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_models import END, MODELS, NAMES, TreeTokenizer, V, answer_logits, answers, prompts
+from tree_models import END, MODELS, NAMES, TreeTokenizer, V, answer_logits, prompts
 
-from ntl.config import DecodingConfig, UserError
+from ntl.config import UserError
 from ntl.decoding.tree import (
     BARE,
     DEAD,
@@ -172,26 +172,6 @@ def test_the_tolerance_bounds_what_is_left_out(family: str) -> None:
             assert -1e-12 <= missing <= tolerance + 1e-12
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
-
-
-@pytest.mark.parametrize("family", MODELS)
-def test_the_mode_is_the_greedy_answer_of_a_model_that_is_certain(family: str) -> None:
-    """One that has learnt three answers by heart, each in a spelling of its own."""
-    model = MODELS[family]()
-    labels = [[NAMES.index(name) for name in answer.split()] for answer in ("12", "▁ - 1", "▁12 .")]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
-    for _ in range(60):
-        logits = [answer_logits(model, question, [ids])[0] for question, ids in zip(QUESTIONS, labels, strict=True)]
-        targets = torch.tensor([token for ids in labels for token in (*ids, END)])
-        loss = torch.nn.functional.cross_entropy(torch.cat(logits), targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    greedy = answers(model, DecodingConfig(name="greedy"), QUESTIONS)
-    assert [answer.text for answer in greedy] == ["12", "-1", "12."]
-    for answer, found in zip(greedy, read(model, num_beams=20), strict=True):
-        assert max(found, key=found.__getitem__) == answer.text
-        assert 0.9 < math.exp(found[answer.text]) < 1
 
 
 class Fixed(torch.nn.Module):

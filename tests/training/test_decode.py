@@ -23,8 +23,6 @@ from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens, res
 from ntl.training.folder import only_one
 from ntl.training.parts import RunParts
 
-AS_IT_SAYS = {"name": "model", "_target_": "ntl.decoding.generation.generate_as_the_model_says", "num_beams": 0}
-
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -62,34 +60,25 @@ def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) ->
     assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in rows[::2]) / 30
 
 
-def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, finished: Path, tmp_path: Path) -> None:
+def test_a_models_own_generation_config_has_no_effect_and_is_said(settings, finished: Path, tmp_path: Path) -> None:
     """In a folder of weights, as published ones bring it."""
     weights = shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "weights")
     model = ["model=hf", "scale=tiny", "tokenizer=digit"]
     model += [f"model.path={weights}", f"tokenizer.path={finished / 'tokenizer'}"]
     # Shapes are those of the weights.
     words = [word for word in settings(*model) if not word.startswith("model.n_")]
-    tokenizer = AutoTokenizer.from_pretrained(finished / "tokenizer")
-    others = sorted(set(range(len(tokenizer))) - {tokenizer.convert_tokens_to_ids("7")})
-    own = {"suppress_tokens": others, "num_beams": 2, "eos_token_id": 9}
 
-    def decode(*overrides: str) -> tuple[list[str], dict[str, Any], str]:
+    def decode() -> tuple[list[str], str]:
         said: list[str] = []
-        parts = RunParts(compose([*words, *overrides]), said.append)
-        decode_splits(parts, ["test"], path := tmp_path / "predictions.jsonl")
-        header, lines = read_predictions(path)
-        return [line["prediction"] for line in lines], header["decoding"], "\n".join(said)
+        decode_splits(RunParts(compose(words), said.append), ["test"], path := tmp_path / "predictions.jsonl")
+        return [line["prediction"] for line in read_predictions(path)[1]], "\n".join(said)
 
-    greedy, settings, _ = decode()
-    assert decode("decoding=model")[:2] == (greedy, {**settings, **AS_IT_SAYS, "own": {}})
+    greedy, _ = decode()
+    own = {"suppress_tokens": [4, 5], "num_beams": 2, "eos_token_id": 9}
     (weights / "generation_config.json").write_text(json.dumps(own))
-    again, same, told = decode()
-    assert (again, same) == (greedy, settings)
-    assert "which is not used; decoding=model uses it." in told
-    other, settings, told = decode("decoding=model")
-    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(RunParts(compose(words), [].append))}, {""})
-    assert settings["own"] == {"num_beams": 2, "suppress_tokens": others}
-    assert "the model's own generation config says num_beams=2, suppress_tokens=" in told
+    again, told = decode()
+    assert again == greedy
+    assert "generation config has num_beams=2, suppress_tokens=[4, 5], which is not used." in told
 
 
 def test_constants_are_those_of_the_training_targets(parts, calls, tmp_path: Path) -> None:

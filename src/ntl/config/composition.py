@@ -49,7 +49,6 @@ SCHEMAS = {
     "scale/base": root.ScaleConfig,
     "trainer/base": trainer.TrainerConfig,
     "decoding/base": decoding.DecodingConfig,
-    "decoding/own": decoding.OwnConfig,
     "decoding/speculative": decoding.SpeculativeConfig,
     "decoding/number_head": decoding.NumberHeadConfig,
     "decoding/tree": decoding.TreeConfig,

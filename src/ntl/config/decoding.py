@@ -13,13 +13,11 @@ class DecodingConfig:
     """Settings of every decoding; `greedy` and `beam` have no others.
 
     Of a class, not settings: ``answers`` and ``tokenizers`` are the kinds that it can read; no tokenizer means all
-    (``ntl.config.legality``). ``obeys_model``: the generation config in the model's folder is used, and the record
-    contains it. ``drafts``: the heads of multi-token prediction are used beside the model itself.
+    (``ntl.config.legality``). ``drafts``: the heads of multi-token prediction are used beside the model itself.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("number", "reasoning", "text", "exact", "continuation")
     tokenizers: ClassVar[tuple[str, ...]] = ()
-    obeys_model: ClassVar[bool] = False
     drafts: ClassVar[bool] = False
 
     _target_: str = "ntl.decoding.generation.generate"
@@ -38,18 +36,6 @@ class DecodingConfig:
         "Validation rows that are decoded, too, so that intervals of the test answers are scored; 0: none.",
         unit="rows",
         min=0,
-    )
-
-
-@dataclass
-class OwnConfig(DecodingConfig):
-    """As the generation config in the model's folder says."""
-
-    obeys_model: ClassVar[bool] = True
-
-    _target_: str = "ntl.decoding.generation.generate_as_the_model_says"
-    num_beams: int = setting(
-        0, "Beams of the search; 0 leaves their number to the model's folder.", unit="beams", min=0
     )
 
 

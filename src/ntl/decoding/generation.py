@@ -1,6 +1,5 @@
-"""Search by transformers' ``generate``: greedy or beam search by our settings, or by the model's own settings."""
+"""Search by transformers' ``generate``: greedy or beam search by our settings."""
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ from transformers import GenerationConfig
 from ntl.config.decoding import DecodingConfig
 from ntl.decoding.batches import Answer, Example, Read, text_of_answer
 from ntl.models.special import end_ids, pad_id
-from ntl.system.errors import UserError
 
 # Settings of a generation config that change no answer, or that the tokenizer or the data decide.
 _IGNORED = {"_from_model_config", "transformers_version", "use_cache", "return_dict_in_generate"}
@@ -26,42 +24,28 @@ def generate(
 
     ``also``: Tokens that end an answer besides its end tokens.
     """
-    special = _special_tokens(model, tokenizer, also)
-    search = GenerationConfig(num_beams=config.num_beams, do_sample=False, max_new_tokens=max_new_tokens, **special)
-
-    def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
-        return _search(search, model, tokenizer, inputs)
-
-    return read
-
-
-def generate_as_the_model_says(
-    config: DecodingConfig, *, model: Any, tokenizer: Any, max_new_tokens: int, also: Sequence[int] = ()
-) -> Read:
-    """As the model's own generation config says, except for special tokens and ``max_new_tokens``.
-
-    Where it samples, the seed is computed from the batch, so that the same batch always gets the same answers.
-    UserError where transformers refuses the settings.
-    """
-    search = GenerationConfig.from_dict(
-        model.generation_config.to_dict()
-        | _special_tokens(model, tokenizer, also)
-        | {"max_new_tokens": max_new_tokens, "max_length": None}
-        | {"num_return_sequences": 1, "return_dict_in_generate": False}
-        | ({"num_beams": config.num_beams} if config.num_beams else {})
+    own, ends = getattr(model, "generation_config", None), end_ids(model, tokenizer, also)
+    start = getattr(model.config, "decoder_start_token_id", None)
+    search = GenerationConfig(
+        num_beams=config.num_beams,
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        pad_token_id=pad_id(tokenizer),
+        eos_token_id=ends or None,
+        bos_token_id=getattr(own, "bos_token_id", None),
+        decoder_start_token_id=getattr(own, "decoder_start_token_id", None) if start is None else start,
     )
-    devices = [model.device] if model.device.type == "cuda" else []
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(zlib.crc32(inputs["input_ids"].cpu().numpy().tobytes()))
-            try:
-                return _search(search, model, tokenizer, inputs)
-            except (ValueError, NotImplementedError) as error:
-                raise UserError(
-                    f"decoding={config.name}: {str(error).splitlines()[0]} The settings {own_settings(model)} are from "
-                    "the model's own generation config; use decoding=greedy or decoding=beam."
-                ) from error
+        # transformers would take what ``search`` leaves open from the model's own config.
+        own, model.generation_config = model.generation_config, GenerationConfig()
+        try:
+            output = model.generate(**inputs, generation_config=search)
+        finally:
+            model.generation_config = own
+        skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+        rows = [_until_end(ids, ends) for ids in output[:, skipped:].tolist()]
+        return [Answer(text_of_answer(tokenizer, ids, ends), ids) for ids in rows]
 
     return read
 
@@ -76,31 +60,6 @@ def own_settings(model: Any, num_beams: int = 0) -> dict[str, Any]:
     usual |= {"num_beams": num_beams} if num_beams else {}
     own = model.generation_config.to_diff_dict() if model.can_generate() else {}
     return {name: own[name] for name in sorted(own) if name not in _IGNORED and own[name] != usual.get(name)}
-
-
-def _special_tokens(model: Any, tokenizer: Any, also: Sequence[int]) -> dict[str, Any]:
-    own = getattr(model, "generation_config", None)
-    start = getattr(model.config, "decoder_start_token_id", None)
-    return {
-        "pad_token_id": pad_id(tokenizer),
-        "eos_token_id": end_ids(model, tokenizer, also) or None,
-        "bos_token_id": getattr(own, "bos_token_id", None),
-        "decoder_start_token_id": getattr(own, "decoder_start_token_id", None) if start is None else start,
-    }
-
-
-def _search(search: GenerationConfig, model: Any, tokenizer: Any, inputs: Mapping[str, torch.Tensor]) -> list[Answer]:
-    strings = {"tokenizer": tokenizer} if search.stop_strings else {}
-    # transformers would take what ``search`` leaves open from the model's own config.
-    own, model.generation_config = model.generation_config, GenerationConfig()
-    try:
-        output = model.generate(**inputs, **strings, generation_config=search)
-    finally:
-        model.generation_config = own
-    skipped = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-    ends = search.eos_token_id or ()
-    rows = [_until_end(ids, ends) for ids in output[:, skipped:].tolist()]
-    return [Answer(text_of_answer(tokenizer, ids, ends), ids) for ids in rows]
 
 
 def _until_end(ids: list[int], ends: Sequence[int]) -> list[int]:

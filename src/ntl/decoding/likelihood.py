@@ -67,8 +67,8 @@ def _pieces(
     of_numbers_T4 = torch.stack([torch.ones_like(ce_T), right_T, error_T, mean_error_T], dim=-1)
     of_numbers_T4 = of_numbers_T4.where(~values_T.isnan()[:, None], 0)
     sums_T5 = torch.cat([ce_T[:, None], of_numbers_T4], dim=-1).double().cpu()
-    found = []
-    for document, part_C5 in enumerate(sums_T5.split(list(lengths)), start=first):
-        ce, numbers, right, error, mean_error = part_C5.sum(0).tolist()
-        found.append(Piece(document, len(part_C5), ce, round(numbers), round(right), error, mean_error))
-    return found
+    parts = [(len(part_C5), *part_C5.sum(0).tolist()) for part_C5 in sums_T5.split(list(lengths))]
+    return [
+        Piece(document, tokens, ce, round(numbers), round(right), error, mean_error)
+        for document, (tokens, ce, numbers, right, error, mean_error) in enumerate(parts, start=first)
+    ]

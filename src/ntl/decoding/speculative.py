@@ -5,8 +5,7 @@ the drafts behind it. Head 1 gives the token of plain greedy decoding behind eac
 first that is another one. The heads at the last token that was kept draft the next block, in the same pass.
 
 Rows keep different numbers of drafts. Each row writes its keys and values at columns of its own, over those of its
-rejected drafts, and a mask hides what lies behind the token that attends. To align the rows on the right again would
-move the whole cache in every pass, and to mask rejected columns instead of writing over them would lengthen it.
+rejected drafts, and a mask hides what lies behind the token that attends.
 
 Shapes: B rows, S prompt length, N heads, W tokens of a pass, C columns, D hidden size.
 """
@@ -44,10 +43,7 @@ def speculate(
     if settings is None:
         raise UserError(f"decoding={config.name}: the model has no heads to draft with; train it with objective=mtp.")
     if config.heads > settings.heads:
-        raise UserError(
-            f"decoding.heads={config.heads}: the model was trained with objective.heads={settings.heads}; choose at "
-            "most that."
-        )
+        raise UserError(f"decoding.heads={config.heads}: the model has {settings.heads} heads; choose at most that.")
     _check(config, model)
     heads, ends = config.heads or settings.heads, end_ids(model, tokenizer, also)
 
@@ -69,14 +65,12 @@ def speculate(
 
 
 def _check(config: SpeculativeConfig, model: Any) -> None:
-    settings = model.config
-    other = {*(getattr(settings, "layer_types", None) or ())} - {_FULL, _SLIDING}
-    attention = getattr(settings, "_attn_implementation", None)
+    settings, other = model.config, {*(getattr(model.config, "layer_types", None) or ())} - {_FULL, _SLIDING}
     if other:
         why = f"layers of type {', '.join(sorted(other))} cannot be rolled back"
     elif "position_ids" not in inspect.signature(Decoder(model).base.forward).parameters:
         why = "it takes no positions, which differ from row to row"
-    elif attention not in ("sdpa", "eager"):
+    elif (attention := getattr(settings, "_attn_implementation", None)) not in ("sdpa", "eager"):
         why = f"attention by {attention} takes no mask that differs from row to row"
     else:
         return
@@ -125,8 +119,7 @@ class _Rows:
         rows, self.prompt = prompt.shape
         self.model, self.limit, self.heads = model, limit, heads
         self.ends = prompt.new_tensor(ends)
-        # Head 1 of an anticausal chain reads all others.
-        self.settings = settings if settings.variant == "anticausal" else replace(settings, heads=heads)
+        self.settings = replace(settings, heads=heads)
         self.sequential = settings.kind == "sequential"
         self.depth, self.head, self.dtype = len(Decoder(model).blocks), lm_head(model), model.dtype
         capacity = self.prompt + limit + 2 * heads
@@ -147,21 +140,15 @@ class _Rows:
         new = self.last_B[:, None] + 1  # column of the first token that the model has not read
         offsets = torch.arange(-self.before, self.verified, device=new.device)
         columns_BW = (new + offsets).clamp(min=0)
-        heads = self._heads(columns_BW)
-        waiting: list[tuple[int, Tensor]] = []
-        place_B: Tensor | None = None
+        heads, place_B = self._heads(columns_BW), new
         for index, states_BWD in heads.states():
             if index == 0:
                 best_BW = self._most_probable(heads.read(states_BWD[:, self.before :]))
                 place_B = self.before + self._verify(new, best_BW)
                 self.cache.first = self.depth if self.sequential else 0
-            elif index < self.heads:
-                waiting.append((index, states_BWD))
-            if place_B is not None:
-                for head, each_BWD in waiting:
-                    draft_B = self._most_probable(heads.read(each_BWD[self.rows_B, place_B]))
-                    self.tokens_BC[self.rows_B, self.last_B + 1 + head] = draft_B
-                waiting = []
+            else:
+                draft_B = self._most_probable(heads.read(states_BWD[self.rows_B, place_B]))
+                self.tokens_BC[self.rows_B, self.last_B + 1 + index] = draft_B
         # Sequential heads have read drafts at the last places, which are read again once their tokens are final.
         self.verified, self.before = self.heads, max(self.heads - 2, 0) if self.sequential else 0
 

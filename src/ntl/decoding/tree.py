@@ -68,19 +68,14 @@ class NumberTokens:
 
         ``ends``: by default the tokenizer's end token alone.
         """
-        kept = []
-        for token_id, piece in _pieces(tokenizer):
-            if piece and any(advance(state, piece) != DEAD for state in range(6)):
-                kept.append((token_id, piece))
-        if not any(DIGITS & set(piece) for _, piece in kept):
+        pieces = {token_id: piece for token_id, piece in _pieces(tokenizer) if piece}
+        steps = {token_id: [advance(state, piece) for state in range(6)] for token_id, piece in pieces.items()}
+        ids = [token_id for token_id, states in steps.items() if any(state != DEAD for state in states)]
+        if not any(DIGITS & set(pieces[token_id]) for token_id in ids):
             raise UserError("decoding by number: the tokenizer has no token with a digit; take another tokenizer.")
-        table = [[advance(state, piece) for _, piece in kept] for state in range(6)]
-        return cls(
-            torch.tensor([token_id for token_id, _ in kept], device=device),
-            tuple(piece for _, piece in kept),
-            torch.tensor(table, device=device),
-            list(ends) or [tokenizer.eos_token_id],
-        )
+        table = torch.tensor([steps[token_id] for token_id in ids], device=device).T.contiguous()
+        written = tuple(pieces[token_id] for token_id in ids)
+        return cls(torch.tensor(ids, device=device), written, table, list(ends) or [tokenizer.eos_token_id])
 
 
 def _pieces(tokenizer: Any) -> Iterator[tuple[int, str]]:
@@ -225,8 +220,6 @@ class Stepper:
         output = self.model(attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **given)
         self.cache = getattr(output, "past_key_values", None)
         if self.cache is None:
-            raise UserError(
-                f"decoding: model_type {self.model.config.model_type} has no cache of keys and values, which this "
-                "search needs; use decoding=greedy."
-            )
+            kind = self.model.config.model_type
+            raise UserError(f"decoding: {kind} has no cache of keys and values, which it needs; use decoding=greedy.")
         return output.logits[:, -1]

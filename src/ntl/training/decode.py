@@ -285,21 +285,15 @@ def header_of(parts: RunParts, config: DecodingConfig) -> dict[str, Any]:
 
 
 def described(model: Any, decoding: DecodingConfig) -> dict[str, Any]:
-    """The settings of a decoding, with the model's own generation config as "own" if that is used."""
-    values = plain(decoding) | ({"own": plain(own_settings(model))} if decoding.obeys_model else {})
-    return {name: value for name, value in values.items() if (name, value) != ("interval_rows", 0)}
+    """The settings of a decoding."""
+    return {name: value for name, value in plain(decoding).items() if (name, value) != ("interval_rows", 0)}
 
 
 def _report_own_settings(parts: RunParts, decoding: DecodingConfig) -> None:
     own = own_settings(parts.model, decoding.num_beams)
     words = ", ".join(f"{name}={value}" for name, value in own.items())
-    if decoding.obeys_model:
-        parts.say(f"decoding={decoding.name}: the model's own generation config says {words or 'nothing: greedy'}.")
-    elif words:
-        parts.say(
-            f"decoding={decoding.name}: the model's own generation config has {words}, which is not used; "
-            "decoding=model uses it."
-        )
+    if words:
+        parts.say(f"decoding={decoding.name}: the model's own generation config has {words}, which is not used.")
 
 
 def _token_counts(generated: Sequence[int], label: Any) -> dict[str, int]:
