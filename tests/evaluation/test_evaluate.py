@@ -1,8 +1,5 @@
 import json
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,23 +63,3 @@ def test_finding_a_run(outputs):
     assert find_predictions(str(expected), outputs) == expected
     with pytest.raises(UserError, match=r"unfinished: no predictions\.jsonl"):
         find_predictions("unfinished", outputs)
-
-
-def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = (
-        "import atexit, runpy, sys\n"
-        "heavy = {'torch', 'transformers', 'datasets', 'scipy'}\n"
-        "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules)), file=sys.stderr))\n"
-        f"sys.argv = ['evaluate.py', *{list(arguments)!r}]\n"
-        f"runpy.run_path({str(ROOT / 'scripts' / 'evaluate.py')!r}, run_name='__main__')\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
-
-
-def test_script_imports_nothing_heavy(outputs):
-    done = run_script(str(outputs / "abc123"), "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["test/count"] == 2
-    assert done.stderr == "HEAVY []\n"

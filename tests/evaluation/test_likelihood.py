@@ -1,13 +1,11 @@
 """Metrics of plain text from the sums of its documents."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 
-from ntl.config import UserError
-from ntl.evaluation import read_predictions, score_predictions, write_predictions
+from ntl.evaluation import score_predictions, write_predictions
 from ntl.evaluation.textual import likelihood_metrics
 
 HEADER = {
@@ -50,17 +48,3 @@ def test_a_file_is_scored_by_split(tmp_path: Path) -> None:
     assert scores.metrics["test/bits_per_byte"] == pytest.approx(1 / math.log(2))
     assert (scores.correct, scores.errors, scores.rules) == ({}, {}, {})
     assert len(scores.ids_sha256["test"]) == 64
-
-
-@pytest.mark.parametrize(
-    ("row", "fault"),
-    [
-        ({"id": 7}, "'id' must be a string"),
-    ],
-)
-def test_a_wrong_row_is_named(row: dict, fault: str, tmp_path: Path) -> None:
-    path = tmp_path / "predictions.jsonl"
-    path.write_text("\n".join(map(json.dumps, [{"header": HEADER}, ROWS[1], ROWS[0] | row])) + "\n")
-    with pytest.raises(UserError) as caught:
-        read_predictions(path)
-    assert str(caught.value) == f"{path}:3: {fault}"

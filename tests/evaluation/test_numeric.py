@@ -1,7 +1,6 @@
 """Metrics of numbers against references, and the constant answers."""
 
 import math
-import random
 
 import pytest
 from hypothesis import given
@@ -52,17 +51,6 @@ ONE_PAIR |= {"median_error": 2, "log_mae": math.log10(3), "count": 1}
 def test_fewer_than_two_pairs(pairs, expected, rule, correlation):
     expected = expected | {"pearson": correlation, "spearman": correlation}
     assert metrics_of(*pairs, rule=rule) == pytest.approx(expected, rel=1e-9, nan_ok=True)
-
-
-@BOTH_RULES
-def test_a_constant_side(rule):
-    metrics = metrics_of(("3", "1"), ("3", "2"), ("3", "6"), rule=rule)
-    assert math.isnan(metrics["pearson"])
-    assert math.isnan(metrics["spearman"])
-    assert metrics["r2"] == pytest.approx(1 - 14 / 14)
-    metrics = metrics_of(("3", "3"), ("4", "3"), rule=rule)
-    assert all(math.isnan(metrics[name]) for name in ("r2", "log_r2", "pearson", "spearman"))
-    assert metrics["accuracy"] == 0.5
 
 
 def test_paper_clips_predictions_alone():
@@ -156,27 +144,10 @@ def test_correlations_are_those_of_scipy(values):
         assert metrics["spearman"] == pytest.approx(stats.spearmanr(predictions, answers)[0], abs=1e-9)
 
 
-def test_errors_are_those_of_scikit_learn():
-    from sklearn import metrics as sklearn_metrics  # seconds to import, needed here alone
-
-    rng = random.Random(0)
-    answers = [rng.gauss(0, 50) for _ in range(200)]
-    predictions = [answer + rng.gauss(0, 5) for answer in answers]
-    metrics = number_metrics([f"{p:.17f}" for p in predictions], [f"{a:.17f}" for a in answers])
-    expected = {
-        "mae": sklearn_metrics.mean_absolute_error(answers, predictions),
-        "mse": sklearn_metrics.mean_squared_error(answers, predictions),
-        "r2": sklearn_metrics.r2_score(answers, predictions),
-        "median_error": sklearn_metrics.median_absolute_error(answers, predictions),
-        "mape": 100 * sklearn_metrics.mean_absolute_percentage_error(answers, predictions),
-    }
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-
-
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="and 2 groups"):
+    with pytest.raises(ValueError, match="the lengths must be equal"):
         number_metrics(["1"], ["1"], groups=["a", "b"])
-    with pytest.raises(ValueError, match=r"answer 1 holds no number \(rule default\): 'x'"):
+    with pytest.raises(ValueError, match=r"an answer holds no number \(rule default\): 'x'"):
         number_metrics(["1", "2"], ["1", "x"])
     with pytest.raises(ValueError, match="unknown answer rule"):
         number_metrics(["1"], ["1"], rule="Paper")
@@ -241,11 +212,3 @@ def test_crps_is_what_the_double_sums_say(found: list[tuple[int, int]], tenths: 
 
     expected = mean_distance(x, y) - mean_distance(x, x) / 2 - mean_distance(y, y) / 2
     assert crps(values, shares, labels) == pytest.approx(expected, abs=1e-12)
-
-
-def test_crps_by_hand() -> None:
-    assert crps([3.0], [1.0], [5.5]) == 2.5, "the absolute error of a point"
-    assert crps([0.0, 1.0], [0.5, 0.5], [0, 1, 1, 0]) == 0, "the same distribution"
-    assert crps([0.0, 1.0], [0.5, 0.5], [0]) == 0.25
-    # Half of the labels at 0, half at 2, against 1: 1/4 on either side.
-    assert crps([1.0], [1.0], [0, 2]) == 0.5

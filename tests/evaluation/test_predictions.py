@@ -1,7 +1,6 @@
 import json
 import math
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ ROWS = [
     {"split": "test", "id": "0", "answer": "12", "prediction": " 12"},
     {"split": "test", "id": "1", "answer": "12", "prediction": "1\u2028²\n\ud800\t", "group": "3x2", "truth": "11"},
 ]
-
-
-def write_lines(path: Path, *records: object) -> Path:
-    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    return path
 
 
 def fault(path: Path) -> str:
@@ -65,54 +58,28 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["predictions.jsonl"]
 
 
-KNOWN = {"tokens_correct": 2, "tokens_total": 3, "tokens_generated": 2, "malformed": 0, "covered": 0.9, "sd": 2.5}
-KNOWN |= {"quantiles": {"0.05": -1.0}, "speculation": {"tokens": 5, "forwards": 3, "accepted": [2, 0]}}
-
-
-def test_what_is_known_of_some_rows_is_kept(tmp_path):
-    rows = [ROWS[0] | KNOWN, ROWS[1]]
-    write_predictions(tmp_path / "p.jsonl", HEADER, rows)
-    assert read_predictions(tmp_path / "p.jsonl")[1] == rows
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("prediction", 12),
-        ("truth", None),
-    ],
-)
-def test_a_wrong_value_is_named(tmp_path, key, value):
-    path = write_lines(tmp_path / "p.jsonl", {"header": HEADER}, ROWS[0] | KNOWN | {key: value})
-    assert re.match(rf"FILE:2: .*'{key}'.* must be ", fault(path))
-
-
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([], "FILE:1: the file is empty"),
+        ([], "FILE: the file is empty"),
         ([{"header": HEADER}, '{"split": "test", '], "FILE:2: not a line of JSON"),
         ([{"header": HEADER}, "[1]"], "FILE:2: a JSON object was expected, not list"),
-        ([ROWS[0]], "FILE:1: no header: "),
+        ([ROWS[0]], "FILE:1: no header of predictions"),
         ([{"header": HEADER | {"schema": 2}}], "FILE:1: schema 2 is not 1"),
-        ([{"header": HEADER | {"metrics": "both"}}], "FILE:1: 'metrics' is 'both', must be one of"),
-        ([{"header": {"schema": 1}}], "FILE:1: the header lacks "),
+        ([{"header": HEADER | {"metrics": "both"}}], "FILE:1: no header of predictions"),
         ([{"header": HEADER}, ROWS[0], {"split": "test", "id": "1", "answer": "1"}], "FILE:3: the row lacks"),
         ([{"header": HEADER}, *ROWS, ROWS[0]], "FILE:4: id '0' of split 'test' is on line 2 already"),
     ],
 )
 def test_malformed(tmp_path, records, message):
     path = tmp_path / "p.jsonl"
-    write_lines(path, *records) if records else path.write_bytes(b"")
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path.write_text("".join(f"{line}\n" for line in lines))
     assert fault(path).startswith(message)
 
 
-def test_cut_anywhere_in_the_last_line(tmp_path):
-    path = write_lines(tmp_path / "p.jsonl", {"header": HEADER}, *ROWS)
-    whole = path.read_bytes()
-    start = whole.rstrip(b"\n").rindex(b"\n") + 1
-    for end in range(start + 1, len(whole) - 1):
-        path.write_bytes(whole[:end])
-        assert fault(path) == "FILE:3: the last line is cut off; decode the run again"
-    path.write_bytes(whole[:-1])
-    assert read_predictions(path) == (HEADER, ROWS)
+def test_a_file_that_is_cut_off(tmp_path):
+    path = tmp_path / "p.jsonl"
+    write_predictions(path, HEADER, ROWS)
+    path.write_bytes(path.read_bytes()[:-5])
+    assert fault(path) == "FILE: the file is empty or its last line is cut off; decode the run again"

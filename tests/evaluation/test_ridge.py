@@ -33,19 +33,6 @@ def test_noise_is_penalized() -> None:
     assert Ridge(noise, rows(50, 1)).penalty > min(ridge.PENALTIES)
 
 
-def test_only_so_many_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counted(list[dict[str, str]]):
-        read = 0
-
-        def __getitem__(self, index):
-            Counted.read += 1
-            return super().__getitem__(index)
-
-    monkeypatch.setattr(ridge, "ROWS", 40)
-    Ridge(Counted(rows(300, 0)), rows(5, 1))
-    assert Counted.read == 40
-
-
 def test_what_cannot_be_fitted_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = [{**row, "answer": "1e400"} for row in rows(5, 0)]
     with pytest.raises(ValueError, match="infinity"):

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ntl.evaluation.predictions import plain
@@ -36,28 +36,19 @@ def print_metrics(path: Path, *, as_json: bool = False) -> None:
 
 def _print_tables(metrics: Mapping[str, float]) -> None:
     """One table per split: each metric under both rules and for constant answers. Headings are suffixes of keys."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     from ntl.evaluation.numeric import CONSTANTS
 
-    console = Console()
     suffixes = ("", "@paper", *(f":{name}" for name in (*CONSTANTS, *REFERENCES)))
     shown = [suffix for suffix in suffixes if any(name.endswith(suffix) for name in metrics)]
     for split in dict.fromkeys(name.partition("/")[0] for name in metrics):
-        table = Table(title=split, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("metric", overflow="fold")
-        for suffix in shown:
-            table.add_column(suffix or "default", justify="right", overflow="fold")
         names = (name.partition("/")[2] for name in metrics if name.startswith(f"{split}/"))
-        for metric in dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names):
-            table.add_row(metric, *(_cell(metrics.get(f"{split}/{metric}{suffix}")) for suffix in shown))
-        console.print(table)
+        known = dict.fromkeys(name.partition("@")[0].partition(":")[0] for name in names)
+        rows = ([name, *(_cell(metrics.get(f"{split}/{name}{suffix}")) for suffix in shown)] for name in known)
+        _print_table(split, ["metric", *(suffix or "default" for suffix in shown)], rows, left=1)
     if constants := [suffix for suffix in shown[2:] if suffix != f":{RIDGE}"]:
-        console.print(f"{', '.join(constants)}: constant answers, taken from the training targets")
+        print(f"{', '.join(constants)}: constant answers, taken from the training targets")
     if f":{RIDGE}" in shown:
-        console.print(f":{RIDGE}: a linear model of the characters of the question (ntl.evaluation.ridge)")
+        print(f":{RIDGE}: a linear model of the characters of the question (ntl.evaluation.ridge)")
 
 
 def _cell(value: float | None) -> str:
@@ -66,24 +57,34 @@ def _cell(value: float | None) -> str:
     return "undefined" if math.isnan(value) else f"{value:.5g}"
 
 
-def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
-    """Print the ``count`` worst answers of each split, with their questions. UserError: of ``wrong_answers``."""
+def _print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> None:
+    """The first ``left`` columns are aligned on the left, the others on the right."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for index, name in enumerate(headings):
+        table.add_column(name, overflow="fold", justify="left" if index < left else "right")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def print_worst(path: Path, count: int, *, as_json: bool = False) -> None:
+    """Print the ``count`` worst answers of each split, with their questions. UserError: of ``wrong_answers``."""
     from ntl.evaluation.worst import wrong_answers
 
     worst = wrong_answers(path, count)["worst"]
     if as_json:
         print(json.dumps(worst, indent=1))
         return
-    for split, rows in worst.items():
-        table = Table(title=f"{split}, the worst", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in ("question", "answer", "prediction", "error"):
-            table.add_column(name, overflow="fold", justify="right" if name == "error" else "left")
-        for row in rows:
-            error = "-" if row["error"] is None else f"{float(row['error']):.6g}"
-            table.add_row(*map(Text, (row["question"], row["answer"], row["prediction"], error)))
-        Console().print(table)
+    headings = ["question", "answer", "prediction", "error"]
+    for split, found in worst.items():
+        rows = ([*(row[name] for name in headings[:3]), _error(row["error"])] for row in found)
+        _print_table(f"{split}, the worst", headings, rows, left=3)
+
+
+def _error(value: float | str | None) -> str:
+    return "-" if value is None else f"{float(value):.6g}"

@@ -22,29 +22,23 @@ from numpy.typing import ArrayLike, NDArray
 LEVEL = Fraction(9, 10)  # of the metrics coverage_90 and width_90
 
 
-def rank_of(count: int, level: float | Fraction) -> int:
-    """k = ceil((count + 1) level): the place, from 1, of the quantile among ``count`` scores."""
-    # As it is written: 0.9 in binary is a little more than nine tenths.
-    return math.ceil((count + 1) * Fraction(str(level)))
-
-
 def least_answers(level: float | Fraction) -> int:
     """The fewest answers with which an interval of this level, above 0 and below 1, is finite."""
-    exact = Fraction(str(level))
+    exact = Fraction(str(level))  # as it is written: 0.9 in binary is a little more than nine tenths
     return math.ceil(exact / (1 - exact))
 
 
 def conformal_quantile(scores: ArrayLike, level: float | Fraction) -> float:
     """The k-th smallest of the scores (n,). ValueError: a level outside (0, 1), or too few scores for it."""
-    ascending = np.sort(np.asarray(scores, dtype=np.float64))
-    if not 0 < Fraction(str(level)) < 1:
+    ascending, exact = np.sort(np.asarray(scores, dtype=np.float64)), Fraction(str(level))
+    if not 0 < exact < 1:
         raise ValueError(f"the level of an interval is above 0 and below 1, not {float(level):g}")
-    if (rank := rank_of(len(ascending), level)) > len(ascending):
+    if len(ascending) < (least := least_answers(level)):
         raise ValueError(
-            f"an interval of level {float(level):g} needs {least_answers(level):,} validation answers or more, and "
-            f"there are {len(ascending):,}"
+            f"an interval of level {float(level):g} needs {least:,} validation answers or more, and there are "
+            f"{len(ascending):,}"
         )
-    return float(ascending[rank - 1])
+    return float(ascending[math.ceil((len(ascending) + 1) * exact) - 1])
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class Calibration:
     """Scores of validation answers.
 
     ``least_spread`` is the smallest spread that an error is divided by, in the unit of the answers; None: errors are
-    not divided.
+    not divided. Errors (n,) are NaN where there is no number, spreads (n,) None where they are unknown.
     """
 
     scores: Sequence[float]
@@ -62,15 +56,13 @@ class Calibration:
     def from_errors(
         cls, errors: ArrayLike, spreads: Sequence[float | None] = (), least_spread: float | None = None
     ) -> "Calibration":
-        """From |prediction - answer| (n,), NaN where there is no number, and the spreads (n,), None where unknown."""
-        empty = cls([], least_spread)
-        return cls(sorted(empty.scores_of(errors, spreads).tolist()), least_spread)
+        """From |prediction - answer| (n,) and the spreads (n,)."""
+        return cls(sorted(cls([], least_spread).scores_of(errors, spreads).tolist()), least_spread)
 
     @classmethod
     def from_header(cls, stored: Mapping[str, Any]) -> "Calibration":
         """As a predictions file has it: null is inf."""
-        scores = [math.inf if score is None else float(score) for score in stored["scores"]]
-        return cls(scores, stored["least_spread"])
+        return cls([math.inf if score is None else float(score) for score in stored["scores"]], stored["least_spread"])
 
     @property
     def header(self) -> dict[str, Any]:
@@ -82,11 +74,10 @@ class Calibration:
         """What an error is divided by, (count,)."""
         if self.least_spread is None:
             return np.ones(count)
-        known = np.array([np.nan if spread is None else spread for spread in spreads], dtype=np.float64)
-        return np.maximum(known, self.least_spread)
+        return np.maximum(np.array(spreads, dtype=np.float64), self.least_spread)
 
     def scores_of(self, errors: ArrayLike, spreads: Sequence[float | None] = ()) -> NDArray[np.float64]:
-        """The scores (n,) of answers, as of ``from_errors``."""
+        """The scores (n,) of answers."""
         errors = np.asarray(errors, dtype=np.float64)
         return np.nan_to_num(errors / self.units(spreads, len(errors)), nan=np.inf, posinf=np.inf)
 
@@ -105,7 +96,8 @@ class Calibration:
             quantile = conformal_quantile(self.scores, LEVEL)
         except ValueError:
             return {"coverage_90": math.nan, "width_90": math.nan}
-        units = self.units(spreads, len(errors))[~np.isnan(errors)]
-        width = float(np.mean(2 * quantile * units)) if len(units) else math.nan
+        has_number = ~np.isnan(errors)
+        units = self.units(spreads, len(errors))[has_number]
         covered = self.scores_of(errors, spreads) <= quantile
-        return {"coverage_90": float(np.mean(covered & ~np.isnan(errors))), "width_90": width}
+        width = float(np.mean(2 * quantile * units)) if len(units) else math.nan
+        return {"coverage_90": float(np.mean(covered & has_number)), "width_90": width}

@@ -123,8 +123,7 @@ def find_metric(name: str) -> Metric:
     """The metric of that name. UserError: the list has none, and nobody knows which end of it is the better one."""
     if name in METRICS:
         return METRICS[name]
-    near = get_close_matches(name, METRICS, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    hint = "".join(f" (did you mean {near!r}?)" for near in get_close_matches(name, METRICS, n=1))
     raise UserError(
         f"unknown metric {name!r}{hint}; to add it, say in src/ntl/evaluation/metrics.py which values of it are better."
     )
@@ -135,6 +134,5 @@ def metric_of(key: str) -> Metric:
 
     UserError as of ``find_metric``.
     """
-    name = key.partition("/")[2]
-    found = _NAME.fullmatch(name)
+    found = _NAME.fullmatch(name := key.partition("/")[2])
     return find_metric(found["name"] if found else name)

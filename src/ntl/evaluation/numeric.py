@@ -51,17 +51,11 @@ def number_metrics(
     ValueError: lengths differ, the rule is unknown, or an answer holds no number.
     """
     if len(predictions) != len(answers) or (groups is not None and len(groups) != len(answers)):
-        raise ValueError(
-            f"{len(predictions)} predictions, {len(answers)} answers and "
-            f"{'no' if groups is None else len(groups)} groups: the lengths must be equal"
-        )
+        raise ValueError(f"{len(predictions)} predictions and {len(answers)} answers: the lengths must be equal")
     chosen = get_rule(rule)
-    targets: list[Decimal] = []
-    for index, text in enumerate(answers):
-        target = chosen.extract(text)
-        if target is None:
-            raise ValueError(f"answer {index} holds no number (rule {rule}): {text!r}")
-        targets.append(target)
+    targets = [chosen.extract(text) for text in answers]
+    if None in targets:
+        raise ValueError(f"an answer holds no number (rule {rule}): {answers[targets.index(None)]!r}")
     return summarize(chosen.compare([chosen.extract(text) for text in predictions], targets), chosen, groups)
 
 
@@ -160,17 +154,14 @@ def constant_baselines(train_targets: Iterable[str]) -> dict[str, str]:
     """Mode, median and mean of the training targets as decimal strings, computed exactly on decimals.
 
     Among equally frequent values the smallest is the mode. For an even count the median is the mean of the two middle
-    values. The mean is rounded to 20 significant digits. ValueError: no targets, or a target without a number.
+    values. The mean is rounded to 20 significant digits. ValueError: a target without a number.
     """
-    rule = get_rule("default")
     counts: Counter[Decimal] = Counter()
     for text, count in Counter(train_targets).items():
-        value = rule.extract(text)
+        value = get_rule("default").extract(text)
         if value is None:
             raise ValueError(f"training target {text!r} holds no number: constants exist for numeric data sets only")
         counts[value] += count
-    if not counts:
-        raise ValueError("no training targets: constants need at least one")
     values, total = sorted(counts), counts.total()
     ends = list(accumulate(counts[value] for value in values))  # of the run of each value among the sorted targets
     low, high = (values[bisect_right(ends, middle)] for middle in ((total - 1) // 2, total // 2))

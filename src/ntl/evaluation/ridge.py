@@ -21,28 +21,20 @@ Rows = Sequence[Mapping[str, str]]
 
 
 class Ridge:
-    """Fitted when it is made.
-
-    Args:
-        train, validation: Rows with ``question``, and in ``answer`` a number.
-
-    Raises:
-        MissingPackage: scikit-learn is not installed.
-        ValueError: An answer is beyond float64.
-    """
+    """Fitted when it is made, on rows with ``question``, and in ``answer`` a number."""
 
     def __init__(self, train: Rows, validation: Rows) -> None:
         with needs("train"):
             from sklearn.feature_extraction.text import TfidfVectorizer
             from sklearn.linear_model import Ridge as Regression
         self._grams = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), lowercase=False, sublinear_tf=True)
-        texts, answers_N = _read(train, ROWS)
+        (texts, answers_N), (held_out, known_M) = _read(train, ROWS), _read(validation, VALIDATION_ROWS)
         counts: Any = self._grams.fit_transform(texts)
-        texts, known_M = _read(validation, VALIDATION_ROWS)
-        held_out: Any = self._grams.transform(texts)
         fitted = [Regression(alpha=penalty).fit(counts, answers_N) for penalty in PENALTIES]
-        errors = [np.abs(model.predict(held_out) - known_M).mean() for model in fitted]
-        self.penalty, self._model = PENALTIES[int(np.argmin(errors))], fitted[int(np.argmin(errors))]
+        seen: Any = self._grams.transform(held_out)
+        errors = [np.abs(model.predict(seen) - known_M).mean() for model in fitted]
+        best = int(np.argmin(errors))
+        self.penalty, self._model = PENALTIES[best], fitted[best]
 
     def answers(self, questions: Sequence[str]) -> list[str]:
         """One number for each question, to six significant digits."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,18 +188,9 @@ def compare_exactly(predictions: Sequence[Decimal | None], answers: Sequence[Dec
         error[index] = float(distance)
         if answer:
             relative[index] = float(_WIDE.divide(hundredfold, answer.copy_abs()))
-    values, truths = _floats(predictions), _floats(answers)
-    return Pairs(
-        correct=correct,
-        within=within,
-        nonzero=np.array(answers, dtype=bool),
-        prediction=values,
-        answer=truths,
-        log_prediction=_log(values, predictions),
-        log_answer=_log(truths, answers),
-        error=error,
-        relative=relative,
-    )
+    values, truths, nonzero = _floats(predictions), _floats(answers), np.array(answers, dtype=bool)
+    logs = _log(values, predictions), _log(truths, answers)
+    return Pairs(correct, within, nonzero, values, truths, *logs, error, relative)
 
 
 def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[Decimal]) -> Pairs:
@@ -210,18 +202,11 @@ def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[De
     answer = _floats(answers)
     with np.errstate(all="ignore"):
         prediction = np.clip(_floats(predictions), -PAPER_CLIP, PAPER_CLIP)
-        error = np.abs(prediction - answer)
-        return Pairs(
-            correct=np.isclose(prediction, answer, rtol=PAPER_RTOL, atol=PAPER_ATOL),
-            within=100 * error <= np.abs(answer),
-            nonzero=answer != 0,
-            prediction=prediction,
-            answer=answer,
-            log_prediction=signed_log(prediction),
-            log_answer=signed_log(answer),
-            error=error,
-            relative=np.where(answer != 0, 100 * error / np.abs(answer), np.nan),
-        )
+        error, nonzero = np.abs(prediction - answer), answer != 0
+        correct = np.isclose(prediction, answer, rtol=PAPER_RTOL, atol=PAPER_ATOL)
+        within, relative = 100 * error <= np.abs(answer), np.where(nonzero, 100 * error / np.abs(answer), np.nan)
+        logs = signed_log(prediction), signed_log(answer)
+    return Pairs(correct, within, nonzero, prediction, answer, *logs, error, relative)
 
 
 def _floats(values: Sequence[Decimal | None]) -> NDArray[np.float64]:
@@ -232,8 +217,7 @@ def _log(values: NDArray[np.float64], exact: Sequence[Decimal | None]) -> NDArra
     """Signed log of float64 values; of those beyond float64, from their decimals."""
     logs = signed_log(values)
     for index in map(int, np.flatnonzero(np.isinf(values))):
-        decimal = exact[index]
-        assert decimal is not None  # an unparsable prediction is NaN
+        decimal: Any = exact[index]  # never None: an unparsable prediction is NaN
         logs[index] = np.copysign(float(_WIDE.log10(decimal.copy_abs())), values[index])
     return logs
 

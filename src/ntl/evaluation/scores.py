@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
-from ntl.evaluation.numeric import CONSTANTS, summarize
-from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
+from ntl.evaluation.numeric import summarize
+from ntl.evaluation.predictions import TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
 from ntl.evaluation.textual import (
     TEXT_RULES,
@@ -46,19 +46,13 @@ _ANY_TEXT = ("utf-8", "surrogatepass")
 class Scores:
     """Scores of a predictions file. NaN is an undefined metric, inf one beyond float64.
 
-    metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also
-        "<split>/rmse_truth" and "/mae_truth" where a noise-free truth is known, and the scores of constant answers
-        "<split>/rmse:mean", "<split>/mae_truth:median" and so on for mode, median and mean of the training targets;
-        where every row has the answer of a shortcut rule, "<split>/rmse:shortcut" and so on, and
-        "<split>/wrong_as_shortcut", the share of wrong predictions that equal it; where every row has the answer of a
-        linear model, "<split>/mae:ridge" and so on; where rows have a "crps", its mean over these;
-        where the header has the scores of validation answers, "<split>/coverage_90" and "<split>/width_90"
-        (`ntl.evaluation.interval`);
-        where the answers have "####", "<split>/marked", the share of predictions with that mark;
-        for texts "<split>/token_accuracy" where every row counts its tokens; "<split>/malformed", the share of
-        predictions with a malformed number, and "<split>/covered", the mean probability of all numbers that a decoding
-        found, where every row has these; of drafted answers `speculation_metrics`; of plain text `likelihood_metrics`
-        alone.
+    metrics: "<split>/<metric>" under the default rule and "<split>/<metric>@paper"; for numbers also the scores of
+        reference answers: "<split>/rmse:mean" and so on for mode, median and mean of the training targets, and, where
+        every row has them, ":shortcut" (of a shortcut rule) and ":ridge" (of a linear model). Of what rows or header
+        have: "rmse_truth" and "mae_truth" (the noise-free truth), "wrong_as_shortcut" (the share of wrong predictions
+        that equal it), "crps", "coverage_90" and "width_90" (`ntl.evaluation.interval`), "marked" (the share of
+        predictions with "####"), "malformed", "covered", `speculation_metrics`; for texts "token_accuracy"; of plain
+        text `likelihood_metrics` alone.
     groups: split -> group -> accuracy, mape, mae, count (default rule); of texts exact_match, count.
     correct: split -> packed correctness of every example in file order (`ntl.results.pack_bits`), default rule.
     errors: split -> absolute errors of a fixed 1,000 examples in all (`sample_errors`); numbers only.
@@ -79,35 +73,32 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """The rows of one split by their line numbers, and where its scores go."""
+    """The rows of one split, and where its scores go."""
 
     name: str
-    rows: Mapping[int, Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]
     path: Path
     header: Mapping[str, Any]
     scores: Scores
-    error_sample: int  # number of errors that a record keeps of this split
-
-    def with_key(self, key: str) -> "_Split":
-        return replace(self, rows={line: row for line, row in self.rows.items() if key in row})
 
     def column(self, key: str) -> list[Any]:
-        return [row[key] for row in self.rows.values()]
+        return [row[key] for row in self.rows]
 
     def whole_column(self, key: str) -> list[Any]:
         """A column that all rows have, else nothing."""
-        return self.column(key) if all(key in row for row in self.rows.values()) else []
+        return self.column(key) if all(key in row for row in self.rows) else []
 
     @property
     def groups(self) -> list[str | None]:
-        return [row.get("group") for row in self.rows.values()]
+        return [row.get("group") for row in self.rows]
 
-    def numbers(self, key: str, rule: AnswerRule) -> list[Decimal]:
+    def numbers(self, key: str, rule: AnswerRule, rows: Sequence[Mapping[str, Any]] = ()) -> list[Decimal]:
         values: list[Decimal] = []
-        for line, row in self.rows.items():
+        for row in rows or self.rows:
             value = rule.extract(row[key])
             if value is None:
-                raise UserError(f"{self.path}:{line}: {key!r} holds no number: {row[key]!r}; is this a text data set?")
+                where = f"{self.path}: {self.name} {row['id']}"
+                raise UserError(f"{where}: {key!r} holds no number: {row[key]!r}; is this a text data set?")
             values.append(value)
         return values
 
@@ -118,29 +109,30 @@ class _Split:
             self.scores.metrics[key] = values[metric]
 
     def add_reference(
-        self, given: Sequence[Decimal], answers: Sequence[Decimal], metrics: Sequence[str], suffix: str
+        self, given: Sequence[Decimal], answers: Sequence[Decimal], suffix: str, metrics: Sequence[str] = ()
     ) -> None:
         """Scores of reference answers, which no model has given."""
-        self.add(summarize(_RULE.compare(given, answers), _RULE, self.groups), suffix, metrics)
+        found = summarize(_RULE.compare(given, answers), _RULE, self.groups if not metrics else None)
+        self.add(found, suffix, metrics or CONSTANT_METRICS)
+
+    def add_constants(self, answers: Sequence[Decimal], key: str = "", metrics: Sequence[str] = ()) -> None:
+        for name, text in self.header["baselines"].items():
+            self.add_reference([Decimal(text)] * len(answers), answers, f"{key}:{name}", metrics)
 
 
 def score_predictions(path: str | Path) -> Scores:
-    """Score a predictions.jsonl, from that file alone. UserError with file:line for a file that cannot be scored."""
+    """Score a predictions.jsonl, from that file alone. UserError for a file that cannot be scored."""
     path = Path(path)
     header, rows = read_predictions(path)
     if not rows:
-        raise UserError(f"{path}:{FIRST_ROW_LINE}: no predictions after the header; decode the run again")
+        raise UserError(f"{path}: no predictions after the header; decode the run again")
     versions, score = _KINDS[header["metrics"]]
-    scores = Scores(
-        metrics={},
-        predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        rules=dict(versions),
-    )
-    splits: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for line, row in enumerate(rows, FIRST_ROW_LINE):
-        splits.setdefault(row["split"], {})[line] = row
+    scores = Scores({}, predictions_sha256=hashlib.sha256(path.read_bytes()).hexdigest(), rules=dict(versions))
+    splits: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        splits.setdefault(row["split"], []).append(row)
     for name, mine in splits.items():
-        split = _Split(name, mine, path, header, scores, ERROR_SAMPLE // len(splits))
+        split = _Split(name, mine, path, header, scores)
         # Runs with equal hashes can be paired example by example.
         scores.ids_sha256[name] = hashlib.sha256("\n".join(split.column("id")).encode(*_ANY_TEXT)).hexdigest()
         if malformed := split.whole_column("malformed"):
@@ -149,7 +141,7 @@ def score_predictions(path: str | Path) -> Scores:
             split.add({"covered": fmean(covered)})
         if counted := split.whole_column("speculation"):
             split.add(speculation_metrics(counted))
-        score(split)
+        score(split, ERROR_SAMPLE // len(splits))
     return scores
 
 
@@ -166,7 +158,7 @@ def speculation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"tokens_per_forward": tokens / forwards, **shares}
 
 
-def _score_numbers(split: _Split) -> None:
+def _score_numbers(split: _Split, error_sample: int) -> None:
     texts, groups, name = split.column("prediction"), split.groups, split.name
     compared = {}
     for rule in RULES.values():
@@ -176,55 +168,38 @@ def _score_numbers(split: _Split) -> None:
     if any(ANSWER_MARK in answer for answer in split.column("answer")):
         split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
     predictions, answers, pairs = compared[DEFAULT]
-    if (calibration := split.header.get("calibration")) and name != "validation":
-        split.add(
-            Calibration.from_header(calibration).metrics(pairs.error, [row.get("sd") for row in split.rows.values()])
-        )
+    if (stored := split.header.get("calibration")) and name != "validation":
+        split.add(Calibration.from_header(stored).metrics(pairs.error, [row.get("sd") for row in split.rows]))
     split.scores.correct[name] = pack_bits(pairs.correct)
-    split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, split.error_sample)
+    split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, error_sample)
     split.scores.digits[name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
     for group, mine in _members(groups):
         values = summarize(pairs.take(mine), _RULE)
         split.scores.groups.setdefault(name, {})[group] = {metric: values[metric] for metric in GROUP_METRICS}
-    _score_constants(split, answers, CONSTANT_METRICS)
+    split.add_constants(answers)
     if split.whole_column("shortcut"):
         taken = split.numbers("shortcut", _RULE)
-        split.add_reference(taken, answers, CONSTANT_METRICS, f":{SHORTCUT}")
+        split.add_reference(taken, answers, f":{SHORTCUT}")
         wrong = [p == t for p, t, right in zip(predictions, taken, pairs.correct, strict=True) if not right]
         if wrong:
             split.add({"wrong_as_shortcut": fmean(wrong)})
     if split.whole_column(RIDGE):
-        split.add_reference(split.numbers(RIDGE, _RULE), answers, CONSTANT_METRICS, f":{RIDGE}")
-    if scored := split.with_key("crps").column("crps"):
+        split.add_reference(split.numbers(RIDGE, _RULE), answers, f":{RIDGE}")
+    if scored := [row["crps"] for row in split.rows if "crps" in row]:
         split.add({"crps": fmean(scored)})
-    known = split.with_key("truth")
-    if known.rows:
-        truths = known.numbers("truth", _RULE)
-        pairs = _RULE.compare([_RULE.extract(text) for text in known.column("prediction")], truths)
+    if known := [row for row in split.rows if "truth" in row]:
+        truths = split.numbers("truth", _RULE, known)
+        pairs = _RULE.compare([_RULE.extract(row["prediction"]) for row in known], truths)
         split.add(summarize(pairs, _RULE), "_truth", TRUTH_METRICS)
-        _score_constants(known, truths, TRUTH_METRICS, "_truth")
+        split.add_constants(truths, "_truth", TRUTH_METRICS)
 
 
-def _score_constants(split: _Split, answers: Sequence[Decimal], metrics: Sequence[str], key: str = "") -> None:
-    for name, text in split.header["baselines"].items():
-        constant = _RULE.extract(text) if isinstance(text, str) else None
-        if name not in CONSTANTS or constant is None:
-            raise UserError(
-                f"{split.path}:1: baseline {name!r}: {text!r} must be a number as a string, "
-                f"under one of {', '.join(CONSTANTS)}"
-            )
-        split.add_reference([constant] * len(answers), answers, metrics, f"{key}:{name}")
-
-
-def _score_texts(split: _Split) -> None:
+def _score_texts(split: _Split, _: int) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
-    known = split.with_key(TOKENS[0]).rows.values()
-    counts = [TokenCounts(row[TOKENS[0]], row[TOKENS[1]], row.get(TOKENS[2])) for row in known]
-    if counts and len(counts) < len(split.rows):
-        raise UserError(f"{split.path}: {len(counts)} of {len(split.rows)} {split.name} rows count their tokens")
+    # Older files lack the length of an answer, which the padding of the paper's rule depends on.
+    counts = [TokenCounts(*map(row.get, TOKENS)) for row in split.rows] if split.whole_column(TOKENS[0]) else []
     for rule in TEXT_RULES:
         split.add(text_metrics(predictions, answers, rule=rule), _suffix(rule))
-        # Older files lack the length of an answer, which the padding of the paper's rule depends on.
         if counts and (rule == DEFAULT or all(row.generated is not None for row in counts)):
             split.add({"token_accuracy": token_accuracy(counts, rule=rule)}, _suffix(rule))
     matches = np.array(exact_matches(predictions, answers))
@@ -241,12 +216,12 @@ def _members(groups: Sequence[str | None]) -> Iterator[tuple[str, NDArray[np.boo
         yield group, each == group
 
 
-def _score_likelihood(split: _Split) -> None:
+def _score_likelihood(split: _Split, _: int) -> None:
     size, digits = split.header["bytes"].get(split.name, 0), split.header.get("digits") is True
-    split.add(likelihood_metrics(list(split.rows.values()), size, digits=digits))
+    split.add(likelihood_metrics(split.rows, size, digits=digits))
 
 
-_KINDS: dict[str, tuple[Mapping[str, int], Callable[[_Split], None]]] = {
+_KINDS = {
     "number": (NUMBER_VERSIONS, _score_numbers),
     "text": (TEXT_VERSIONS, _score_texts),
     "likelihood": ({}, _score_likelihood),

@@ -15,8 +15,10 @@ from ntl.results.load import RECORD
 from ntl.results.record import read_record
 from ntl.system.errors import UserError, needs
 
+Row = dict[str, Any]
 
-def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
+
+def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
     """Up to ``count`` wrong answers of each split of a predictions file: ``{"worst": {split: [...]}, "typical": ...}``.
 
     Each has its "question", "answer", "prediction" and "error": of a number |prediction - answer|, both read by the
@@ -28,32 +30,30 @@ def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[dict[str, 
     if header["metrics"] == "likelihood":
         raise UserError(f"{path}: plain text has no answers")
     errors = _of_numbers(rows) if header["metrics"] == "number" else _of_texts(rows)
-    wrong = [(error, row) for error, row in zip(errors, rows, strict=True) if error is not None]
+    wrong = [{**row, "error": error} for error, row in zip(errors, rows, strict=True) if error is not None]
     orders = {
-        "worst": sorted(wrong, key=lambda each: math.inf if math.isnan(each[0]) else -each[0]),
-        "typical": sorted(wrong, key=lambda each: sample_key(each[1]["id"])),
+        "worst": sorted(wrong, key=lambda row: math.inf if math.isnan(row["error"]) else -row["error"]),
+        "typical": sorted(wrong, key=lambda row: sample_key(row["id"])),
     }
     splits = dict.fromkeys(row["split"] for row in rows)
     chosen = {
-        name: {split: [each for each in order if each[1]["split"] == split][:count] for split in splits}
+        name: {split: [row for row in order if row["split"] == split][:count] for split in splits}
         for name, order in orders.items()
     }
-    asked = _questions(path.parent, {(s, row["id"]) for part in chosen.values() for s in part for _, row in part[s]})
+    keys = {(split, row["id"]) for part in chosen.values() for split, found in part.items() for row in found}
+    asked = _questions(path.parent, keys)
+
+    def described(row: Row) -> Row:
+        answers = {name: row[name] for name in ("answer", "prediction")}
+        return {"question": asked[row["split"], row["id"]], **answers, "error": plain(row["error"])}
+
     return {
-        name: {
-            split: [
-                {"question": asked[split, row["id"]]}
-                | {key: row[key] for key in ("answer", "prediction")}
-                | {"error": plain(error)}
-                for error, row in found
-            ]
-            for split, found in parts.items()
-        }
-        for name, parts in chosen.items()
+        name: {split: [described(row) for row in found] for split, found in part.items()}
+        for name, part in chosen.items()
     }
 
 
-def _of_numbers(rows: list[dict[str, Any]]) -> list[float | None]:
+def _of_numbers(rows: list[Row]) -> list[float | None]:
     # The error of each row; None where the answer is right, or cannot be read itself.
     rule = RULES["default"]
     pairs = [(rule.extract(row["prediction"]), rule.extract(row["answer"])) for row in rows]
@@ -63,7 +63,7 @@ def _of_numbers(rows: list[dict[str, Any]]) -> list[float | None]:
     ]
 
 
-def _of_texts(rows: list[dict[str, Any]]) -> list[float | None]:
+def _of_texts(rows: list[Row]) -> list[float | None]:
     with needs("train"):
         from rouge_score.rouge_scorer import RougeScorer
     scorer = RougeScorer(["rouge1"], use_stemmer=True)
@@ -82,12 +82,9 @@ def _questions(folder: Path, wanted: set[tuple[str, str]]) -> dict[tuple[str, st
     if isinstance(files, dict) and (changes := prepared.changes_since(files)):
         raise UserError(f"{folder}: no questions: the data has changed since the run was trained: {changes}")
     prepared.prepare(lambda line: None, download=False)
-    found = {
-        (split, row["id"]): row["question"]
-        for split in {split for split, _ in wanted}
-        for row in prepared.rows(split)
-        if (split, row["id"]) in wanted
-    }
+    splits = {split for split, _ in wanted}
+    rows = ((split, row) for split in splits for row in prepared.rows(split))
+    found = {key: row["question"] for split, row in rows if (key := (split, row["id"])) in wanted}
     if lost := sorted(wanted - found.keys()):
         raise UserError(f"{folder}: no questions: {lost[0][1]} is not one of {lost[0][0]}")
     return found
