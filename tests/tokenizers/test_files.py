@@ -1,10 +1,9 @@
 """Which files make a tokenizer, and what is said about broken ones."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
+from sentencepiece import SentencePieceTrainer
 
 from ntl.config import UserError
 from ntl.tokenizers import load_tokenizer
@@ -39,43 +38,23 @@ def test_a_folder_without_a_whole_tokenizer(tmp_path: Path, bpe_folder: Path) ->
     assert "(vocab.json alone is not enough)" in message(bpe_folder)
 
 
-def pieces_only(whole: bytes) -> bytes:
-    """A model cut between two pieces, which still parses."""
-    model: Any = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
-    model.ParseFromString(whole)
-    del model.pieces[20:]
-    model.ClearField("trainer_spec")
-    model.ClearField("normalizer_spec")
-    return model.SerializeToString()
-
-
 @pytest.mark.parametrize(
-    ("folder", "name", "harm", "expected"),
+    ("folder", "name", "content"),
     [
-        ("spiece_folder", "spiece.model", lambda whole: b"", " is empty: fetch the file again"),
-        ("spiece_folder", "spiece.model", lambda whole: whole[: len(whole) // 2], " is not a whole sentencepiece"),
-        ("spiece_folder", "spiece.model", lambda whole: b"version https://git-lfs.github.com", " is a git-lfs pointer"),
-        ("spiece_folder", "spiece.model", pieces_only, " is cut short"),
-        ("spiece_folder", "tokenizer.json", lambda whole: b"{", ":1: not valid JSON"),
-        ("spiece_folder", "tokenizer.json", lambda whole: b"{}", " is no tokenizer file (KeyError"),
-        ("spiece_folder", "tokenizer.json", lambda whole: b"\xff\xfe", " is not UTF-8 text"),
-        ("spiece_folder", "tokenizer_config.json", lambda whole: b"[" * 100_000, ": not valid JSON ("),
-        ("bpe_folder", "vocab.json", lambda whole: whole[: len(whole) * 9 // 10], ":1: not valid JSON"),
-        ("bpe_folder", "vocab.json", lambda whole: b"[1, 2]", " is no vocabulary: expected an object token -> id"),
-        ("bpe_folder", "merges.txt", lambda whole: whole[:-4], " makes 2 tokens, but 1 of vocab.json (as 'he')"),
-        ("bpe_folder", "merges.txt", lambda whole: b"1 2\nq z\n", ":2: 'q z' makes no token of vocab.json"),
+        ("spiece_folder", "spiece.model", b""),
+        ("spiece_folder", "tokenizer.json", b"{"),
+        ("spiece_folder", "tokenizer_config.json", b"["),
+        ("bpe_folder", "vocab.json", b'{"a": 1,'),
     ],
 )
-def test_the_broken_file_is_named(folder: str, name: str, harm: Any, expected: str, request) -> None:
+def test_a_broken_file_is_one_line(folder: str, name: str, content: bytes, request) -> None:
     path = request.getfixturevalue(folder) / name
-    path.write_bytes(harm(path.read_bytes() if path.exists() else b""))
-    assert message(path.parent).startswith(f"{path}{expected}")
-
-
-def test_a_folder_in_the_place_of_a_file(spiece_folder: Path) -> None:
-    (spiece_folder / "spiece.model").unlink()
-    (spiece_folder / "spiece.model").mkdir()
-    assert "cannot be read (Is a directory): save or fetch it again" in message(spiece_folder)
+    if name == "tokenizer_config.json":
+        load_tokenizer(path.parent).save_pretrained(path.parent)
+    path.write_bytes(content)
+    assert message(path.parent).startswith(f"{path.parent}: its tokenizer cannot be read (")
+    path.write_bytes(b"version https://git-lfs.github.com")
+    assert message(path.parent).startswith(f"{path} is a git-lfs pointer, not the file itself: run `git lfs pull`")
 
 
 def test_a_sentencepiece_model_that_is_not_t5s(spiece_folder: Path) -> None:

@@ -70,16 +70,15 @@ def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Cove
         raise TypeError("texts is a single str: give a list of texts")
     if not hasattr(tokenizer, "encode"):
         raise TypeError(f"a {type(tokenizer).__name__} without encode cannot say how it writes numbers")
-    names = {token_id: token for token, token_id in tokenizer.get_vocab().items()}
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    in_context = not find_place_tokens(tokenizer.get_vocab())
+    vocab = tokenizer.get_vocab()
+    names, unknown = {token_id: token for token, token_id in vocab.items()}, getattr(tokenizer, "unk_token_id", None)
     seen, missed = 0, []
     for text in texts:
-        placed = _placed(tokenizer, text) if in_context else None
+        placed = None if find_place_tokens(vocab) else _placed(tokenizer, text)
         for start, end, _ in number_spans(text):
-            numeral = text[start:end]
             if placed is None:
-                ids = _alone(tokenizer, names, numeral)
+                encoded = tokenizer.encode(f" {text[start:end]}")
+                ids = [i for i in getattr(encoded, "ids", encoded) if _has_digit(names.get(i, ""))]
             else:
                 touching = [i for i, first, last in placed if _DIGIT.search(text[max(first, start) : min(last, end)])]
                 # T5's "▁" before a number is placed on its first digit.
@@ -89,27 +88,22 @@ def coverage(texts: Iterable[str], tokenizer: Any, number_ids: Set[int]) -> Cove
                 seen += 1
             else:
                 pieces = tuple(names.get(token_id, f"<id {token_id}>") for token_id in ids)
-                missed.append(Missed(numeral, pieces, _reason(outside, names, unknown)))
+                missed.append(Missed(text[start:end], pieces, _reason(outside, names, unknown)))
     return Coverage(seen, tuple(missed))
 
 
 def _placed(tokenizer: Any, text: str) -> list[tuple[int, int, int]] | None:
     """The id of each token, and where it begins and ends in the text; None if the tokenizer does not say where."""
-    found: Any
-    if not callable(tokenizer):  # of tokenizers
-        found = tokenizer.encode(text)
-        offsets = getattr(found, "offsets", None)
-        return None if offsets is None else [(i, *span) for i, span in zip(found.ids, offsets, strict=True)]
     try:
-        found = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-    except NotImplementedError:
+        if callable(tokenizer):
+            found: Any = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+            ids, spans = found["input_ids"], found["offset_mapping"]
+        else:  # of tokenizers
+            found = tokenizer.encode(text)
+            ids, spans = found.ids, found.offsets
+    except (NotImplementedError, AttributeError):
         return None
-    return [(i, *span) for i, span in zip(found["input_ids"], found["offset_mapping"], strict=True)]
-
-
-def _alone(tokenizer: Any, names: dict[int, str], numeral: str) -> list[int]:
-    encoded = tokenizer.encode(f" {numeral}")
-    return [token_id for token_id in getattr(encoded, "ids", encoded) if _has_digit(names.get(token_id, ""))]
+    return [(token_id, *span) for token_id, span in zip(ids, spans, strict=True)]
 
 
 def _has_digit(token: str) -> bool:
@@ -117,11 +111,11 @@ def _has_digit(token: str) -> bool:
 
 
 def _reason(outside: list[int], names: dict[int, str], unknown: int | None) -> str:
+    written = [names.get(token_id, "") for token_id in outside]
     if unknown in outside:
         return "an unknown token, which stands for any text"
-    if not any(_has_digit(names.get(token_id, "")) for token_id in outside):
+    if not any(map(_has_digit, written)):
         return "no token has its digits"
-    mixed = [name for token_id in outside if not _NUMERAL.fullmatch(name := names.get(token_id, ""))]
-    if mixed:
+    if mixed := [name for name in written if not _NUMERAL.fullmatch(name)]:
         return f"{mixed[0]!r} is part number, part other text"
-    return f"{names.get(outside[0], '')!r} is not a number token of this loss"
+    return f"{written[0]!r} is not a number token of this loss"

@@ -67,12 +67,12 @@ class NumberVocabulary:
         Raises:
             TypeError: The object is not a tokenizer.
             ValueError: The vocabulary has no number tokens, the tokenizer does not write numbers digit by digit
-                although
-                digits_only is set, or vocab_size is too small for the tokenizer's ids.
+                although digits_only is set, or vocab_size is too small for the tokenizer's ids.
         """
         if not hasattr(tokenizer, "get_vocab"):
+            what = f"{tokenizer!r}, a str," if isinstance(tokenizer, str) else f"a {type(tokenizer).__name__}"
             raise TypeError(
-                f"{_describe(tokenizer)} is no tokenizer: give an object with get_vocab(), such as that of "
+                f"{what} is no tokenizer: give an object with get_vocab(), such as that of "
                 "ntl.tokenizers.load_tokenizer(folder_or_hub_id)"
             )
         vocab: dict[str, int] = tokenizer.get_vocab()
@@ -82,18 +82,21 @@ class NumberVocabulary:
                 f"vocab_size={vocab_size} does not hold the tokenizer's largest token id {needed - 1}: "
                 f"resize the model's embedding to at least {needed}, or leave vocab_size out"
             )
-        numbers = [math.nan] * (needed if vocab_size is None else vocab_size)
+        values = torch.full((vocab_size or needed,), math.nan)
         places = find_place_tokens(vocab)
-        if places:
-            for token_id, (digit, _) in places.items():
-                numbers[token_id] = digit
-        else:
-            for token, token_id in vocab.items():
-                numbers[token_id] = _token_value(token, digits_only)
-        values = torch.tensor(numbers, dtype=torch.float32)
-        found = replace(cls.from_values(values.masked_fill(values.isinf(), math.nan)), vocab_size=vocab_size)
+        known = {token_id: float(digit) for token_id, (digit, _) in places.items()}
         if not places:
+            known = {token_id: _token_value(token, digits_only) for token, token_id in vocab.items()}
+        values[torch.tensor([*known], dtype=torch.int64)] = torch.tensor([*known.values()], dtype=torch.float32)
+        found = replace(cls.from_values(values.masked_fill(values.isinf(), math.nan)), vocab_size=vocab_size)
+        if not places and hasattr(tokenizer, "encode"):
             _check_writing(tokenizer, vocab, set(found.token_ids.tolist()), digits_only)
+        if digits_only and not places and (absent := sorted(_DIGITS - vocab.keys())):
+            warnings.warn(
+                f"the tokenizer has no token {', '.join(absent)}, so that the number loss ignores these digits; use a "
+                "tokenizer that has all ten, or digits_only=False if it writes them in longer tokens",
+                stacklevel=2,
+            )
         return found
 
     @classmethod
@@ -127,43 +130,27 @@ class NumberVocabulary:
         return replace(self, values=values, token_ids=token_ids, token_values=token_values)
 
 
-def _describe(value: Any) -> str:
-    return f"{value!r}, a str," if isinstance(value, str) else f"a {type(value).__name__}"
-
-
 def _check_writing(tokenizer: Any, vocab: dict[str, int], numbers: set[int], digits_only: bool) -> None:
     """Raise ValueError or warn if the tokenizer writes numbers with tokens that are not in ``numbers``."""
-    encode = getattr(tokenizer, "encode", None)
-    if encode is not None:
-        written = [_ids(encode(sample)) for sample in _SAMPLES]
-        used = {token_id for ids in written for token_id in ids}
-        token_of = {token_id: token for token, token_id in vocab.items() if token_id in used}
-        missed = {i for i, token in token_of.items() if i not in numbers and _DIGITS & {*OTHER_BYTE.sub("", token)}}
-        example = next((k for k, ids in enumerate(written) if missed & {*ids} or not used & numbers), None)
-        if example is not None:
-            tokens = " ".join(token_of.get(i, f"<id {i}>") for i in written[example])
-            problem = f"the tokenizer writes {_SAMPLES[example].strip()!r} as {tokens!r}: "
-            if digits_only:
-                raise ValueError(f"{problem}with digits_only=True only the ten bare digits count; {_REMEDY}")
-            if not used & numbers:
-                raise ValueError(f"{problem}no number token of its vocabulary is among them; take another tokenizer")
-            ignored = " ".join(sorted(token_of[i] for i in missed))
-            warnings.warn(
-                f"{problem}{ignored!r} are not number tokens, so that the number loss ignores them; "
-                "ntl.tokenizers.load_tokenizer makes each digit a token of its own",
-                stacklevel=3,
-            )
-    if digits_only and (absent := sorted(_DIGITS - vocab.keys())):
-        warnings.warn(
-            f"the tokenizer has no token {', '.join(absent)}, so that the number loss ignores these digits; use a "
-            "tokenizer that has all ten, or digits_only=False if it writes them in longer tokens",
-            stacklevel=3,
-        )
-
-
-def _ids(encoding: Any) -> list[int]:
-    """Return the ids in the result of ``encode``, of transformers or of tokenizers."""
-    return list(getattr(encoding, "ids", encoding))
+    written = [list(getattr(found := tokenizer.encode(sample), "ids", found)) for sample in _SAMPLES]
+    used = {token_id for ids in written for token_id in ids}
+    token_of = {token_id: token for token, token_id in vocab.items() if token_id in used}
+    missed = {i for i, token in token_of.items() if i not in numbers and _DIGITS & {*OTHER_BYTE.sub("", token)}}
+    example = next((k for k, ids in enumerate(written) if missed & {*ids} or not used & numbers), None)
+    if example is None:
+        return
+    tokens = " ".join(token_of.get(i, f"<id {i}>") for i in written[example])
+    problem = f"the tokenizer writes {_SAMPLES[example].strip()!r} as {tokens!r}: "
+    if digits_only:
+        raise ValueError(f"{problem}with digits_only=True only the ten bare digits count; {_REMEDY}")
+    if not used & numbers:
+        raise ValueError(f"{problem}no number token of its vocabulary is among them; take another tokenizer")
+    ignored = " ".join(sorted(token_of[i] for i in missed))
+    warnings.warn(
+        f"{problem}{ignored!r} are not number tokens, so that the number loss ignores them; "
+        "ntl.tokenizers.load_tokenizer makes each digit a token of its own",
+        stacklevel=3,
+    )
 
 
 def _token_value(token: str, digits_only: bool) -> float:

@@ -1,26 +1,26 @@
-"""From a folder or a hub id to a tokenizer of a given kind, its fingerprint and its number tokens."""
+"""From a folder or a hub id to a tokenizer of a given kind, its fingerprint, and what digits of their own cost."""
 
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
 from ntl.config.suggestions import nearest
 from ntl.system.errors import UserError
-from ntl.system.hub import cached_or_downloaded
-from ntl.tokenizers.files import read_stock
+from ntl.system.hub import SAVED, SENTENCEPIECE, cached_or_downloaded, tokenizer_files
 
 PAD_TOKEN = "<|pad|>"
 MASK_TOKEN = "<|mask|>"
+# Classes that read all of tokenizer.json; others make parts of it anew.
+WHOLE = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9][0-9.,]*")
 # Texts whose tokens are counted.
 _MEASURED = 256
@@ -31,74 +31,29 @@ Step = dict[str, Any]
 DIGIT_SPLIT: Step = {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior": "Isolated", "invert": False}
 
 
-def steps_of(pre_tokenizer: Step | None) -> list[Step]:
-    if pre_tokenizer is None:
-        return []
-    if pre_tokenizer["type"] == "Sequence":
-        return list(pre_tokenizer["pretokenizers"])
-    return [pre_tokenizer]
+class Kind(NamedTuple):
+    """``digits``: each digit is a token of its own.
 
-
-def sequence_of(steps: list[Step]) -> Step | None:
-    if len(steps) > 1:
-        return {"type": "Sequence", "pretokenizers": steps}
-    return steps[0] if steps else None
-
-
-def merge_digits(pre_tokenizer: Step | None) -> Step | None:
-    """The segmentation without the step that :func:`isolate_digits` adds."""
-    return sequence_of([step for step in steps_of(pre_tokenizer) if step != DIGIT_SPLIT])
-
-
-def isolate_digits(pre_tokenizer: Step | None) -> Step | None:
-    """Add a step that makes every ASCII digit a word of its own.
-
-    It comes after a metaspace step, which has set the word-start mark already: ``2014`` becomes ``▁ 2 0 1 4``. It comes
-    before a byte-level step, which would leave ``Ġ`` on the first digit: `` 12`` becomes ``Ġ 1 2``. But if that adds a
-    space before each word (RoBERTa's), it comes after it, as otherwise each digit would get a space.
-    """
-    steps = steps_of(merge_digits(pre_tokenizer))
-    byte_level = (i for i, step in enumerate(steps) if step["type"] == "ByteLevel" and not step["add_prefix_space"])
-    at = next(byte_level, len(steps))
-    return sequence_of([*steps[:at], DIGIT_SPLIT, *steps[at:]])
-
-
-@dataclass(frozen=True)
-class TokenizerKind:
-    """``pre_tokenizer`` edits that entry of tokenizer.json.
-
-    A kind that writes numbers in tokens of its own names its tokenizer class by a dotted name: a subclass of
+    ``tokenizer_class``: the dotted name of a class that writes numbers in tokens of its own, a subclass of
     ``PreTrainedTokenizerFast`` with a class method ``added_tokens``, the tokens that are appended to the vocabulary. It
-    may have ``ROLES``, such as a mask token. ``options`` are settings of ``ntl.config.TokenizerConfig`` that the
-    tokenizer is made with and saves.
+    may have ``ROLES``, such as a mask token. ``options`` are settings of ``ntl.config.TokenizerConfig`` that it is made
+    with and saves.
     """
 
-    pre_tokenizer: Callable[[Step | None], Step | None]
-    needs_digits: bool = False
-    tokenizer_class: str = "transformers.PreTrainedTokenizerFast"
-    writes_numbers: bool = False
+    digits: bool = False
+    tokenizer_class: str = ""
     options: tuple[str, ...] = ()
 
 
 KINDS = {
-    "default": TokenizerKind(merge_digits),
-    "digit": TokenizerKind(isolate_digits, needs_digits=True),
-    "rt": TokenizerKind(
-        merge_digits,
-        tokenizer_class="ntl.tokenizers.number_tokenizers.RTTokenizer",
-        writes_numbers=True,
-        options=("max_place",),
-    ),
-    "xval": TokenizerKind(
-        merge_digits,
-        tokenizer_class="ntl.tokenizers.number_tokenizers.XValTokenizer",
-        writes_numbers=True,
-        options=("paper_compat",),
-    ),
+    "default": Kind(),
+    "digit": Kind(digits=True),
+    "rt": Kind(tokenizer_class="ntl.tokenizers.number_tokenizers.RTTokenizer", options=("max_place",)),
+    "xval": Kind(tokenizer_class="ntl.tokenizers.number_tokenizers.XValTokenizer", options=("paper_compat",)),
 }
 
 
-def check_kind(kind: str) -> TokenizerKind:
+def check_kind(kind: str) -> Kind:
     """The kind of that name. :class:`~ntl.config.UserError` with the valid choices if it does not exist."""
     if kind not in KINDS:
         choices = f"choose one of {', '.join(sorted(KINDS))}"
@@ -125,28 +80,111 @@ def load_tokenizer(
 
     Raises :class:`~ntl.config.UserError` for an unknown kind, a file that is missing or broken, an unreachable hub.
     """
-    chosen = check_kind(kind)
-    folder = Path(source).expanduser()
+    chosen, folder = check_kind(kind), Path(source).expanduser()
+    if folder.is_file():
+        raise UserError(f"{folder} is a file: give the folder that holds the tokenizer's files")
     if not folder.is_dir():
-        if folder.exists():
-            raise UserError(f"{folder} is a file: give the folder that holds the tokenizer's files")
         if not _HUB_ID.fullmatch(str(source)):
             raise UserError(f"tokenizer {str(source)!r} is neither a folder nor a hub id owner/name")
         folder = cached_or_downloaded(str(source))
     given = read_stock(folder, gguf_file)
-    if chosen.writes_numbers:
+    if chosen.tokenizer_class:
         return assemble(given, kind, str(source), **options)
     if given.eos_token is None:
         given.eos_token = _end_of(given, str(source))
-    return split_digits(given, str(source)) if chosen.needs_digits and not has_single_digits(given) else given
+    return split_digits(given, str(source)) if chosen.digits and not has_single_digits(given) else given
+
+
+# ---- the files of a folder
+
+
+def read_stock(folder: Path, gguf_file: str = "") -> PreTrainedTokenizerFast:
+    """The tokenizer of the files as they are, of the class that transformers gives it.
+
+    Looks for tokenizer.json, then spiece.model, then vocab.json with merges.txt, then in ``gguf_file``. Raises
+    :class:`ntl.system.errors.UserError` for files that are missing or cannot be read.
+    """
+    files = tokenizer_files(folder, gguf_file)
+    for path in files:
+        if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(b"version https://git-lfs"):
+            raise UserError(f"{path} is a git-lfs pointer, not the file itself: run `git lfs pull` or fetch the file")
+    try:
+        found = _read(folder, gguf_file if files == [folder / gguf_file] else "")
+    except UserError:
+        raise
+    except Exception as error:  # the backends raise bare Exception
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        raise UserError(f"{folder}: its tokenizer cannot be read ({reason}); save or fetch it again") from error
+    if not found.is_fast:
+        raise UserError(f"{folder}: a tokenizer written in Python alone; give one that has a {SAVED}")
+    for setting in ("local_files_only", "is_local", "trust_remote_code"):  # which would be saved with it
+        found.init_kwargs.pop(setting, None)
+    return found
+
+
+def _read(folder: Path, gguf_file: str) -> Any:
+    if gguf_file:
+        return AutoTokenizer.from_pretrained(folder, gguf_file=gguf_file, local_files_only=True)
+    if (folder / SAVED).exists():
+        settings = folder / "tokenizer_config.json"
+        written = json.loads(settings.read_bytes()) if settings.exists() else {}
+        # transformers takes the class of some architectures, as Qwen2's, even where the files name this one.
+        reader: Any = PreTrainedTokenizerFast if written.get("tokenizer_class") in WHOLE else AutoTokenizer
+        return reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    if (folder / SENTENCEPIECE).exists():
+        return read_sentencepiece(folder)
+    return GPT2Tokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def read_sentencepiece(folder: Path, sentinels: int = 100) -> PreTrainedTokenizerFast:
+    """The T5 tokenizer of ``folder/spiece.model`` with ``sentinels`` tokens ``<extra_id_N>`` after its pieces."""
+    found = T5Tokenizer.from_pretrained(str(folder), extra_ids=sentinels, local_files_only=True)
+    first = found.convert_ids_to_tokens([0, 1, 2])
+    if first != ["<pad>", "</s>", "<unk>"]:
+        raise UserError(f"{folder / SENTENCEPIECE} is no T5 vocabulary: it begins with {first}, not <pad>, </s>, <unk>")
+    return found
+
+
+# ---- digits
+
+
+def merge_digits(pre_tokenizer: Step | None) -> Step | None:
+    """The segmentation without the step that :func:`isolate_digits` adds."""
+    return _sequence_of([step for step in _steps_of(pre_tokenizer) if step != DIGIT_SPLIT])
+
+
+def isolate_digits(pre_tokenizer: Step | None) -> Step | None:
+    """Add a step that makes every ASCII digit a word of its own.
+
+    It comes after a metaspace step, which has set the word-start mark already: ``2014`` becomes ``▁ 2 0 1 4``. It comes
+    before a byte-level step, which would leave ``Ġ`` on the first digit: `` 12`` becomes ``Ġ 1 2``. But if that adds a
+    space before each word (RoBERTa's), it comes after it, as otherwise each digit would get a space.
+    """
+    steps = _steps_of(merge_digits(pre_tokenizer))
+    byte_level = (i for i, step in enumerate(steps) if step["type"] == "ByteLevel" and not step["add_prefix_space"])
+    at = next(byte_level, len(steps))
+    return _sequence_of([*steps[:at], DIGIT_SPLIT, *steps[at:]])
+
+
+def _steps_of(pre_tokenizer: Step | None) -> list[Step]:
+    if pre_tokenizer is None:
+        return []
+    return list(pre_tokenizer["pretokenizers"]) if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+
+
+def _sequence_of(steps: list[Step]) -> Step | None:
+    return {"type": "Sequence", "pretokenizers": steps} if len(steps) > 1 else (steps[0] if steps else None)
 
 
 def has_single_digits(tokenizer: PreTrainedTokenizerFast) -> bool:
     """Whether each digit of a number is a token of its own, wherever the number stands."""
     backend = Tokenizer.from_str(json.dumps(backend_state(tokenizer)))
-    texts = ("0123456789", "-15.67", " 12", "x 120", "007", *_added_numbers(backend))
-    tokens = {text: backend.encode(text, add_special_tokens=False).tokens for text in texts}
-    return all(_digit_tokens(tokens[text]) == re.findall("[0-9]", text) for text in texts)
+    added = [token.content.strip() for token in backend.get_added_tokens_decoder().values() if not token.special]
+    for text in ("0123456789", "-15.67", " 12", "x 120", "007", *filter(_NUMBER.fullmatch, added)):
+        tokens = backend.encode(text, add_special_tokens=False).tokens
+        if [token for token in tokens if re.search("[0-9]", token)] != re.findall("[0-9]", text):
+            return False
+    return True
 
 
 def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedTokenizerFast:
@@ -167,7 +205,12 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
             path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         changed = read_stock(Path(folder))
     changed.name_or_path = given.name_or_path
-    _check_digits(changed.backend_tokenizer, source)
+    written = changed.decode(changed("0123456789", add_special_tokens=False).input_ids).strip()
+    if not has_single_digits(changed) or written != "0123456789":
+        raise UserError(
+            f"tokenizer {source}: its {type(changed.backend_tokenizer.model).__name__} model joins digits, or parts "
+            "them by spaces, so it cannot be digit-level; use tokenizer=default, or another tokenizer"
+        )
     return changed
 
 
@@ -176,46 +219,52 @@ def cost_of_digits(tokenizer: Any, source: str, texts: Callable[[], Iterable[str
 
     ``texts``: returns what the model is trained on, of which the beginning is measured; called only for a line.
     """
-    if DIGIT_SPLIT not in steps_of(backend_state(tokenizer)["pre_tokenizer"]):
+    if DIGIT_SPLIT not in _steps_of(backend_state(tokenizer)["pre_tokenizer"]):
         return ""
-    given = load_tokenizer(source, "default", gguf_file=gguf_file)
-    if tokenizer_fingerprint(given) == tokenizer_fingerprint(tokenizer):
+    both = load_tokenizer(source, "default", gguf_file=gguf_file), tokenizer
+    if tokenizer_fingerprint(both[0]) == tokenizer_fingerprint(tokenizer):
         return ""
-    before, now = (
-        " ".join(f"`{token}`" for token in each.tokenize("120", add_special_tokens=False))
-        for each in (given, tokenizer)
-    )
+    tokenized = (each.tokenize("120", add_special_tokens=False) for each in both)
+    before, now = (" ".join(f"`{token}`" for token in tokens) for tokens in tokenized)
     sample = list(islice(texts(), _MEASURED))
-    tokens = [sum(map(len, each(sample, add_special_tokens=False)["input_ids"])) for each in (given, tokenizer)]
+    tokens = [sum(map(len, each(sample, add_special_tokens=False)["input_ids"])) for each in both]
     return (
         f"tokenizer=digit: {source} writes 120 as {before}; here it is {now}, which its weights have not seen, and the "
         f"training text has {tokens[1] / max(tokens[0], 1) - 1:.0%} more tokens. tokenizer=default leaves it as it is."
     )
 
 
+def _check_has_digits(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
+    vocab = tokenizer.get_vocab()
+    if missing := [digit for digit in "0123456789" if digit not in vocab]:
+        raise UserError(
+            f"tokenizer {source} has no token of its own for {', '.join(missing)}: it cannot be digit-level, "
+            "use tokenizer=default"
+        )
+
+
+# ---- tokenizers of our own
+
+
 def assemble(stock: PreTrainedTokenizerFast, kind: str, source: str, **options: Any) -> PreTrainedTokenizerFast:
     """A new tokenizer of this kind with the backend of the stock one and a pad token that is not its end token."""
-    chosen = check_kind(kind)
-    state = backend_state(stock)
-    state["pre_tokenizer"] = chosen.pre_tokenizer(state["pre_tokenizer"])
-    vocab = stock.get_vocab()
-    if chosen.needs_digits:
+    chosen, state, vocab = check_kind(kind), backend_state(stock), stock.get_vocab()
+    state["pre_tokenizer"] = (isolate_digits if chosen.digits else merge_digits)(state["pre_tokenizer"])
+    if chosen.digits:
         _check_has_digits(stock, source)
     end = stock.eos_token or _end_of(stock, source)
     pad = stock.pad_token or _first_known(vocab, ("<pad>", PAD_TOKEN))
     if pad is None or pad == end:
         pad = PAD_TOKEN
-    made_by = resolve_name(chosen.tokenizer_class)
+    made_by: Any = resolve_name(chosen.tokenizer_class) if chosen.tokenizer_class else PreTrainedTokenizerFast
     roles = {"bos_token": stock.bos_token, "eos_token": end, "unk_token": _unknown_of(state["model"]), "pad_token": pad}
     roles |= getattr(made_by, "ROLES", {})
     named = {str(token) for token in roles.values()}
     saved = {name: stock.init_kwargs[name] for name in chosen.options if name in stock.init_kwargs}
     settings = saved | {name: value for name, value in options.items() if name in chosen.options}
     backend = Tokenizer.from_str(json.dumps(state))
-    if chosen.writes_numbers:
+    if chosen.tokenizer_class:
         backend.add_tokens([AddedToken(token, normalized=False) for token in made_by.added_tokens(**settings)])
-    if chosen.needs_digits:
-        _check_digits(backend, source)
     return made_by(
         tokenizer_object=backend,
         extra_special_tokens=[token for token in stock.all_special_tokens if token not in named],
@@ -240,38 +289,6 @@ def _end_of(tokenizer: PreTrainedTokenizerFast, source: str) -> str:
     return end
 
 
-def _check_has_digits(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
-    vocab = tokenizer.get_vocab()
-    if missing := [digit for digit in "0123456789" if digit not in vocab]:
-        raise UserError(
-            f"tokenizer {source} has no token of its own for {', '.join(missing)}: it cannot be digit-level, "
-            "use tokenizer=default"
-        )
-
-
-def _added_numbers(backend: Tokenizer) -> list[str]:
-    added = [token.content.strip() for token in backend.get_added_tokens_decoder().values() if not token.special]
-    return list(filter(_NUMBER.fullmatch, added))
-
-
-def _digit_tokens(tokens: Iterable[str]) -> list[str]:
-    return [token for token in tokens if re.search("[0-9]", token)]
-
-
-def _check_digits(backend: Tokenizer, source: str) -> None:
-    """UserError where digits are still not separate: numbers as added tokens, marks on digits, spaces between them."""
-    for number in ("0123456789", "-15.67", *_added_numbers(backend)):
-        encoding = backend.encode(number, add_special_tokens=False)
-        digits = _digit_tokens(encoding.tokens)
-        written = backend.decode(encoding.ids)
-        if "".join(digits) != re.sub("[^0-9]", "", number) or max(map(len, digits)) > 1 or " " in written.strip():
-            raise UserError(
-                f"tokenizer {source}: its {type(backend.model).__name__} model writes {number} as "
-                f"{' '.join(encoding.tokens)} and reads that as {written.strip()!r}, so it cannot be digit-level; "
-                "use tokenizer=default, or another tokenizer of kind BPE or unigram"
-            )
-
-
 def _first_known(vocab: dict[str, int], candidates: tuple[str, ...]) -> str | None:
     return next((token for token in candidates if token in vocab), None)
 
@@ -280,6 +297,9 @@ def _unknown_of(model: dict) -> str | None:
     if model["type"] == "Unigram":
         return None if model["unk_id"] is None else model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
+
+
+# ---- what a tokenizer is
 
 
 def backend_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

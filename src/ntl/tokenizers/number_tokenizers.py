@@ -1,7 +1,7 @@
 """The tokenizers of the Regression Transformer and of xVal, which write numbers in tokens of their own."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby, islice
 from typing import Any, ClassVar
@@ -117,48 +117,32 @@ class XValTokenizer(PreTrainedTokenizerFast):
         parts: list[str] = []
         for is_number, group in groupby(ids, key=number.__eq__):
             run = list(group)
-            parts += islice(remaining, len(run)) if is_number else [self._words(run)]
+            words = () if is_number else (str(self.decode(run, skip_special_tokens=True)).strip(),)
+            parts += islice(remaining, len(run)) if is_number else words
         text = " ".join(part for part in parts if part)
         return _SIGN.sub(r"\1", text) if self.paper_compat else text
-
-    def _words(self, ids: list[int]) -> str:
-        return str(self.decode(ids, skip_special_tokens=True)).strip()
 
     def _encode_plus(
         self, text: Any, text_pair: Any = None, *, is_split_into_words: bool = False, **kwargs: Any
     ) -> BatchEncoding:
-        if is_split_into_words:
-            raise ValueError("xVal reads the numbers of whole texts: join the words first")
-        tensors = kwargs.pop("return_tensors", None)
-        single = isinstance(text, str)
-        firsts = [self._read(each) for each in ([text] if single else text)]
-        seconds = [self._read(each) for each in _listed(text_pair)]
-        written = [each for each, _ in firsts], [each for each, _ in seconds]
-        pair = None if text_pair is None else written[1][0] if single else written[1]
-        batch = super()._encode_plus(written[0][0] if single else written[0], pair, **kwargs)
-        values = [[numbers for _, numbers in side] for side in (firsts, seconds)]
-        rows = list(self._values(batch, values))
+        if is_split_into_words or text_pair is not None:
+            raise ValueError("xVal reads the numbers of whole texts, one at a time: join them first")
+        tensors, single = kwargs.pop("return_tensors", None), isinstance(text, str)
+        read = [self.number_reader()(each) for each in ([text] if single else text)]
+        written = [each for each, _ in read]
+        batch = super()._encode_plus(written[0] if single else written, **kwargs)
+        # The values by where ``[NUM]`` stands, since truncation may remove either end.
+        places = ([match.start() for match in _NUMBER.finditer(each)] for each in written)
+        values = [dict(zip(starts, numbers, strict=True)) for starts, (_, numbers) in zip(places, read, strict=True)]
+        encodings, number = batch.encodings or [], self.number_token_id
+        samples = batch.get("overflow_to_sample_mapping", range(len(encodings)))
+        rows = [
+            [
+                values[sample][start] if token == number else 1.0
+                for token, (start, _) in zip(encoding.ids, encoding.offsets, strict=True)
+            ]
+            for sample, encoding in zip(samples, encodings, strict=True)
+        ]
         unbatched = single and "overflow_to_sample_mapping" not in batch
         batch["number_values"] = rows[0] if unbatched else rows
         return batch.convert_to_tensors(tensors, prepend_batch_axis=unbatched)
-
-    def _read(self, text: str) -> tuple[str, dict[int, float]]:
-        """The text with ``[NUM]`` for its numbers, and their values by where that stands."""
-        written, values = self.number_reader()(text)
-        places = [match.start() for match in _NUMBER.finditer(written)]
-        return written, dict(zip(places, values, strict=True))
-
-    def _values(self, batch: BatchEncoding, values: list[list[dict[int, float]]]) -> Iterator[list[float]]:
-        encodings = batch.encodings or []
-        samples = batch.get("overflow_to_sample_mapping", range(len(encodings)))
-        number = self.number_token_id
-        for sample, encoding in zip(samples, encodings, strict=True):
-            # By position, since truncation may remove either end; special tokens have no sequence id.
-            yield [
-                values[side][sample][start] if side is not None and token == number else 1.0
-                for token, side, (start, _) in zip(encoding.ids, encoding.sequence_ids, encoding.offsets, strict=True)
-            ]
-
-
-def _listed(text: Any) -> list[str]:
-    return [] if text is None else [text] if isinstance(text, str) else list(text)

@@ -23,15 +23,10 @@ _OPERAND = re.compile(r"(?:[0-9)\]}%]|(?<!\w)[A-Za-z])\Z")
 _QUANTITY = re.compile(r"[0-9][^.?!;:=,(]*?([^\W\d_]+)\Z")
 _CALLS = ("is", "are", "was", "be", "equal", "equals", "to", "than", "and", "or", "by", "plus", "minus", "times", "of")
 _LOOK_BACK = 200
-_REMEMBERED_NUMBERS = 1 << 16
 # The digits of a group of thousands.
 _GROUP = 3
 # What an error shows of a text.
 _SHOWN = 60
-
-
-class _TooLarge(Exception):
-    """The integer part of a number has more digits than there are places."""
 
 
 def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
@@ -44,16 +39,17 @@ def read(text: str, max_place: int = MAX_PLACE) -> tuple[str, list[float]]:
     """
 
     def written(match: re.Match[str]) -> str:
-        return match[0] if match[1] is None else _tokens(match[1], max_place)
+        if match[1] is None:
+            return match[0]
+        whole, digits = _digits(match[1])
+        if whole > max_place + 1:
+            raise UserError(
+                f"{text[:_SHOWN]!r}: a number has {whole} digits before its point, and the tokens write "
+                f"{max_place + 1}; set tokenizer.max_place={whole - 1}, or take a model that reads digits"
+            )
+        return " ".join(place_token(digit, whole - 1 - index) for index, digit in enumerate(digits))
 
-    try:
-        return _pattern(max_place).sub(written, text), []
-    except _TooLarge as error:
-        whole = str(error)
-        raise UserError(
-            f"{_short(text)!r}: {_short(whole)} has {len(whole)} digits before its point, and the tokens write "
-            f"{max_place + 1}; set tokenizer.max_place={len(whole) - 1}, or take a model that reads digits"
-        ) from None
+    return _pattern(max_place).sub(written, text), []
 
 
 def write(
@@ -106,25 +102,15 @@ def _pattern(max_place: int) -> re.Pattern[str]:
     return re.compile(rf"<extra_id_[0-9]+>|_[0-9]_(?:{places})_|([0-9]+(?:\.[0-9]+)?)")
 
 
-@lru_cache(_REMEMBERED_NUMBERS)
-def _tokens(numeral: str, max_place: int) -> str:
-    whole, _, fraction = _rounded(numeral).partition(".")
+@lru_cache(1 << 16)
+def _digits(numeral: str) -> tuple[int, str]:
+    """How many digits are before the point, and all digits that have a token."""
+    if len(numeral.partition(".")[2]) > -MIN_PLACE:
+        with localcontext(prec=len(numeral) + 1):
+            numeral = format(Decimal(numeral).quantize(Decimal(f"1E{MIN_PLACE}"), ROUND_HALF_UP), "f")
+    whole, _, fraction = numeral.partition(".")
     whole = whole.lstrip("0") or "0"
-    if len(whole) > max_place + 1:
-        raise _TooLarge(whole)
-    digits = whole + fraction.rstrip("0")
-    return " ".join(place_token(digit, len(whole) - 1 - index) for index, digit in enumerate(digits))
-
-
-def _rounded(numeral: str) -> str:
-    if len(numeral.partition(".")[2]) <= -MIN_PLACE:
-        return numeral
-    with localcontext(prec=len(numeral) + 1):
-        return format(Decimal(numeral).quantize(Decimal(f"1E{MIN_PLACE}"), ROUND_HALF_UP), "f")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return len(whole), whole + fraction.rstrip("0")
 
 
 @dataclass

@@ -7,14 +7,13 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
 from ntl.system.errors import UserError
-from ntl.tokenizers.files import SENTENCEPIECE, read_sentencepiece
-from ntl.tokenizers.load import assemble, check_kind
+from ntl.system.hub import SENTENCEPIECE
+from ntl.tokenizers.load import assemble, check_kind, read_sentencepiece
 
 _ALWAYS = "0123456789-."
 _WORD_START = "\u2581"
@@ -31,7 +30,7 @@ _FRAGMENT = re.compile(rf"{_WORD_START}?(?:[^\W\d_]+|\d+|[^\w{_WORD_START}]+|_+)
 def train_tokenizer(
     texts: Iterable[str], folder: str | Path, *, kind: str = "digit", vocab_size: int = 256
 ) -> PreTrainedTokenizerFast:
-    """Train a sentencepiece unigram model and save it as a tokenizer in ``folder``, which is replaced atomically.
+    """Train a sentencepiece unigram model and save it as a tokenizer in ``folder``, which is replaced.
 
     The ids begin as T5's do, ``<pad>`` 0, ``</s>`` 1, ``<unk>`` 2, without sentinels; ``</s>`` is appended to every
     text unless ``add_special_tokens=False``. Every character of the texts (after T5's NFKC normalization and folding
@@ -43,7 +42,7 @@ def train_tokenizer(
     The same words with the same counts give the same bytes, in any order. Raises
     :class:`ntl.system.errors.UserError` for an unknown kind and for texts without a character.
     """
-    if check_kind(kind).writes_numbers:
+    if check_kind(kind).tokenizer_class:
         texts = (_NUMBER.sub(" ", text) for text in texts)
     counts = _count_words(texts)
     if not counts:
@@ -55,7 +54,10 @@ def train_tokenizer(
         (work / SENTENCEPIECE).write_bytes(_train(counts, work, kind, vocab_size))
         tokenizer = assemble(read_sentencepiece(work, sentinels=0), kind, str(target))
         tokenizer.save_pretrained(str(work / "saved"))
-        _replace(work / "saved", target)
+        if not _is_copy(work / "saved", target):  # another process may have made the same one meanwhile
+            if target.exists():
+                os.replace(target, work / "old")
+            os.replace(work / "saved", target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return tokenizer
@@ -129,19 +131,6 @@ def _write_tsv(path: Path, rows: list[tuple[str, int]]) -> None:
     path.write_text("".join(f"{text}\t{count}\n" for text, count in rows), encoding="utf-8", newline="\n")
 
 
-def _replace(new: Path, target: Path) -> None:
-    """Replace ``target`` by ``new``; two processes that train the same tokenizer may do so at the same time."""
-    if not target.exists():
-        with suppress(OSError):
-            os.replace(new, target)
-            return
-    files = [(path, target / path.name) for path in new.iterdir()]
-    if all(there.is_file() and there.read_bytes() == path.read_bytes() for path, there in files):
-        return
-    old = new.with_name("old")
-    os.replace(target, old)
-    try:
-        os.replace(new, target)
-    except OSError:
-        os.replace(old, target)
-        raise
+def _is_copy(folder: Path, other: Path) -> bool:
+    pairs = [(path, other / path.name) for path in folder.iterdir()]
+    return all(there.is_file() and there.read_bytes() == path.read_bytes() for path, there in pairs)
