@@ -63,8 +63,3 @@ def test_long_ones_first_and_answers_in_order(built, size: int, batches: list[li
     assert seen.batches == batches
     assert seen.done == done
     assert [answer.text for answer in seen.answers] == ["0", "1", "2", "3", "4"]
-
-
-def test_the_model_is_left_as_it_was(built) -> None:
-    for training in (True, False):
-        assert run(built, 2, Model().train(training)).model.training is training

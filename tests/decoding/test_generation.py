@@ -67,33 +67,12 @@ def test_greedy_is_the_most_likely_next_token_in_the_order_of_the_examples(famil
     assert _run(model, batch_size=5) == expected
 
 
-def _score(model, ids: list[int], new: list[int]) -> float:
-    with torch.no_grad():
-        log_p = model(torch.tensor([ids + new])).logits[0].log_softmax(-1)
-    return float(sum(log_p[len(ids) - 1 + i, token] for i, token in enumerate(new)))
-
-
-def test_a_beam_as_wide_as_the_space_finds_the_best_sequence(decoder) -> None:
-    # Two tokens out of seven: 49 beams hold every continuation, scored by mean log-probability as transformers does.
-    texts = _run(decoder, num_beams=49, max_new_tokens=2)
-    for ids, text in zip(QUESTIONS, texts, strict=True):
-        candidates = [[EOS], *([first, second] for first in range(V) for second in range(V) if first != EOS)]
-        best = max(candidates, key=lambda new: _score(decoder, ids, new) / len(new))
-        assert text == _Tokenizer().decode(best, True).strip()
-
-
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_token_ids_end_with_the_end_token_and_hold_no_padding(family: str, request) -> None:
     found = _decode(DecodingConfig(name="x"), request.getfixturevalue(family))
     assert all(_Tokenizer().decode(answer.token_ids, True).strip() == answer.text for answer in found)
     assert all(EOS not in answer.token_ids[:-1] for answer in found)
     assert {len(answer.token_ids) for answer in found if answer.token_ids[-1] != EOS} <= {5}
-
-
-def test_the_length_of_an_answer_is_the_config_s_or_the_caller_s(decoder) -> None:
-    assert all(len(text.split()) <= 1 for text in _run(decoder, max_new_tokens=1))
-    short = _decode(DecodingConfig(name="x", batch_size=2), decoder, max_new_tokens=1)
-    assert [answer.text for answer in short] == _run(decoder, max_new_tokens=1)
 
 
 OWN = [

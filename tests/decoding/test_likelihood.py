@@ -93,9 +93,3 @@ def test_by_hand(batch_size: int, example) -> None:
     rest = 0.125 / 9
     mean = (4 * 0.25 + 6 * 0.125 + rest * (45 - 10)) / (0.375 + 8 * rest)
     assert last == Piece(8, 1, pytest.approx(math.log(4), abs=1e-6), 1, 0, 0.0, pytest.approx(abs(mean - 4), abs=1e-5))
-
-
-def test_the_right_digit_is_right_where_no_other_token_is_more_probable(example) -> None:
-    model = _Model({END: {4: 0.6}})
-    ((piece,),) = scored(model, [example(END, [4], 1)], 1)
-    assert (piece.numbers, piece.right, piece.error) == (1, 1, 0.0)

@@ -153,16 +153,6 @@ def test_the_drafts_of_heads_without_a_cache(
         assert (answer.token_ids, answer.about[SPECULATION]) == (ids, counts)
 
 
-def test_rows_of_a_batch_keep_different_numbers_of_drafts() -> None:
-    """So that the tests above are of more than drafts that are all kept, or none."""
-    found = _decoded(_model("llama", "causal", 4, 2), [[2], [3, 4], [4, 2, 3], [2, 2], [3]], limit=12, batch=5)
-    counts = [answer.about[SPECULATION] for answer in found]
-    assert len({each["forwards"] for each in counts}) > 1
-    for head in range(3):
-        kept = sum(each["accepted"][head] for each in counts)
-        assert 0 < kept < sum(each["forwards"] - 1 for each in counts)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_fewer_heads_draft_less(kind: str) -> None:
     model, asked = _model("llama", kind, 4), [[2, 3], [4]]

@@ -61,20 +61,6 @@ def test_paper_clips_predictions_alone():
     assert paper["log_mae"] == pytest.approx(2 * math.log10(2) / 3, rel=1e-8)
 
 
-def test_paper_tolerance_is_relative_to_the_answer():
-    # np.isclose: |p - l| <= 1e-8 + 1e-5 |l|
-    pairs = [("100000.9", "100000"), ("100001.1", "100000"), ("0.000000009", "0"), ("0.00000002", "0")]
-    assert [metrics_of(pair, rule="paper")["accuracy"] for pair in pairs] == [1, 0, 1, 0]
-    assert metrics_of(*pairs)["accuracy"] == 0
-
-
-def test_accuracy_is_exact_where_float64_is_not():
-    answer, other = "123456789012345678901", "123456789012345678902"
-    assert float(answer) == float(other)
-    metrics = metrics_of((answer, answer), (other, answer), ("123,456,789,012,345,678,901.0", answer), ("0.30", "0.3"))
-    assert (metrics["accuracy"], metrics["mae"]) == (3 / 4, 1 / 4)
-
-
 def test_predictions_beyond_float64_are_scored():
     huge = "9" * 400
     pairs = [(huge, "1"), (f"-{huge}", "2"), ("3", "3")]
@@ -90,15 +76,6 @@ def test_predictions_beyond_float64_are_scored():
     expected = (400 - math.log10(2) + 400 + math.log10(3)) / 3
     assert metrics["log_mae"] == pytest.approx(expected, rel=1e-12)
     assert metrics_of(*pairs, rule="paper")["mae"] == pytest.approx((1e10 - 1 + 1e10 + 2) / 3, rel=1e-15)
-
-
-def test_answers_beyond_float64_are_scored_exactly():
-    huge = "1" + "0" * 399
-    metrics = metrics_of((huge, huge), (f"{huge[:-1]}1", huge))
-    assert (metrics["accuracy"], metrics["mae"], metrics["mape"]) == (0.5, 0.5, 0)
-    metrics = metrics_of(("1", "1e500"))
-    assert (metrics["mae"], metrics["mape"]) == (math.inf, 100)
-    assert metrics["log_mae"] == pytest.approx(500 - math.log10(2), rel=1e-12)
 
 
 @BOTH_RULES

@@ -97,14 +97,6 @@ def test_a_text_without_special_forms_is_read_by_the_plain_grammar(text):
     assert read_numbers(text) == find_numbers(text)
 
 
-@given(st.integers(-999, 999), st.integers(1, 64))
-def test_fractions_by_their_value(top, bottom):
-    (value,) = read_numbers(f"{top}/{bottom}")
-    # A fraction is a finite decimal when some power of ten, here the sixth, is a multiple of its denominator.
-    finite = 10**6 * top % bottom == 0
-    assert value == (Decimal(top * 10**6 // bottom) / 10**6 if finite else None)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(60)  # as a pattern that goes back over what it read would not
 def test_long_texts_are_read_once():

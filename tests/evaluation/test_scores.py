@@ -215,18 +215,6 @@ def test_the_errors_of_a_thousand_examples_are_kept_by_their_ids_alone(score):
     assert first.ids_sha256 != second.ids_sha256  # pairs of examples need the order
 
 
-def test_digits_by_hand(score):
-    predictions = ["120", "-0.05", "2.50", "0", "3e2", "?"]
-    scores = score([row("test", key, "7", text) for key, text in enumerate(predictions)])
-    leading, last = [0] * 10, [0] * 10
-    for digit in (1, 5, 2, 0, 3):
-        leading[digit] += 1
-    for digit in (0, 5, 0, 0, 0):
-        last[digit] += 1
-    assert scores.digits["test"]["prediction"] == {"leading": leading, "last": last}
-    assert scores.digits["test"]["answer"] == {name: [0] * 7 + [6, 0, 0] for name in ("leading", "last")}
-
-
 def test_speculation_by_hand() -> None:
     """Of 5 + 1 + 6 tokens in 3 + 1 + 2 passes; the first pass of each answer has no drafts, so that 3 verify some."""
     rows = [

@@ -115,21 +115,6 @@ def test_padding_changes_nothing_unless_the_paper_s_fault_is_asked_for() -> None
     torch.testing.assert_close(paper(**batch).numbers, _model().double().eval()(**everything).numbers)
 
 
-def test_the_first_weights_are_torch_s() -> None:
-    torch.manual_seed(1)
-    model = XValForMaskedNumber(XValModelConfig(**SHAPE | {"vocab_size": 3000, "hidden_size": 64})).requires_grad_(
-        False
-    )
-    block = model.blocks[0]
-    assert float(model.token_embedding.weight.std()) == pytest.approx(1, abs=0.02)
-    assert float(block.attention_in.weight.abs().max()) == pytest.approx((6 / (64 + 192)) ** 0.5, rel=0.01)
-    assert float(block.feed_in.weight.abs().max()) == pytest.approx(64**-0.5, rel=0.01)
-    assert float(block.attention_out.weight.abs().max()) == pytest.approx(64**-0.5, rel=0.01)
-    assert not block.attention_in.bias.any()
-    assert not block.attention_out.bias.any()
-    assert not torch.equal(model.blocks[0].feed_in.weight, model.blocks[1].feed_in.weight)
-
-
 def test_weights_come_back_from_a_folder(tmp_path: Path, tokenizer) -> None:
     model = _model(paper_compat=True)
     model.save_pretrained(tmp_path)

@@ -8,7 +8,6 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ntl import NumberTokenLoss
-from ntl.numbers import NumberVocabulary
 from ntl.numbers.coverage import Missed, coverage
 
 DIGITS = "0123456789"
@@ -101,9 +100,3 @@ def test_the_loss_asks_the_tokenizer_that_it_was_made_from() -> None:
         Missed("12", ("12",), "'12' is not a number token of this loss"),
     )
     assert loss.state_dict() == {}
-
-
-def test_a_loss_of_a_vocabulary_needs_the_tokenizer() -> None:
-    loss = NumberTokenLoss(NumberVocabulary.from_values([0.0, 1.0]), shift=True)
-    with pytest.raises(ValueError, match=r"give coverage\(texts, tokenizer=\.\.\.\) the tokenizer"):
-        loss.coverage(["1"])

@@ -1,9 +1,7 @@
 """Checks of how a tokenizer writes numbers, which find digits that the number loss would miss."""
 
-import json
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
@@ -90,40 +88,3 @@ def test_pieces_of_numbers_that_are_no_number_tokens() -> None:
         NumberVocabulary.from_tokenizer(backend, digits_only=False)
     with pytest.raises(ValueError, match=REMEDY):
         NumberVocabulary.from_tokenizer(backend)
-
-
-def test_digits_at_places_are_the_number_tokens() -> None:
-    class Places:
-        def get_vocab(self) -> dict[str, int]:
-            return {"7": 0, "a": 1, "_7_0_": 2, "_3_-2_": 3, "_7_19_": 5}
-
-    for digits_only in (True, False):
-        numbers = NumberVocabulary.from_tokenizer(Places(), digits_only=digits_only, vocab_size=8)
-        assert numbers.token_ids.tolist() == [2, 3, 5]
-        assert numbers.token_values.tolist() == [7.0, 3.0, 7.0]
-        assert (len(numbers.values), numbers.vocab_size) == (8, 8)
-
-
-def test_what_is_no_tokenizer() -> None:
-    with pytest.raises(TypeError, match="is no tokenizer: give an object with get_vocab"):
-        NumberVocabulary.from_tokenizer("gpt2")
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", ["gpt2", "t5"])
-def test_published_tokenizers_as_they_are(name: str, data_root: Path) -> None:
-    if name == "t5":
-        from transformers import T5Tokenizer
-
-        tokenizer = T5Tokenizer.from_pretrained(data_root / "tokenizers" / name)
-    else:
-        folder = data_root / "tokenizers" / name
-        model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
-        assert "12" in json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-        tokenizer = Tokenizer(model)
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    with pytest.raises(ValueError, match=REMEDY):
-        NumberVocabulary.from_tokenizer(tokenizer)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        NumberVocabulary.from_tokenizer(tokenizer, digits_only=False)

@@ -41,7 +41,7 @@ def test_a_folder_without_a_whole_tokenizer(tmp_path: Path, bpe_folder: Path) ->
 @pytest.mark.parametrize(
     ("folder", "name", "content"),
     [
-        ("spiece_folder", "spiece.model", b""),
+        ("spiece_folder", "spiece.model", b"\x0a\xff\x01"),
         ("spiece_folder", "tokenizer.json", b"{"),
         ("spiece_folder", "tokenizer_config.json", b"["),
         ("bpe_folder", "vocab.json", b'{"a": 1,'),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -84,15 +83,6 @@ def test_the_fingerprint_is_of_the_behaviour(tmp_path: Path) -> None:
     first(["one 1", "two"], padding="max_length", truncation=True, max_length=7)
     assert first.backend_tokenizer.padding is not None
     assert tokenizer_fingerprint(first) == prints[0]
-
-
-@pytest.mark.parametrize(("kind", "digits_only"), [("digit", True), ("default", False)])
-def test_text_kinds_have_the_plain_ones(spiece_folder: Path, kind: str, digits_only: bool) -> None:
-    tokenizer = load_tokenizer(spiece_folder, kind)
-    warnings.simplefilter("error")  # until the test ends: what is told is for tokenizers of others
-    expected = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=1000)
-    found = NumberVocabulary.from_tokenizer(tokenizer, digits_only=digits_only, vocab_size=1000)
-    assert found.values.nan_to_num(-1).equal(expected.values.nan_to_num(-1))
 
 
 @pytest.mark.parametrize("digits_only", [True, False])

@@ -9,7 +9,6 @@ from given import MAKES, save
 from transformers import AutoTokenizer
 
 from ntl.config import UserError
-from ntl.data.encode import encode_rows, prefix_ids
 from ntl.tokenizers import load_tokenizer
 from ntl.tokenizers.load import cost_of_digits
 
@@ -67,26 +66,6 @@ def test_the_cost_of_digits_is_one_line(name: str, before: str, tmp_path: Path) 
     load_tokenizer(folder, "digit").save_pretrained(tmp_path / "run")
     again = load_tokenizer(tmp_path / "run", "digit")
     assert cost_of_digits(again, str(tmp_path / "run"), lambda: pytest.fail("said before")) == ""
-
-
-@pytest.mark.parametrize("kind", ["default", "digit"])
-def test_question_and_answer_are_the_ids_that_the_tokenizer_gives(folder: Path, kind: str) -> None:
-    tokenizer = load_tokenizer(folder, kind)
-    rows = [{"question": "what is 12 times 34?", "answer": "408"}, {"question": "", "answer": "the cat"}]
-    found = encode_rows(rows, tokenizer, decoder_only=True, max_length=100)
-    for example, text in zip(found, ["what is 12 times 34? 408", "the cat"], strict=True):
-        ids = [*example["question_ids"].tolist(), *example["answer_ids"].tolist()]
-        assert ids == [*tokenizer(text).input_ids, tokenizer.eos_token_id]
-    assert found[0]["question_ids"].tolist() == tokenizer(rows[0]["question"]).input_ids
-
-
-def test_a_question_that_is_cut_still_begins_as_a_text_does(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(save("llama3", tmp_path))
-    rows = [{"question": "what is 12 times 34?", "answer": "408"}]
-    (found,) = encode_rows(rows, tokenizer, decoder_only=True, max_length=4)
-    whole = tokenizer(rows[0]["question"]).input_ids
-    assert prefix_ids(tokenizer) == whole[:1] == [0]
-    assert found["question_ids"].tolist() == [0, *whole[-3:]]
 
 
 def test_one_without_an_end_token_is_one_line(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from published_makes import MAKES, REFUSED, Made
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
-from ntl.data.encode import answer_text, encode_rows
+from ntl.data.encode import answer_text
 from ntl.numbers import NumberVocabulary
 from ntl.tokenizers import load_tokenizer
 
@@ -44,27 +44,6 @@ def test_every_digit_is_a_number_token_of_its_own_and_all_else_stays(folder: Pat
     numbers = NumberVocabulary.from_tokenizer(digit)
     assert digit.convert_ids_to_tokens(numbers.token_ids.tolist()) == [f"{int(v)}" for v in numbers.token_values]
     assert sorted(numbers.token_values.tolist()) == list(range(10))
-
-
-def test_plain_auto_tokenizer_reloads_it(folder: Path, tmp_path: Path) -> None:
-    digit = load_tokenizer(folder, "digit")
-    digit.save_pretrained(tmp_path / "saved")
-    (tmp_path / "saved" / "config.json").write_bytes((folder / "config.json").read_bytes())
-    reloaded = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert [reloaded(text).input_ids for text in TEXTS] == [digit(text).input_ids for text in TEXTS]
-    ids = [ids_of(digit, text) for text in TEXTS]
-    assert reloaded.batch_decode(ids) == digit.batch_decode(ids)
-
-
-@pytest.mark.parametrize("kind", ["digit", "default"])
-def test_question_and_answer_are_encoded_as_one_text(folder: Path, kind: str) -> None:
-    tokenizer = load_tokenizer(folder, kind)
-    for question, answer in [("what is 12*34?", "408"), ("the 12", "the -15.67"), ("a", "12 the 34")]:
-        rows = [{"question": question, "answer": answer}]
-        (found,) = encode_rows(rows, tokenizer, decoder_only=True, max_length=100)
-        assert found["question_ids"].tolist() == ids_of(tokenizer, question)
-        ids = [*found["question_ids"].tolist(), *found["answer_ids"].tolist()]
-        assert ids == [*ids_of(tokenizer, f"{question} {answer}"), tokenizer.eos_token_id]
 
 
 @pytest.mark.parametrize(("make", "answer"), [("gpt2", " 7"), ("gemma", " 7"), ("llama2", "7"), ("t5", "7")])

@@ -1,6 +1,5 @@
 """The tiny tokenizer trained on the text at hand."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -47,13 +46,6 @@ def test_digit_level_text_of_a_template_has_whole_words_and_single_digits(tmp_pa
     assert len(tokenizer) == 28
 
 
-def test_default_has_pieces_of_several_digits(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved", kind="default", vocab_size=200)
-    assert any(token.isdigit() and len(token) > 1 for token in tokenizer.get_vocab())
-    assert any(sum(char.isdigit() for char in token) > 1 for token in tokenizer.tokenize("What is 50 times 92?"))
-    assert set("0123456789-.") <= set(tokenizer.get_vocab())
-
-
 @pytest.mark.parametrize("kind", ["digit", "default"])
 def test_another_process_and_order_give_identical_files(tmp_path: Path, kind: str) -> None:
     code = "import sys; from ntl.tokenizers import train_tokenizer as t; t(sys.stdin, sys.argv[1], kind=sys.argv[2])"
@@ -98,21 +90,6 @@ def test_no_text_is_the_users_error(tmp_path: Path, texts: list[str]) -> None:
     with pytest.raises(UserError, match="no text to train a tokenizer on"):
         train_tokenizer(texts, tmp_path / "saved")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_vocab_size_is_an_upper_bound_raised_for_the_alphabet(tmp_path: Path) -> None:
-    parts = ["ba", "ce", "di"], ["ko", "lu", "ma"], ["nest", "pot", "r"]
-    words = list(map("".join, itertools.product(*parts)))
-    assert len(train_tokenizer(words, tmp_path / "a", vocab_size=35)) == 35
-    alphabet = "".join(chr(0x4E00 + i) for i in range(100))
-    assert len(train_tokenizer([alphabet], tmp_path / "b", vocab_size=32)) >= 100 + 12 + 4
-
-
-def test_no_digit_piece_holds_anything_else(tmp_path: Path) -> None:
-    texts = [f"mp{i} {i}th ({i}/2)x={i} {i},{i}00 -{i}.5" for i in range(200)]
-    tokenizer = train_tokenizer(texts, tmp_path / "saved", vocab_size=300)
-    assert [token for token in tokenizer.get_vocab() if any(c.isdigit() for c in token) and len(token) > 1] == []
-    assert tokenizer.batch_decode(tokenizer(texts).input_ids, skip_special_tokens=True) == texts
 
 
 def test_the_folder_is_replaced_in_one_step_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

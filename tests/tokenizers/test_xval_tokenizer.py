@@ -38,11 +38,6 @@ def test_a_text(tokenizer: Any) -> None:
     assert tokenizer.tokenize("x 3") == ["▁", "x", "[NUM]"]
 
 
-def test_a_sign(tokenizer: Any) -> None:
-    text = [("▁-", 1.0), ("[NUM]", 5.0)] if tokenizer.paper_compat else [("[NUM]", -5.0)]
-    assert _pairs(tokenizer, tokenizer("-5", add_special_tokens=False)) == text
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_counts_one(tokenizer: Any, side: str) -> None:
     batch = tokenizer(["7", "2 + 3"], padding=True, return_tensors="pt", padding_side=side)
@@ -100,12 +95,6 @@ def test_it_is_saved_and_loaded(tokenizer: Any, tmp_path: Path) -> None:
         assert loaded("-5 and 2.5")["number_values"] == tokenizer("-5 and 2.5")["number_values"]
     other = load_tokenizer(tmp_path, kind="xval", paper_compat=not tokenizer.paper_compat)
     assert other.reader != tokenizer.reader
-
-
-def test_tokens_that_the_vocabulary_lacks_stand_behind_it(tokenizer: Any) -> None:
-    size = tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False)
-    assert (tokenizer.number_token_id, tokenizer.mask_token_id, len(tokenizer)) == (size, size + 1, size + 2)
-    assert tokenizer.mask_token == "<extra_id_0>"
 
 
 @pytest.mark.data

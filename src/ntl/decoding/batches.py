@@ -40,12 +40,6 @@ Collate = Callable[[list[Example]], dict[str, torch.Tensor]]
 Read = Callable[[Sequence[Example], Mapping[str, torch.Tensor]], list[Answer]]
 
 
-def batches(examples: Sequence[Example], size: int) -> list[list[int]]:
-    """The indices of each batch's examples. Long questions come first, so that a batch has little padding."""
-    order = sorted(range(len(examples)), key=lambda index: -len(examples[index]["question_ids"]))
-    return [order[start : start + size] for start in range(0, len(order), size)]
-
-
 @torch.inference_mode()
 def decode(
     config: DecodingConfig,
@@ -62,8 +56,6 @@ def decode(
     """Decode by ``config._target_``: one answer per example, in the order of the examples.
 
     Args:
-        model: Put into evaluation mode meanwhile.
-        examples: Encoded examples, decoded in ``batches``.
         collate: Makes the inputs of a batch, for example input_ids and attention_mask (B, S).
         max_new_tokens: Used where the config says 0; taken from the training data, never from the test answers.
         progress: Called after each batch with the number of examples that are done.
@@ -82,7 +74,10 @@ def decode(
     limit = config.max_new_tokens or max_new_tokens
     read: Read = build(config, model=model, tokenizer=tokenizer, max_new_tokens=limit, **options)
     answers: dict[int, Answer] = {}
-    for indices in batches(examples, config.batch_size):
+    # Long questions come first, so that a batch has little padding.
+    order = sorted(range(len(examples)), key=lambda index: -len(examples[index]["question_ids"]))
+    for start in range(0, len(order), config.batch_size):
+        indices = order[start : start + config.batch_size]
         batch = [examples[index] for index in indices]
         found = read(batch, {name: tensor.to(model.device) for name, tensor in collate(batch).items()})
         if chat:
@@ -97,9 +92,7 @@ class DecodingLines:
     """``decoding interpolate 2,048/10,000, 31 s left``; called with the number of examples that are done."""
 
     def __init__(self, say: Callable[[str], None], split: str, total: int) -> None:
-        self.say = say
-        self.split = split
-        self.total = total
+        self.say, self.split, self.total = say, split, total
         self.started = self.last_line = time.monotonic()
 
     def __call__(self, done: int) -> None:

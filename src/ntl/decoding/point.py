@@ -5,7 +5,7 @@ probability of 0.001 for nine digits moves it by a million. Mean and standard de
 ``trim`` of the probability is left out at either end; 0 gives the plain ones.
 
 All statistics are conditional on the answer being one of the numbers that were found; ``covered`` is the probability
-of that. Numbers whose magnitude is above ``LARGEST`` are left out.
+of that. Numbers above ``LARGEST`` are left out.
 """
 
 import math
@@ -101,11 +101,11 @@ def _read_points(
             return Answer("", [], {"covered": 0.0})
         mean, sd = found.moments(config.trim)
         shares = (0.5 - interval / 2, 0.5 + interval / 2) if interval else QUANTILES
-        quantiles = {str(share): float(found.values[found.quantile(share)]) for share in shares}
+        ends = [float(found.values[found.quantile(share)]) for share in shares]
         if interval:
-            about = {"mean": mean, "interval": [*quantiles.values()], "sd": sd, "covered": found.covered}
-        else:
-            about = {"covered": found.covered, "sd": sd, "quantiles": quantiles, DISTRIBUTION: found}
+            return Answer(write(found), [], {"mean": mean, "interval": ends, "sd": sd, "covered": found.covered})
+        quantiles = dict(zip(map(str, QUANTILES), ends, strict=True))
+        about = {"covered": found.covered, "sd": sd, "quantiles": quantiles, DISTRIBUTION: found}
         return Answer(write(found), [], about)
 
     def read(batch: Sequence[Example], inputs: Mapping[str, torch.Tensor]) -> list[Answer]:

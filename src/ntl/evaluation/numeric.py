@@ -31,16 +31,15 @@ def number_metrics(
 ) -> dict[str, float]:
     """Score N generated texts against N answers; the keys are NUMBER_METRICS. An undefined metric is NaN.
 
-    Over all N: accuracy (exact on decimals; unparsable is wrong), within_1_percent (|p - l| <= |l| / 100, so an answer
-    of 0 asks for 0), unparsable, all shares in [0, 1]; count is N.
+    Over all N: accuracy (exact on decimals; unparsable is wrong), within_1_percent (|p - l| <= |l| / 100), unparsable,
+    all shares in [0, 1]; count is N.
     Over the parsed pairs: mae, mse, rmse, median_error (of |p - l|), r2 = 1 - sum (p - l)^2 / sum (l - mean l)^2
     (undefined for constant answers), pearson and spearman (undefined for a constant side or fewer than two pairs), and
     log_mae, log_r2 on sign(x) log10(|x| + 1), the "MAE" and "R2" of the paper's Table 1.
     In percent, over answers other than 0: mape is the mean over the parsed pairs of a cell (group), then the unweighted
-    mean over cells (Table 5; without groups there is one cell). A cell whose answers are all 0 is left out; a cell
-    without any parsed pair makes mape undefined, since leaving it out would reward a model for failing there.
-    mape_clipped is the same mean with each error clipped at 100, and 100 for an unparsable prediction; mape_median is
-    the median over the parsed pairs of all cells.
+    mean over cells (Table 5; without groups there is one cell). A cell without any parsed pair makes mape undefined,
+    since leaving it out would reward a model for failing there. mape_clipped is the same mean with each error clipped
+    at 100, and 100 for an unparsable prediction; mape_median is the median over the parsed pairs of all cells.
 
     Errors are computed on decimals of any length. A value beyond float64 is inf, and so is a mean that includes it (r2
     is then -inf, pearson undefined); the signed log stays finite.
@@ -90,17 +89,17 @@ def _mean(values: NDArray) -> float:
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def _median(values: NDArray[np.float64]) -> float:
+def _median(values: NDArray) -> float:
     return float(np.median(values)) if len(values) else math.nan
 
 
-def _r2(error: NDArray[np.float64], answer: NDArray[np.float64]) -> float:
+def _r2(error: NDArray, answer: NDArray) -> float:
     if len(answer) == 0 or answer.min() == answer.max():
         return math.nan
     return float(1 - np.sum(error**2) / np.sum((answer - answer.mean()) ** 2))
 
 
-def _pearson(x: NDArray[np.float64], y: NDArray[np.float64], short: float) -> float:
+def _pearson(x: NDArray, y: NDArray, short: float) -> float:
     if len(x) < 2:
         return short
     if not (np.isfinite(x).all() and np.isfinite(y).all()) or x.min() == x.max() or y.min() == y.max():
@@ -109,7 +108,7 @@ def _pearson(x: NDArray[np.float64], y: NDArray[np.float64], short: float) -> fl
     return float(np.clip(np.dot(x, y), -1.0, 1.0))
 
 
-def _standardize(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _standardize(x: NDArray) -> NDArray:
     # Scaled before and after centring, so that squares of values near 1e308 or 1e-308 neither overflow nor vanish.
     x = x / np.abs(x).max()
     x = x - x.mean()
@@ -117,17 +116,14 @@ def _standardize(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return x / np.sqrt(np.dot(x, x))
 
 
-def _ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ranks(x: NDArray) -> NDArray:
     """Ranks from 1; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def _mean_over_cells(
-    values: NDArray[np.float64],
-    used: NDArray[np.bool_],
-    nonzero: NDArray[np.bool_],
-    groups: Sequence[str | None] | None,
+    values: NDArray, used: NDArray[np.bool_], nonzero: NDArray[np.bool_], groups: Sequence[str | None] | None
 ) -> float:
     codes: dict[str | None, int] = {}
     cell = np.array([codes.setdefault(group, len(codes)) for group in groups or [None] * len(values)], dtype=np.intp)
@@ -140,8 +136,7 @@ def crps(values: ArrayLike, shares: ArrayLike, labels: Sequence[float]) -> float
     """The continuous ranked probability score of a distribution on V ascending values against L observed labels.
 
     The integral of (F - G)^2, where F is the distribution's CDF and G that of the labels, each with the share 1/L. For
-    X, X' from F and Y, Y' from G that is E|X - Y| - E|X - X'|/2 - E|Y - Y'|/2: 0 only where F equals G, and for one
-    label the usual CRPS of a point. In the unit of the labels, smaller is better.
+    X, X' from F and Y, Y' from G that is E|X - Y| - E|X - X'|/2 - E|Y - Y'|/2. In the unit of the labels.
     """
     points = np.concatenate([np.asarray(values, np.float64), np.asarray(labels, np.float64)])
     steps = np.concatenate([np.asarray(shares, np.float64), np.full(len(labels), -1 / len(labels))])

@@ -49,27 +49,27 @@ _EXACT = Context(prec=1000, traps=[Inexact])  # enough for every fraction of two
 class Pairs:
     """N compared examples. All arrays are (N,); every float array is NaN where `valid` is False, except `answer`.
 
-    valid: the prediction was parsed. correct, within: equal, and within 1% of the answer (both False where invalid).
+    valid: the prediction was parsed. correct, within: bool, equal, and within 1% of the answer (False where invalid).
     prediction, answer: values; log_prediction, log_answer: signed log10. error: |prediction - answer|.
     relative: 100 |prediction - answer| / |answer| in percent, NaN also where the answer is 0.
     nonzero: the answer is not 0. A value beyond float64 is ±inf, its signed log stays finite.
     """
 
-    correct: NDArray[np.bool_]
-    within: NDArray[np.bool_]
-    nonzero: NDArray[np.bool_]
-    prediction: NDArray[np.float64]
-    answer: NDArray[np.float64]
-    log_prediction: NDArray[np.float64]
-    log_answer: NDArray[np.float64]
-    error: NDArray[np.float64]
-    relative: NDArray[np.float64]
+    correct: NDArray
+    within: NDArray
+    nonzero: NDArray
+    prediction: NDArray
+    answer: NDArray
+    log_prediction: NDArray
+    log_answer: NDArray
+    error: NDArray
+    relative: NDArray
 
     @property
-    def valid(self) -> NDArray[np.bool_]:
+    def valid(self) -> NDArray:
         return ~np.isnan(self.prediction)
 
-    def take(self, chosen: NDArray[np.bool_] | Sequence[int]) -> "Pairs":
+    def take(self, chosen: NDArray | Sequence[int]) -> "Pairs":
         """The examples of a boolean mask (N,) or of a list of positions."""
         return Pairs(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
@@ -196,8 +196,7 @@ def compare_exactly(predictions: Sequence[Decimal | None], answers: Sequence[Dec
 def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[Decimal]) -> Pairs:
     """Compare in float64 as the original code: predictions clipped to ±1e10, answers not, equality by np.isclose.
 
-    The asymmetric clipping makes every correct prediction above 1e10 wrong; it is kept because the paper's numbers were
-    computed with it.
+    The asymmetric clipping makes every correct prediction above 1e10 wrong; the paper's numbers were computed with it.
     """
     answer = _floats(answers)
     with np.errstate(all="ignore"):
@@ -209,11 +208,11 @@ def compare_as_paper(predictions: Sequence[Decimal | None], answers: Sequence[De
     return Pairs(correct, within, nonzero, prediction, answer, *logs, error, relative)
 
 
-def _floats(values: Sequence[Decimal | None]) -> NDArray[np.float64]:
+def _floats(values: Sequence[Decimal | None]) -> NDArray:
     return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
 
 
-def _log(values: NDArray[np.float64], exact: Sequence[Decimal | None]) -> NDArray[np.float64]:
+def _log(values: NDArray, exact: Sequence[Decimal | None]) -> NDArray:
     """Signed log of float64 values; of those beyond float64, from their decimals."""
     logs = signed_log(values)
     for index in map(int, np.flatnonzero(np.isinf(values))):

@@ -40,16 +40,12 @@ def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: st
     """Score N generated texts against one reference each; the keys are TEXT_METRICS.
 
     bleu: sacreBLEU corpus score, 0 to 100 (13a tokenizer, exponential smoothing). rouge1, rouge2, rougeL: mean F1 in
-    [0, 1], with stemming. exact_match: share of equal texts, outer white space aside. count is N. With N = 0 all but
-    the count are NaN.
+    [0, 1], with stemming. exact_match: share of equal texts, outer white space aside. With N = 0 all but the count are
+    NaN. With rule="paper" BLEU and ROUGE are means over batches of 64 in the given order, every batch with the same
+    weight, as the original code computes them (there ROUGE is also bootstrapped; the mean is taken here).
 
-    With rule="paper" BLEU and ROUGE are means over batches of 64 in the given order, every batch with the same weight
-    whatever its size, as the original code computes them (there ROUGE is also bootstrapped; the mean is taken here).
-
-    ValueError: lengths differ, the rule is unknown. UserError: sacrebleu or rouge-score is not installed.
+    ValueError: lengths differ, or the rule is unknown. UserError: sacrebleu or rouge-score is not installed.
     """
-    if len(predictions) != len(answers):
-        raise ValueError(f"{len(predictions)} predictions and {len(answers)} answers: the lengths must be equal")
     if rule not in TEXT_RULES:
         raise ValueError(f"unknown text rule {rule!r}: choose one of {', '.join(TEXT_RULES)}")
     size = len(answers)

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from ntl.numbers.text import format_number as format_number
     from ntl.numbers.text import last_number_paper as last_number_paper
     from ntl.numbers.text import parse_number as parse_number
-    from ntl.numbers.text import signed_exp as signed_exp
     from ntl.numbers.text import signed_log as signed_log
     from ntl.numbers.vocabulary import NumberVocabulary as NumberVocabulary
 

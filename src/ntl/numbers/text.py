@@ -18,10 +18,7 @@ d x 10^e: 12.3 is ``_1_1_ _2_0_ _3_-1_``.
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, overload
-
-if TYPE_CHECKING:
-    import numpy as np
+from typing import Any
 
 MAX_EXPONENT = 50_000
 # The range of places in the paper's 320 tokens.
@@ -80,10 +77,8 @@ def last_number_paper(text: str) -> float | None:
 
     This reproduces the paper's scores, including its quirks: no commas ("1,234" -> 234), no exponent ("1e5" -> 5), no
     leading point (".5" -> 5), a binary minus is read as a sign ("5 - 3" -> -3), and Unicode digits count. A number
-    beyond the range of floats is ±inf. The metrics clip to ±1e10, which the original does for predictions only.
-
-    Returns None without a match. It also returns None if white space other than spaces separates the sign from the
-    digits, where the original crashed.
+    beyond the range of floats is ±inf. None without a match, or where the original crashed: at white space other than
+    spaces between sign and digits.
     """
     matches = _PAPER_NUMBER.findall(text)
     try:
@@ -131,28 +126,12 @@ def _in_range(value: Decimal) -> bool:
     return value.is_finite() and abs(value.adjusted()) <= MAX_EXPONENT
 
 
-@overload
-def signed_log(x: float) -> float: ...
-@overload
-def signed_log(x: "np.ndarray") -> "np.ndarray": ...
-def signed_log(x: "float | np.ndarray") -> "float | np.ndarray":
-    """Return sign(x) · log10(|x| + 1), elementwise: an odd, increasing function, 0 at 0 and 1 at 9."""
+def signed_log(x: Any) -> Any:
+    """Return sign(x) · log10(|x| + 1) of a float or of an array: odd, increasing, 0 at 0 and 1 at 9."""
     import numpy as np
 
     x = np.asarray(x, dtype=np.float64)
     return (np.sign(x) * np.log10(np.abs(x) + 1))[()]
-
-
-@overload
-def signed_exp(y: float) -> float: ...
-@overload
-def signed_exp(y: "np.ndarray") -> "np.ndarray": ...
-def signed_exp(y: "float | np.ndarray") -> "float | np.ndarray":
-    """Return sign(y) · (10^|y| − 1), elementwise: the inverse of `signed_log`."""
-    import numpy as np
-
-    y = np.asarray(y, dtype=np.float64)
-    return (np.sign(y) * (10 ** np.abs(y) - 1))[()]
 
 
 def place_token(digit: int | str, place: int) -> str:
