@@ -17,8 +17,6 @@ LLAMA = {
     "num_key_value_heads": 1,
     "max_position_embeddings": 128,
 }
-NEOX = {name: size for name, size in LLAMA.items() if name != "num_key_value_heads"}
-T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
 BART = {
     **{f"{part}_{name}": size for part in ("encoder", "decoder") for name, size in {
         "layers": 1, "attention_heads": 2, "ffn_dim": 32,
@@ -32,24 +30,10 @@ BART = {
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": LLAMA,
     "qwen2": LLAMA,
-    "qwen3": {**LLAMA, "head_dim": 8},
-    "gemma": {**LLAMA, "head_dim": 8},
-    "mistral": LLAMA,
-    "gpt_neox": NEOX,
-    "opt": {
-        "hidden_size": 16,
-        "ffn_dim": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 128,
-        "word_embed_proj_dim": 16,
-    },
-    "phi": NEOX,
-    "gpt2": {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 128},
+    "gpt_neox": {name: size for name, size in LLAMA.items() if name != "num_key_value_heads"},
     "mamba": {"hidden_size": 16, "state_size": 4, "num_hidden_layers": 2},
-    "t5": T5,
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0},
     "bart": BART,
-    "mt5": T5,
 }
 TEXT = ["What is 12 times 345?", "67 + 890 = 957", "Numbers from 0 to 9."]
 

@@ -31,9 +31,8 @@ STEPS = [
     *("trainer.max_steps=3", "trainer.eval_steps=3", "trainer.save_steps=3", "trainer.warmup_steps=1"),
     *("trainer.batch_size=8", "trainer.lr=1e-3", "decoding.max_new_tokens=4", "tracking=none", "device=cpu"),
 ]
-# One decoder and one encoder-decoder by default, those that are least like them slow, the others once a week.
-OFTEN = {"llama": (), "t5": (), "mamba": pytest.mark.slow, "bart": pytest.mark.slow, "gpt_neox": pytest.mark.slow}
-KINDS = [pytest.param(kind, marks=OFTEN.get(kind, pytest.mark.soak)) for kind in SHAPES]
+# One decoder and one encoder-decoder by default, the others slow.
+KINDS = [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("llama", "t5"))) for kind in SHAPES]
 
 
 @pytest.fixture(scope="session")
@@ -70,57 +69,36 @@ def settings(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_trained_saved_reloaded_and_predicted(given, kind: str, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / kind, kind)
-    record = run(given(folder))
+    record = run(given(folder, "loss.implementation=linear"))
     found = read_record(record)
     assert found.config["model"]["name"].startswith(f"{kind}_")
-    assert found.id == record.parent.name
     assert found.model["parameters"] == stock(folder).num_parameters()
     checkpoint = record.parent / "checkpoints" / "checkpoint-3"
     before, after = stock(folder).state_dict(), stock(checkpoint).state_dict()
     assert any(not torch.equal(weight, after[name]) for name, weight in before.items())
     # Its config is that of the weights, dropout, positions and all.
     assert settings(checkpoint) == settings(folder)
-    parts, restored = restore(record.parent, say=lambda line: None)
-    assert restored == checkpoint
-    own: Any = parts.model
+    own: Any = restore(record.parent, say=lambda line: None)[0].model
     assert all(torch.equal(weight, after[name]) for name, weight in own.state_dict().items())
-    written = (record.parent / "predictions.jsonl").read_text()
-    predict(record.parent, say=lambda line: None)
-    assert (record.parent / "predictions.jsonl").read_text() == written
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_adapters_and_the_loss_from_hidden_states(given, kind: str, tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / kind, kind)
-    run(given(folder, "loss.implementation=linear"))
-    config = given(folder, "model.lora.rank=2")
+    adapters = given(folder, "model.lora.rank=2")
     if kind == "mamba":
         with pytest.raises(UserError, match=r"model\.lora\.rank=2: adapters do not fit a model of the type mamba"):
-            run(config)
-        searched = given(folder, "tokenizer=digit", "beside=expectation")
+            run(adapters)
         with pytest.raises(UserError, match="mamba has no cache of keys and values, which it needs"):
-            run(searched)
-        assert not (Path(searched.output_dir) / run_id(searched)).exists()
+            run(given(folder, "tokenizer=digit", "beside=expectation"))
         return
-    merged = stock(run(config).parent / "checkpoints" / "checkpoint-3")
+    merged = stock(run(adapters).parent / "checkpoints" / "checkpoint-3")
     assert merged.num_parameters() == stock(folder).num_parameters()
 
 
 def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "llama", "llama")
-    config = given(folder, model="hf_regression", loss="mse")
-    assert config.model.name.startswith("llama_")
-    assert config.model.name.endswith("_regression")
-    record = run(config)
-    checkpoint = record.parent / "checkpoints" / "checkpoint-3"
+    record = run(given(folder, model="hf_regression", loss="mse"))
     loaded: Any
-    loaded, info = AutoModelForSequenceClassification.from_pretrained(checkpoint, output_loading_info=True)
+    loaded, info = AutoModelForSequenceClassification.from_pretrained(
+        record.parent / "checkpoints" / "checkpoint-3", output_loading_info=True
+    )
     assert not info["missing_keys"]
-    # One number, of the last token before the padding.
-    rows, padding = torch.tensor([[5, 6, 7], [5, 6, loaded.config.pad_token_id]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
-    states = loaded.model(rows, attention_mask=padding).last_hidden_state
-    expected = torch.stack([loaded.score(states[0, 2]), loaded.score(states[1, 1])])
-    torch.testing.assert_close(loaded(rows, attention_mask=padding).logits, expected)
     before, after = stock(folder).state_dict(), loaded.state_dict()
     assert any(not torch.equal(before[name], weight) for name, weight in after.items() if name in before)
     # An answer is the mean of the training answers plus their spread times the output.
@@ -132,9 +110,6 @@ def test_a_regression_head_on_given_weights(given, tmp_path: Path) -> None:
     output = loaded(**parts.tokenizer(row["question"], return_tensors="pt", return_token_type_ids=False)).logits.item()
     first = json.loads((record.parent / "predictions.jsonl").read_text().splitlines()[1])
     assert float(first["prediction"]) == pytest.approx(mean + spread * output, abs=0.01)
-    written = (record.parent / "predictions.jsonl").read_text()
-    predict(record.parent, say=lambda line: None)
-    assert (record.parent / "predictions.jsonl").read_text() == written
     with pytest.raises(UserError, match=r"model=hf_regression model\.path=.*: a t5 is no decoder; the head is"):
         given(save_folder(tmp_path / "t5", "t5"), model="hf_regression", loss="mse")
 
@@ -180,12 +155,9 @@ def test_a_gguf_file_is_dequantized_and_a_checkpoint_is_a_plain_folder(given, tm
     name = run_id(config)
     (folder / "tiny.gguf").rename(folder / "other.gguf")
     assert run_id(given(folder, "model.file=other.gguf")) == name
-
-
-def test_a_damaged_gguf_file(given, tmp_path: Path) -> None:
-    (tmp_path / "a.gguf").write_bytes(b"GGUF")
-    with pytest.raises(UserError, match=r"a\.gguf: cannot be read as a GGUF file"):
-        given(tmp_path, "model.file=a.gguf")
+    (folder / "other.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UserError, match=r"other\.gguf: cannot be read as a GGUF file"):
+        given(folder, "model.file=other.gguf")
 
 
 def test_a_line_for_a_rate_for_random_weights_and_for_too_few_positions(given, tmp_path: Path, capsys) -> None:

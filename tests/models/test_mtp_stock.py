@@ -129,14 +129,8 @@ def test_modules_of_a_saved_run_are_loaded(saved: Callable[..., Any]) -> None:
 
 
 def test_modules_stored_as_further_blocks_are_left_out_with_a_line(tmp_path: Path) -> None:
-    shape = {
-        **SHAPE,
-        "num_hidden_layers": 2,
-        "vocab_size": 24,
-        "num_nextn_predict_layers": 1,
-        "moe_intermediate_size": 8,
-    }
-    shape |= {"n_routed_experts": 2, "num_experts_per_tok": 1, "first_k_dense_replace": 2, "pad_token_id": 0}
+    shape = SHAPE | {"num_hidden_layers": 2, "vocab_size": 24, "num_nextn_predict_layers": 1, "pad_token_id": 0}
+    shape |= {"moe_intermediate_size": 8, "n_routed_experts": 2, "num_experts_per_tok": 1, "first_k_dense_replace": 2}
     AutoModelForCausalLM.from_config(AutoConfig.for_model("glm4_moe", **shape)).save_pretrained(tmp_path)
     state = safetensors.torch.load_file(tmp_path / "model.safetensors")
     state["model.layers.46.enorm.weight"] = torch.ones(32)  # where the published model has it

@@ -130,7 +130,7 @@ class HFConfig(ModelConfig):
     ``family`` and ``name`` are those of the weights (``ntl.config.given``).
     """
 
-    _target_: str = "ntl.models.hf.build"
+    _target_: str = "ntl.models.pretrained.build"
     family: str = "decoder"
     file: str = setting("", "A GGUF file in the folder `path`, whose weights are dequantized.")
 
@@ -139,7 +139,7 @@ class HFConfig(ModelConfig):
 class HFRegressionConfig(HFConfig):
     """The weights in `path` as they are, of a decoder, with one output on the last token in place of the next one."""
 
-    _target_: str = "ntl.models.hf.build_regression"
+    _target_: str = "ntl.models.pretrained.build_regression"
     family: str = "decoder_regression"
     head: str = "regression"
 

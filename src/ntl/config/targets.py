@@ -34,6 +34,7 @@ MOVED = {
     },
     "ntl.data.number_collate": "ntl.data.collate",
     "ntl.losses.cost": "ntl.losses.wasserstein",
+    "ntl.models.hf": "ntl.models.pretrained",
     "ntl.models.gpt2.build": "ntl.models.causal.build_gpt2",
     "ntl.models.regression.build_gpt2": "ntl.models.causal.build_gpt2_regression",
     "ntl.models.regression.build_t5": "ntl.models.t5.build_regression",

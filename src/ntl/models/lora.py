@@ -12,10 +12,9 @@ LORA = "lora_"
 
 
 def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
-    """Freeze the model and add an adapter to every linear layer, except in ``config.full``, which is fully trained.
+    """Freeze the model, in place, and add an adapter to every linear layer but those of ``config.full``, fully trained.
 
-    The model is modified in place and returned. Raises UserError if peft is not installed, an entry of
-    ``config.full`` matches no weight, or the architecture takes no adapters.
+    Raises UserError if peft is not installed, ``config.full`` matches no weight, or the model takes no adapters.
     """
     with needs("lora"):
         import peft

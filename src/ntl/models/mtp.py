@@ -48,9 +48,9 @@ class Decoder:
         self.model = model
         self.base = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
         count = model.config.num_hidden_layers
-        lists = [each for _, each in self.base.named_children() if isinstance(each, nn.ModuleList)]
-        lists = [each for each in lists if len(each) == count]
-        norms = [each for _, each in self.base.named_children() if "norm" in type(each).__name__.lower()]
+        children = [*self.base.children()]
+        lists = [each for each in children if isinstance(each, nn.ModuleList) and len(each) == count]
+        norms = [each for each in children if "norm" in type(each).__name__.lower()]
         if len(lists) != 1 or len(norms) != 1 or not count:
             raise UserError(
                 f"objective=mtp: model_type {model.config.model_type} has no single list of blocks with one final "
@@ -103,9 +103,8 @@ class Decoder:
     def run_trunk(self, inputs: Mapping[str, Any], *, through: bool) -> tuple[Tensor, Callable[..., Tensor]]:
         """Run the blocks before the last one, or with ``through`` that one as well.
 
-        Returns:
-            The hidden states (B, T, D) before the final norm, and a function (block, hidden states) -> hidden states
-            that calls a block with the mask, the positions and all else that the last block was called with.
+        Returns the hidden states (B, T, D) before the final norm, and a function (block, hidden states) -> hidden
+        states that calls a block with the mask, the positions and all else that the last block was called with.
         """
         block, seen = self.blocks[-1], {}
         forward, own = block.forward, block.__dict__.get("forward")
@@ -161,8 +160,8 @@ def add_heads(
 def carry_heads(model: PreTrainedModel, source: str, say: Callable[[str], object] = print) -> PreTrainedModel:
     """Give a model the modules for multi-token prediction that are stored with its weights, in place, and return it.
 
-    They are neither used nor trained, so that its checkpoints have them as they were. ``say`` receives a line on them,
-    also for those that cannot be kept: the count in the model's config is then 0.
+    They are neither used nor trained. ``say`` receives a line on them, also for those that cannot be kept: the count in
+    the model's config is then 0.
     """
     own, stored = model.state_dict(), _stored(source)
     lost = sorted(name for name in stored if name not in own)
@@ -298,7 +297,7 @@ class Heads:
     Args:
         ahead: k -> the tokens (B, T) k places ahead of each position, which sequential heads read; by default those of
             ``input_ids``.
-        inputs: Further inputs of the decoder, such as a cache, which the heads then use as well.
+        inputs: Further inputs of the decoder, such as a cache.
 
     Attributes:
         trunk: (B, T, D), what the first head of every chain reads, with its graph.

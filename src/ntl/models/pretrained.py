@@ -1,20 +1,48 @@
-"""Loading a checkpoint, and growing its vocabulary while keeping every row."""
+"""Loading weights as they are, of any model that transformers has, and growing a vocabulary while keeping every row."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AutoConfig, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    GgufConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from ntl.config import ModelConfig
-from ntl.config.model import gguf_file, source
+from ntl.config.model import HFConfig, HFRegressionConfig, ModelConfig, gguf_file, source
 from ntl.models.special import own_end_ids, pad_id
 from ntl.system.errors import UserError
 from ntl.system.hub import require
 
 # A regression head of transformers: one output per sequence.
 ONE_OUTPUT = {"num_labels": 1, "problem_type": "regression"}
+
+
+def build(config: HFConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """Load any decoder or encoder-decoder with its own config: dropout, positions and router.
+
+    With ``config.pretrained`` false, the model has random weights: of use for its sizes alone. UserError: the weights
+    cannot be read, or are of no language model that transformers has.
+    """
+    auto_class: Any = AutoModelForSeq2SeqLM if config.family == "t5" else AutoModelForCausalLM
+    return (
+        load(config, auto_class, tokenizer) if config.pretrained else auto_class.from_config(pretrained_config(config))
+    )
+
+
+def build_regression(config: HFRegressionConfig, *, tokenizer: Any) -> PreTrainedModel:
+    """As ``build``, with a new head, one output: a linear function of the state at the last token before padding."""
+    if config.pretrained:
+        return load(config, AutoModelForSequenceClassification, tokenizer, new_weights="score.", **ONE_OUTPUT)
+    own = pretrained_config(config)
+    own.update(ONE_OUTPUT)
+    return AutoModelForSequenceClassification.from_config(own)
 
 
 @contextmanager

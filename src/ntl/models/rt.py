@@ -105,7 +105,6 @@ class RTForConditionalGeneration(T5ForConditionalGeneration):
             module.reset_numbers(self.config)
 
     def resize_token_embeddings(self, *args: Any, **options: Any) -> nn.Embedding:
-        """As in any transformers model; the encodings are resized, too."""
         embedding: Any = super().resize_token_embeddings(*args, **options)
         embedding.set_numbers(self.config)
         return embedding
@@ -116,10 +115,9 @@ AutoModelForSeq2SeqLM.register(RTNetworkConfig, RTForConditionalGeneration)
 
 
 def build(config: RTConfig, *, tokenizer: Any) -> PreTrainedModel:
-    """Build a T5 with an encoding for every token ``_d_e_`` of ``tokenizer``.
+    """Build a T5 with an encoding for every token ``_d_e_`` of ``tokenizer``, or else for the paper's, behind its own.
 
-    Pretrained weights may be those of a T5, all of whose rows are kept, or of a model built here. If the tokenizer has
-    no such tokens, because only its size is known, the paper's tokens are added after its own.
+    Pretrained weights may be those of a T5, all of whose rows are kept, or of a model built here.
     """
     if config.log_scale and config.max_value <= 1:
         raise UserError(

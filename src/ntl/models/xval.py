@@ -19,10 +19,7 @@ from ntl.system.errors import UserError
 
 
 class XValModelConfig(PretrainedConfig):
-    """The shapes of the encoder. The defaults are those of the paper, with 213,440,257 parameters.
-
-    With ``paper_compat`` the model attends to padding, as the original does, so that a prediction depends on its batch.
-    """
+    """The shapes of the encoder, by default those of the paper. ``paper_compat`` attends to padding, as it does."""
 
     model_type = "ntl_xval"
 
@@ -45,8 +42,7 @@ class XValOutput(ModelOutput):
 
 
 class _AttentionIn(nn.Linear):
-    """The projection to queries, keys and values, initialized as in ``nn.MultiheadAttention``."""
-
+    # Initialized as in nn.MultiheadAttention.
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
@@ -59,10 +55,7 @@ class _AttentionOut(nn.Linear):
 
 
 class XValBlock(GradientCheckpointingLayer):
-    """Pre-norm attention and feed-forward layers, equivalent to ``nn.TransformerEncoderLayer(norm_first=True)``.
-
-    torch's layer is not used because its mask does not follow autocast and its fast path changes values in evaluation.
-    """
+    """``nn.TransformerEncoderLayer(norm_first=True)``, whose mask follows autocast and which has no fast path."""
 
     def __init__(self, config: XValModelConfig) -> None:
         super().__init__()

@@ -74,9 +74,9 @@ def load_tokenizer(
     to read numbers as the original does; by default those with which the folder was saved.
 
     Ids of the vocabulary never change. ``"default"`` and ``"digit"`` add no token: there may be no pad token, or it may
-    be the end token (``ntl.models.special.pad_id``). What is put around a text is as in the source: ``</s>`` behind it
-    for T5, nothing for GPT-2. So are chat template, sides of padding and truncation, and longest text. A tokenizer
-    whose digits were split by ``"digit"`` and that is saved stays so, whatever ``kind`` it is loaded with.
+    be the end token (``ntl.models.special.pad_id``). All else is as in the source: what is put around a text, chat
+    template, sides of padding and truncation, and longest text. A tokenizer whose digits were split and that is saved
+    stays so, whatever ``kind`` it is loaded with.
 
     Raises :class:`~ntl.config.UserError` for an unknown kind, a file that is missing or broken, an unreachable hub.
     """

@@ -71,10 +71,8 @@ class XValTokenizer(PreTrainedTokenizerFast):
     """A tokenizer with one more token, ``[NUM]``, which replaces every number of a text.
 
     ``tokenizer("2 + 2.5")`` also returns ``number_values``: the number at each ``[NUM]``, unscaled, and 1 elsewhere,
-    including padding. The collator scales them to sign(x) ln(1 + |x|) (``ntl.data.collate``). ``paper_compat``
-    reads numbers as the original does (``ntl.tokenizers.xval``).
-
-    Decoding does not restore whether there was a space between a number and its neighbours.
+    including padding. ``paper_compat`` reads numbers as the original does (``ntl.tokenizers.xval``). Decoding does not
+    restore whether there was a space between a number and its neighbours.
     """
 
     ROLES: ClassVar[dict[str, str]] = {"mask_token": "<extra_id_0>"}

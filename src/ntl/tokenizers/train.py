@@ -33,11 +33,10 @@ def train_tokenizer(
     """Train a sentencepiece unigram model and save it as a tokenizer in ``folder``, which is replaced.
 
     The ids begin as T5's do, ``<pad>`` 0, ``</s>`` 1, ``<unk>`` 2, without sentinels; ``</s>`` is appended to every
-    text unless ``add_special_tokens=False``. Every character of the texts (after T5's NFKC normalization and folding
-    of white space) and ``0123456789-.`` have a piece, so nothing becomes ``<unk>``. ``vocab_size`` is an upper
-    bound, raised where the characters alone need more. ``kind="digit"``: a piece with a digit is that digit alone;
-    ``"default"``: pieces of several digits are allowed; a kind that writes numbers in tokens of its own is trained on
-    the text between them.
+    text. Every character of the texts (after T5's NFKC normalization and folding of white space) and ``0123456789-.``
+    have a piece, so nothing becomes ``<unk>``. ``vocab_size`` is an upper bound, raised where the characters alone need
+    more. ``kind="digit"``: a piece with a digit is that digit alone; ``"default"``: pieces of several digits are
+    allowed; a kind that writes numbers in tokens of its own is trained on the text between them.
 
     The same words with the same counts give the same bytes, in any order. Raises
     :class:`ntl.system.errors.UserError` for an unknown kind and for texts without a character.
