@@ -61,6 +61,15 @@ def test_paper_clips_predictions_alone():
     assert paper["log_mae"] == pytest.approx(2 * math.log10(2) / 3, rel=1e-8)
 
 
+def test_equal_is_exact_on_decimals_and_by_the_papers_rule_close():
+    answer, other = "123456789012345678901", "123456789012345678902"
+    metrics = metrics_of((answer, answer), (other, answer), ("123,456,789,012,345,678,901.0", answer), ("0.30", "0.3"))
+    assert (metrics["accuracy"], metrics["mae"]) == (3 / 4, 1 / 4)
+    # np.isclose: |p - l| <= 1e-8 + 1e-5 |l|
+    pairs = [("100000.9", "100000"), ("100001.1", "100000"), ("0.000000009", "0"), ("0.00000002", "0")]
+    assert [metrics_of(pair, rule="paper")["accuracy"] for pair in pairs] == [1, 0, 1, 0]
+
+
 def test_predictions_beyond_float64_are_scored():
     huge = "9" * 400
     pairs = [(huge, "1"), (f"-{huge}", "2"), ("3", "3")]

@@ -51,10 +51,9 @@ def advance(state: int, text: str) -> int:
 
 @dataclass(frozen=True)
 class NumberTokens:
-    """The tokens that numbers consist of.
+    """The tokens that numbers consist of, and the ``end_ids`` that end an answer.
 
     ids: (K,) int64. pieces: the text that each adds. table: (6, K) int64, the state after a token in each state.
-    end_ids: the tokens that end an answer.
     """
 
     ids: Tensor
@@ -103,7 +102,7 @@ def read_numbers(
     Exact as long as no example has more than ``num_beams`` prefixes of the same length; the most probable are kept.
 
     Args:
-        inputs: input_ids and attention_mask (E, S), for a decoder padded on the left.
+        inputs: As of ``Stepper``, (E, S).
         max_new_tokens: The longest answer, its end token included.
         tolerance: The search of an example stops when the sum of its prefixes' probabilities is this or less.
     """
@@ -178,9 +177,7 @@ def _longer_texts(
 class Stepper:
     """Logits of the next token, with a key-value cache whose rows are selected anew at every step.
 
-    Args:
-        model: A decoder or an encoder-decoder.
-        inputs: input_ids and attention_mask (R, S), for a decoder padded on the left.
+    ``inputs``: input_ids and attention_mask (R, S), for a decoder padded on the left.
     """
 
     def __init__(self, model: Any, inputs: Mapping[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,7 +53,7 @@ def number_metrics(
     if len(predictions) != len(answers) or (groups is not None and len(groups) != len(answers)):
         raise ValueError(f"{len(predictions)} predictions and {len(answers)} answers: the lengths must be equal")
     chosen = get_rule(rule)
-    targets = [chosen.extract(text) for text in answers]
+    targets: list[Any] = [chosen.extract(text) for text in answers]
     if None in targets:
         raise ValueError(f"an answer holds no number (rule {rule}): {answers[targets.index(None)]!r}")
     return summarize(chosen.compare([chosen.extract(text) for text in predictions], targets), chosen, groups)

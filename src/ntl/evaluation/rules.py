@@ -76,9 +76,8 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRule:
-    """How a text becomes a number, and how numbers are compared.
+    """How a text becomes a number (None where it holds no answer), and how numbers are compared.
 
-    extract: text -> Decimal, or None where the text holds no answer. compare: parsed predictions and answers -> Pairs.
     short_correlation: what Pearson and Spearman are with fewer than two valid pairs.
     """
 
@@ -100,8 +99,7 @@ def extract_answer(text: str, rule: str = "default") -> Decimal | None:
 
     "default": the whole text if it is one number; else the first number after the first "####"; else (also where
     nothing follows the mark) the last number in the text; all read as by `read_numbers`.
-    "paper": the last match of the original pattern, through a float (so 1,234 is 234); clipping belongs to the metric,
-    not to the parse.
+    "paper": the last match of the original pattern, through a float (so 1,234 is 234); the metric clips, not the parse.
     """
     return get_rule(rule).extract(text)
 

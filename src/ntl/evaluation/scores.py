@@ -197,7 +197,11 @@ def _score_numbers(split: _Split, error_sample: int) -> None:
 def _score_texts(split: _Split, _: int) -> None:
     predictions, answers = split.column("prediction"), split.column("answer")
     # Older files lack the length of an answer, which the padding of the paper's rule depends on.
-    counts = [TokenCounts(*map(row.get, TOKENS)) for row in split.rows] if split.whole_column(TOKENS[0]) else []
+    counts = (
+        [TokenCounts(row[TOKENS[0]], row[TOKENS[1]], row.get(TOKENS[2])) for row in split.rows]
+        if split.whole_column(TOKENS[0])
+        else []
+    )
     for rule in TEXT_RULES:
         split.add(text_metrics(predictions, answers, rule=rule), _suffix(rule))
         if counts and (rule == DEFAULT or all(row.generated is not None for row in counts)):

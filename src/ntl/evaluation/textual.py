@@ -69,8 +69,8 @@ def text_metrics(predictions: Sequence[str], answers: Sequence[str], *, rule: st
 class TokenCounts(NamedTuple):
     """Tokens of one answer, end tokens included and padding not.
 
-    correct: tokens of the label that are generated at the same position. total: tokens of the label. generated: tokens
-    that were generated; None if unknown, and then there is no accuracy under the paper's rule.
+    correct: those of the label that are generated at the same position. total: those of the label. generated: None if
+    unknown, and then there is no accuracy under the paper's rule.
     """
 
     correct: int
@@ -87,8 +87,8 @@ def token_matches(generated: Sequence[int], label: Sequence[int]) -> TokenCounts
 def token_accuracy(counts: Sequence[TokenCounts], *, rule: str = "default") -> float:
     """Share of right tokens over the whole corpus.
 
-    With rule="paper" it is the mean over batches of 64 in the given order. As in the original code each row has ten
-    more tokens, the padding after the longest label of its batch: correct unless the answer continues there.
+    With rule="paper" it is the mean over batches of 64. As in the original code each row has ten more tokens, the
+    padding after the longest label of its batch: correct unless the answer continues there.
     """
     batches = TEXT_RULES[rule].batches(len(counts))
     return fmean(_share(counts[batch], TEXT_RULES[rule].padding) for batch in batches)

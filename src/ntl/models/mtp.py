@@ -25,10 +25,7 @@ PARALLEL, SEQUENTIAL = "mtp_heads.", "mtp.layers."
 
 
 class SequentialHead(nn.Module):
-    """A module of DeepSeek-V3's form: it continues a hidden state with the embedding of the next token.
-
-    ``block`` and the three norms have the weights that they begin with.
-    """
+    """A module of DeepSeek-V3's form: it continues a hidden state with the embedding of the next token."""
 
     def __init__(self, block: nn.Module, norm: nn.Module, width: int, std: float) -> None:
         super().__init__()
@@ -133,13 +130,9 @@ def add_heads(
 ) -> PreTrainedModel:
     """Add the heads 2, 3, ... to a model, in place, and return it.
 
-    Args:
-        source: The folder or hub id that the model's weights were loaded from; empty for random weights. Heads that are
-            stored there are loaded.
-        say: Receives a line if blocks of the model are removed, or cannot be, or if stored heads are not trained.
-
-    Raises:
-        UserError: The model is not made of blocks, has too few of them, or has stored heads that do not fit.
+    ``source`` is the folder or hub id of the model's weights, where stored heads are loaded from; empty for random
+    weights. ``say`` receives a line if blocks are removed, or cannot be, or if stored heads are not trained. UserError:
+    the model is not made of blocks, has too few of them, or has stored heads that do not fit.
     """
     decoder = Decoder(model)
     decoder.model.mtp_config = config

@@ -132,8 +132,9 @@ class XValForMaskedNumber(PreTrainedModel):
         embedded_BSD = self.token_embedding(input_ids)
         hidden_BSD = embedded_BSD * number_values.to(embedded_BSD.dtype)[..., None]
         hidden_BSD = hidden_BSD + self.position_embedding.weight[: input_ids.shape[1]]
-        unmasked = attention_mask is None or self.config.paper_compat
-        mask_B11S = None if unmasked else attention_mask[:, None, None, :].bool()
+        mask_B11S = None
+        if attention_mask is not None and not self.config.paper_compat:
+            mask_B11S = attention_mask[:, None, None, :].bool()
         for block in self.blocks:
             hidden_BSD = block(hidden_BSD, mask_B11S)
         return hidden_BSD

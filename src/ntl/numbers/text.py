@@ -50,9 +50,9 @@ def parse_number(text: str) -> Decimal | None:
 def find_numbers(text: str) -> list[Decimal]:
     """Return the exact values of all numbers in a text, in order.
 
-    A sign belongs to a number if it touches it and the character before the sign does not end an operand: "5-3" and
-    "x-3" contain 3, "5 - 3" contains 3, "= -3" and "5 -3" contain -3. Commas that are not proper thousands separators
-    separate the items of a list: "1,2,3" contains three numbers, "1,234" one.
+    A sign belongs to a number if it touches it and the character before it does not end an operand: "5-3", "x-3" and
+    "5 - 3" contain 3, "= -3" and "5 -3" contain -3. Commas that are no proper thousands separators separate the items
+    of a list: "1,2,3" contains three numbers, "1,234" one.
     """
     return [value for _, _, value in number_spans(text)]
 

@@ -51,18 +51,16 @@ class NumberVocabulary:
     def from_tokenizer(cls, tokenizer: Any, *, digits_only: bool = True, vocab_size: int | None = None) -> Self:
         """Find the number tokens of a tokenizer, which is left unchanged.
 
-        If the tokenizer has tokens ``_d_e_`` of the Regression Transformer, only these are number tokens. The value of
-        each is its digit d, whatever its place e (``ignore_order=True`` in the original code).
-
-        If the tokenizer has an `encode` method, it is checked on a few numbers. A warning is issued if not all ten
+        Of tokens ``_d_e_`` of the Regression Transformer, only these are number tokens, and the value of each is its
+        digit d, whatever its place e (``ignore_order=True`` in the original code). A warning is issued if not all ten
         digits are tokens, or if with digits_only=False numbers are written with tokens that are not number tokens.
 
         Args:
-            tokenizer: Any object with `get_vocab() -> {token: id}`.
+            tokenizer: Any object with `get_vocab() -> {token: id}`; one with `encode` is checked on a few numbers.
             digits_only: Whether only the bare "0" ... "9" are number tokens. Otherwise it is every token that matches
                 `[+-]?[0-9]+(\\.[0-9]*)?` in ASCII after a word-start mark ("▁", "Ġ", or a space) is stripped.
-            vocab_size: V, the width of the model's logits, if it is padded beyond the tokenizer. Logits of another
-                width raise an error. By default any width from the largest number-token id + 1 on is accepted.
+            vocab_size: V, the exact width of the model's logits. By default any width from the largest number-token
+                id + 1 on is accepted.
 
         Raises:
             TypeError: The object is not a tokenizer.

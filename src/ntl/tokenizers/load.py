@@ -34,10 +34,8 @@ DIGIT_SPLIT: Step = {"type": "Split", "pattern": {"Regex": "[0-9]"}, "behavior":
 class Kind(NamedTuple):
     """``digits``: each digit is a token of its own.
 
-    ``tokenizer_class``: the dotted name of a class that writes numbers in tokens of its own, a subclass of
-    ``PreTrainedTokenizerFast`` with a class method ``added_tokens``, the tokens that are appended to the vocabulary. It
-    may have ``ROLES``, such as a mask token. ``options`` are settings of ``ntl.config.TokenizerConfig`` that it is made
-    with and saves.
+    ``tokenizer_class``: the dotted name of a class that writes numbers in tokens of its own, the result of its
+    ``added_tokens``; it may have ``ROLES``, such as a mask token. ``options``: settings that it is made with and saves.
     """
 
     digits: bool = False
@@ -205,8 +203,8 @@ def split_digits(given: PreTrainedTokenizerFast, source: str) -> PreTrainedToken
             path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         changed = read_stock(Path(folder))
     changed.name_or_path = given.name_or_path
-    written = changed.decode(changed("0123456789", add_special_tokens=False).input_ids).strip()
-    if not has_single_digits(changed) or written != "0123456789":
+    written = str(changed.decode(changed("0123456789", add_special_tokens=False).input_ids))
+    if not has_single_digits(changed) or written.strip() != "0123456789":
         raise UserError(
             f"tokenizer {source}: its {type(changed.backend_tokenizer.model).__name__} model joins digits, or parts "
             "them by spaces, so it cannot be digit-level; use tokenizer=default, or another tokenizer"
