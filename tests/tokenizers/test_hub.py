@@ -95,15 +95,10 @@ def test_a_cached_copy_is_taken_offline(cache: Path, spiece_bytes: bytes) -> Non
     assert load_tokenizer(HUB_ID).tokenize("x 12")[-2:] == ["1", "2"]
 
 
-@pytest.mark.parametrize("family", ["spiece", "bpe"])
-def test_a_download_takes_what_the_repository_has(repository: dict[str, bytes], family: str, request) -> None:
-    folder = request.getfixturevalue(f"{family}_folder")
-    expected = load_tokenizer(folder)
-    repository.update({path.name: path.read_bytes() for path in folder.iterdir()})
-    downloaded = load_tokenizer(HUB_ID)
-    assert downloaded.get_vocab() == expected.get_vocab()
-    assert downloaded("x 12").input_ids == expected("x 12").input_ids
-    assert downloaded.special_tokens_map == expected.special_tokens_map
+def test_a_download_takes_what_the_repository_has(repository: dict[str, bytes], bpe_folder: Path) -> None:
+    expected = load_tokenizer(bpe_folder)
+    repository.update({path.name: path.read_bytes() for path in bpe_folder.iterdir()})
+    assert load_tokenizer(HUB_ID)("x 12").input_ids == expected("x 12").input_ids
     repository.clear()
     assert load_tokenizer(HUB_ID).get_vocab() == expected.get_vocab()
 
