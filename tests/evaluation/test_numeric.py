@@ -139,31 +139,6 @@ def test_bad_arguments():
         number_metrics(["1"], ["1"], rule="Paper")
 
 
-# Histograms of the scores 0..11 in the published rJokes splits.
-RJOKES_TRAIN = [118365, 83797, 62462, 33500, 20307, 12454, 6902, 3685, 1806, 1433, 1229, 25]
-RJOKES_DEV = [14962, 10382, 7715, 4194, 2540, 1590, 825, 461, 239, 172, 160, 6]
-
-
-def spell(histogram: list[int]) -> list[str]:
-    return [str(score) for score, count in enumerate(histogram) for _ in range(count)]
-
-
-def test_rjokes_constants():
-    assert sum(RJOKES_TRAIN) == 345_965
-    assert sum(RJOKES_DEV) == 43_246
-    constants = constant_baselines(spell(RJOKES_TRAIN))
-    assert constants["mode"] == "0"
-    assert constants["median"] == "1"
-    assert float(constants["mean"]) == pytest.approx(1.618187, abs=5e-7)
-    answers = spell(RJOKES_DEV)
-    mean, median = (number_metrics([constants[name]] * len(answers), answers) for name in ("mean", "median"))
-    assert mean["rmse"] == pytest.approx(1.83072, abs=5e-6)
-    assert mean["mae"] == pytest.approx(1.41251, abs=5e-6)
-    assert median["rmse"] == pytest.approx(1.93099, abs=5e-6)
-    assert median["mae"] == pytest.approx(1.30613, abs=5e-6)
-    assert math.isnan(mean["pearson"])
-
-
 @pytest.mark.parametrize(
     ("targets", "mode", "median", "mean"),
     [

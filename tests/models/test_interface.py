@@ -71,13 +71,6 @@ def test_t5_scales_its_decoder_where_the_embeddings_are_tied(tied: bool) -> None
     assert lm_head(model).scale == (0.25 if tied else 1.0)
 
 
-def test_the_head_shares_its_weight_so_that_gradients_reach_the_model() -> None:
-    model = decoder("granite")
-    head = lm_head(model)
-    assert head.weight is model.get_output_embeddings().weight
-    assert (head.scale, head.cap, head.bias) == (0.125, None, None)
-
-
 def test_a_head_of_another_kind_is_refused() -> None:
     """BART's ``final_logits_bias`` is part of it; what else is done to its logits is not."""
     settings = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}

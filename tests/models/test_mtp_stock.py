@@ -119,15 +119,6 @@ def test_published_modules_are_loaded(saved: Callable[..., Any]) -> None:
     assert safetensors.torch.load_file(folder.parent / "again" / "model.safetensors").keys() == state.keys()
 
 
-def test_modules_of_a_saved_run_are_loaded(saved: Callable[..., Any]) -> None:
-    model, folder = saved("ernie4_5_moe")
-    config = MTPConfig(kind="sequential", heads=3)
-    loaded = add_heads(AutoModelForCausalLM.from_pretrained(folder), config, str(folder))
-    torch.testing.assert_close(dict(loaded.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
-    with pytest.raises(UserError, match="it has 2 heads beside its own"):
-        add_heads(AutoModelForCausalLM.from_pretrained(folder), MTPConfig(kind="sequential", heads=4), str(folder))
-
-
 def test_modules_stored_as_further_blocks_are_left_out_with_a_line(tmp_path: Path) -> None:
     shape = SHAPE | {"num_hidden_layers": 2, "vocab_size": 24, "num_nextn_predict_layers": 1, "pad_token_id": 0}
     shape |= {"moe_intermediate_size": 8, "n_routed_experts": 2, "num_experts_per_tok": 1, "first_k_dense_replace": 2}

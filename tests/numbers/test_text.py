@@ -1,7 +1,7 @@
 import json
 import math
 import time
-from decimal import Decimal, getcontext, localcontext
+from decimal import Decimal, localcontext
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +32,10 @@ def test_a_text_that_is_one_number():
 
 
 NONE = [
-    "",
-    " ",
-    "5 apples",
-    "1 000",
-    "- 5",
-    "5\N{NO-BREAK SPACE}000",
-    *["-", ".", "-.", "e5", "1e", "1e+", "$5", "--5", "1.2.3", "1_0", "0x10"],
+    *("", " ", "5 apples", "1 000", "- 5", "5\N{NO-BREAK SPACE}000", "inf", "nan", "Infinity", "٣", "１", "²", "½"),
+    *("-", ".", "-.", "e5", "1e", "1e+", "$5", "--5", "1.2.3", "1_0", "0x10", "1,23", "12,34", "1234,567", "1,234,56"),
+    *("0,123", "000,123", ",5", "1,", "1,,234", "1.5,000", "1,2e999999999", "1²"),
 ]
-NONE += ["1,23", "12,34", "1234,567", "1,234,56", "0,123", "000,123", ",5", "1,", "1,,234", "1.5,000", "1,2e999999999"]
-NONE += ["inf", "nan", "Infinity", "٣", "１", "²", "½", "1²"]
 
 
 def test_a_text_that_is_no_number():
@@ -123,12 +117,6 @@ def test_formatting_and_parsing_are_inverse_whatever_the_context(value: Decimal)
     assert parse_number(text) == value
     assert text == format_number(Decimal(text))
     assert find_numbers(text) == [value]
-
-
-@given(st.integers(), st.integers(0, 6))
-def test_thousands_commas_change_nothing(whole: int, places: int):
-    value = Decimal(whole).scaleb(-places, getcontext())
-    assert parse_number(f"{value:,f}") == value
 
 
 @given(ANY_TEXT)
