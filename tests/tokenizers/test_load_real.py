@@ -1,7 +1,6 @@
 """The segmentation of T5, against sentencepiece and the paper's rule, and of GPT-2, on their real files."""
 
 import re
-import unicodedata
 
 import pytest
 from hypothesis import example, given
@@ -13,29 +12,12 @@ from ntl.models.special import pad_id
 
 Tokenizer = PreTrainedTokenizerFast
 HAS_DIGIT = re.compile("[0-9]")
-# The Rust normalizer goes by grapheme: it drops a second combining mark, where sentencepiece says <unk>. U+0085 is
-# white space to it. The last two are marks of sentencepiece itself.
-NO_MARKS = st.text(
-    st.characters(codec="utf-8", exclude_categories=["M", "Cs"], exclude_characters="\x85\u2581\u2585"), max_size=60
-)
 
 
 def cut_pieces(sentencepiece: SentencePieceProcessor, text: str) -> list[str]:
     """The segmentation of the paper's own tokenizer: a stock piece that holds a digit becomes its characters."""
     pieces = sentencepiece.encode(text, out_type=str)
     return [part for piece in pieces for part in (piece if HAS_DIGIT.search(piece) else [piece])]
-
-
-def differences_from_sentencepiece(
-    tokenizer: Tokenizer, sentencepiece: SentencePieceProcessor, texts: list[str]
-) -> list[tuple[list[int], list[int]]]:
-    ours = [encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)]
-    return [(a, b) for a, b in zip(ours, sentencepiece.encode(texts), strict=True) if a != b]
-
-
-def are_ties(differences: list[tuple[list[int], list[int]]]) -> bool:
-    """The same pieces in another order have the same score: `o oooo` and `oooo o` are equally likely."""
-    return all(sorted(ours) == sorted(theirs) for ours, theirs in differences)
 
 
 @pytest.mark.data
@@ -66,21 +48,14 @@ def test_t5_keeps_its_vocabulary(t5: Tokenizer, t5_default: Tokenizer) -> None:
 
 
 @pytest.mark.data
-def test_t5_default_is_stock(t5_default: Tokenizer, sentencepiece_t5: SentencePieceProcessor) -> None:
+def test_t5_default_is_stock_and_so_is_text_without_digits(
+    t5: Tokenizer, t5_default: Tokenizer, sentencepiece_t5: SentencePieceProcessor
+) -> None:
+    for text in ("What is it ?", "a\n\tb  c\u00a0d\u200be", "e\u0301 \u2034 ﬁ", "(x+y)*z, it's <= -.!"):
+        assert t5(text).input_ids == t5_default(text).input_ids == [*sentencepiece_t5.encode(text), 1]
     for text in ("12345", "3.14 and -7", "1,000 in 2014", "(3/2)x=54"):
         assert t5_default(text).input_ids == [*sentencepiece_t5.encode(text), 1]
     assert t5_default.tokenize("12345") == ["▁", "123", "45"]
-
-
-@pytest.mark.data
-@given(text=NO_MARKS)
-@example("a\n\tb  c\u00a0d\u200be")
-@example("e\u0301 \u2034 ½ ﬁ")
-def test_t5_any_digit_free_text_is_as_in_sentencepiece(
-    t5: Tokenizer, sentencepiece_t5: SentencePieceProcessor, text: str
-) -> None:
-    text = "".join(char for char in text if not HAS_DIGIT.search(unicodedata.normalize("NFKC", char)))
-    assert are_ties(differences_from_sentencepiece(t5, sentencepiece_t5, [text]))
 
 
 @pytest.mark.data

@@ -1,16 +1,13 @@
 """The tiny tokenizer trained on the text at hand."""
 
 import json
-import os
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from ntl.config import UserError
 from ntl.tokenizers import load_tokenizer, train_tokenizer
@@ -47,29 +44,10 @@ def test_digit_level_text_of_a_template_has_whole_words_and_single_digits(tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["digit", "default"])
-def test_another_process_and_order_give_identical_files(tmp_path: Path, kind: str) -> None:
-    code = "import sys; from ntl.tokenizers import train_tokenizer as t; t(sys.stdin, sys.argv[1], kind=sys.argv[2])"
+def test_another_order_gives_identical_files(tmp_path: Path, kind: str) -> None:
     train_tokenizer(iter(PRODUCTS), tmp_path / "here", kind=kind)
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "there"), kind],
-        input="\n".join(PRODUCTS[::-1]),
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    train_tokenizer(PRODUCTS[::-1], tmp_path / "there", kind=kind)
     assert files(tmp_path / "here") == files(tmp_path / "there")
-
-
-@pytest.mark.parametrize("kind", ["digit", "default"])
-def test_two_generations_of_saving_keep_everything(tmp_path: Path, kind: str) -> None:
-    tokenizer = train_tokenizer(PRODUCTS, tmp_path / "saved", kind=kind)
-    ids = tokenizer(PRODUCTS).input_ids
-    assert load_tokenizer(tmp_path / "saved", kind)(PRODUCTS).input_ids == ids
-    second = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    second.save_pretrained(tmp_path / "again")
-    third = AutoTokenizer.from_pretrained(tmp_path / "again")
-    assert second(PRODUCTS).input_ids == third(PRODUCTS).input_ids == ids
-    assert third.batch_decode(ids, skip_special_tokens=True) == PRODUCTS
 
 
 def has_unknown(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
