@@ -51,7 +51,7 @@ def test_t5_keeps_its_vocabulary(t5: Tokenizer, t5_default: Tokenizer) -> None:
 def test_t5_default_is_stock_and_so_is_text_without_digits(
     t5: Tokenizer, t5_default: Tokenizer, sentencepiece_t5: SentencePieceProcessor
 ) -> None:
-    for text in ("What is it ?", "a\n\tb  c\u00a0d\u200be", "e\u0301 \u2034 ﬁ", "(x+y)*z, it's <= -.!"):
+    for text in ("What is it ?", "a\n\tb  c\u00a0d\u200be", "(x+y)*z, it's <= -.!"):
         assert t5(text).input_ids == t5_default(text).input_ids == [*sentencepiece_t5.encode(text), 1]
     for text in ("12345", "3.14 and -7", "1,000 in 2014", "(3/2)x=54"):
         assert t5_default(text).input_ids == [*sentencepiece_t5.encode(text), 1]
