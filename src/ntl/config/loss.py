@@ -6,18 +6,9 @@ from typing import Any
 
 from ntl.config.settings import MISSING, setting  # ntl.losses imports this file and works without omegaconf
 
-
-class Implementation(StrEnum):
-    """How base and number term are computed (``ntl.losses.ce_ntl``); results are equal up to rounding."""
-
-    auto = "auto"
-    """``linear`` where benchmarks showed it to be faster: on a CPU, for a large vocabulary; else ``reference``."""
-    reference = "reference"
-    """One function after the other, from all logits."""
-    fused = "fused"
-    """Both with their gradient in one pass over the logits."""
-    linear = "linear"
-    """The same from hidden states, without all logits in memory at once."""
+# How base and number term are computed, equal up to rounding: one function after the other from all logits, both in one
+# pass over them, the same from hidden states without all logits in memory, or whichever benchmarks showed to be faster.
+Implementation = StrEnum("Implementation", ["auto", "reference", "fused", "linear"])
 
 
 def checked_implementation(name: str) -> Implementation:
@@ -86,7 +77,7 @@ class MaskConfig:
         choices=("none", "concatenate", "separate"),
     )
     min_answer: int = setting(
-        50, "With `copy`, only examples with a longer answer have one.", unit="tokens", origin="published", min=0
+        50, "With `copy`, only examples with a longer answer have one.", "tokens", origin="published", min=0
     )
 
 
