@@ -10,7 +10,6 @@ import pytest
 from ntl.config import UserError, compose, run_id
 from ntl.config.folders import choices
 from ntl.config.given import other_shape
-from ntl.config.trainer import in_steps
 
 DATA = "dataset=noisy_numbers"
 
@@ -102,14 +101,3 @@ def test_a_copy_of_a_published_checkpoint(llama: Path, tmp_path: Path) -> None:
     small = save(tmp_path / "small", model_type="granite", hidden_size=16)
     line = other_shape(compose([DATA, "model=granite_3_2_2b", f"model.path={small}"]).model)
     assert line.endswith("weights of another shape (hidden_size is 16, not 2048); model=hf calls them what they are.")
-
-
-@pytest.mark.parametrize("name", choices("dataset"))
-def test_the_trainer_could_keep_the_best_checkpoint(name: str) -> None:
-    words = [f"dataset={name}", "model=gpt2_small"]
-    words += {"rjokes": ["dataset.allow_dev_training=true"]}.get(name, [])
-    words += {"file": ["dataset.path=tests/config/ids.json"], "text": ["dataset.path=README.md"]}.get(name, [])
-    trainer = in_steps(compose(words).trainer, 1000)
-    assert trainer.best
-    assert 0 < trainer.eval_steps <= trainer.max_steps
-    assert trainer.save_steps % trainer.eval_steps == 0

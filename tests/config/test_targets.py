@@ -1,6 +1,5 @@
 """Dotted names become objects of this project; foreign code never runs, and no name is a path out of its folder."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, build, cli, compose
+from ntl.config import UserError, compose
 from ntl.config.composition import SCHEMAS, read_config
 from ntl.config.legality import validate
 from ntl.config.targets import ROOMS, locate
@@ -87,20 +86,6 @@ def test_locate() -> None:
     from ntl.losses import ntl_was
 
     assert locate("ntl.losses.ntl_was") is locate("ntl.losses.wasserstein.ntl_was") is ntl_was
-
-
-@dataclass
-class Wanted:
-    _target_: str = "ntl.config.cli.one_line"
-
-
-def test_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_line(config: object, extra: int) -> tuple[object, int]:
-        return config, extra
-
-    one_line.__module__ = cli.__name__
-    monkeypatch.setattr(cli, "one_line", one_line, raising=False)
-    assert build(Wanted(), extra=2) == (Wanted(), 2)
 
 
 NOT_OURS = r"no class or function that ntl defines|cannot be imported"

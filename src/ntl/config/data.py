@@ -63,8 +63,7 @@ class DatasetConfig:
     )
     format: str = setting(
         "plain",
-        "How a question is put to the model: as its text, through the chat template of the tokenizer, or auto: through "
-        "the template where there is one.",
+        "A question is put as its text, through the tokenizer's chat template, or auto: where there is one.",
         choices=("plain", "chat", "auto"),
     )
     contents: dict[str, str] = setting(dict, "Computed.")
@@ -242,7 +241,7 @@ class OwnDataConfig(DatasetConfig):
     header: bool = setting(True, "The first row of CSV and TSV names the columns; else they are called 1, 2, ...")
     cells: str = setting(
         "quoted",
-        "How cells of CSV and TSV are written: with quotation marks around those that need them, or as they are.",
+        "Cells of CSV and TSV have quotation marks around those that need them, or stand as they are.",
         choices=("quoted", "plain"),
     )
     splits: SharesConfig = setting(SharesConfig, "Shares of the splits that have no file of their own.")
@@ -290,9 +289,8 @@ class FileConfig(OwnDataConfig):
     template: str = setting("", "Question made from several columns, as in `Convert {value} {unit} to metres`.")
     number_format: str = setting(
         PLAIN_NUMBERS,
-        "How the numbers of dataset.answers=number are written in the file: plain, one number that is kept as it "
-        "stands; point or comma, the decimal mark of numbers as people write them, which are rewritten as digits; "
-        "auto, the same where the column tells its decimal mark.",
+        "How the numbers of dataset.answers=number are written: plain, kept as they stand; point or comma, the decimal "
+        "mark of numbers as people write them, which are rewritten as digits; auto, as the column tells.",
         choices=(PLAIN_NUMBERS, "auto", "point", "comma"),
     )
     mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")

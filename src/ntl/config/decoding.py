@@ -25,17 +25,11 @@ class DecodingConfig:
     head: str = setting("lm", "The head of the model that it reads.")
     num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
     max_new_tokens: int = setting(
-        0,
-        "The longest answer; 0: the longest of the training data, never of the test data, plus a margin.",
-        "tokens",
-        min=0,
+        0, "The longest answer; 0: the longest of the training data, plus a margin.", "tokens", min=0
     )
     batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
     interval_rows: int = setting(
-        0,
-        "Validation rows that are decoded, too, so that intervals of the test answers are scored; 0: none.",
-        "rows",
-        min=0,
+        0, "Validation rows that are decoded, for intervals of the test answers; 0: none.", "rows", min=0
     )
 
 
@@ -83,10 +77,7 @@ class TreeConfig(DecodingConfig):
 
     _target_: str = MISSING
     num_beams: int = setting(
-        1,
-        "Prefixes of one length that are kept for each example; the search is exact where there are no more.",
-        "prefixes",
-        min=1,
+        1, "Prefixes of one length that are kept; the search is exact where there are no more.", "prefixes", min=1
     )
     decimals: int = setting(2, _DECIMALS, "decimals", min=0, max=12)
     splits: list[str] = setting(

@@ -70,7 +70,7 @@ def _word(config: Any, name: str) -> str:
     value = _value(config, name)
     if is_dataclass(value):  # a group, or ``beside.`` and the name of a decoding
         return f"{name.partition('.')[0]}={getattr(value, 'name', '')}"
-    return f"{name}={text_of(value) if value != '' else ''}"
+    return name if isinstance(value, dict) else f"{name}={text_of(value) if value != '' else ''}"
 
 
 def _refuse(config: Any, rules: Iterable[Rule]) -> None:

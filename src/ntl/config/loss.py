@@ -65,15 +65,13 @@ class MaskConfig:
     )
     numbers: str = setting(
         "auto",
-        "Whether to mask numbers: `forbid` never does, `only` masks nothing else; `auto` is `forbid` where answers are "
-        "computed from the numbers of a question, else `allow`.",
+        "`forbid` masks no number, `only` nothing else; `auto` is `forbid` where answers are computed from numbers.",
         choices=("auto", "allow", "forbid", "only"),
     )
     copy: str = setting(
         "none",
-        "`none`: mask the example itself, as in pre-training. In fine-tuning, mask a copy of it, in the answer alone: "
-        "`concatenate` puts the copy behind the example, as in the paper; `separate` makes it a row of its own, as in "
-        "the released code.",
+        "`none`: mask the example itself. In fine-tuning, mask the answer of a copy: `concatenate` puts it behind the "
+        "example, as in the paper; `separate` makes it a row of its own, as in the released code.",
         choices=("none", "concatenate", "separate"),
     )
     min_answer: int = setting(
@@ -93,9 +91,7 @@ class ObjectiveConfig:
     families: list[str] = setting(list, "The families of models that it is for; empty: all with its head.")
     adds: str = setting("", "The dotted path of a function that adds modules to the model; empty: none are added.")
     watch: str = setting(
-        "ce",
-        "The validation term that the plateau schedule follows; never the sum, which depends on the weight.",
-        choices=("ce", "ntl"),
+        "ce", "The validation term that the plateau schedule follows; never the sum.", choices=("ce", "ntl")
     )
     mask: MaskConfig = setting(MaskConfig, "Masks some of the input tokens; the labels stay.")
 
@@ -119,9 +115,7 @@ class RegressionConfig(ObjectiveConfig):
     keep_target: bool = True
     watch: str = "ntl"
     standardize: bool = setting(
-        False,
-        "Subtract the mean of the training answers and divide by their standard deviation; both are kept in the "
-        "checkpoint's config.json. False: their own unit, as in the original code.",
+        False, "Standardize the answers by the training mean and deviation; false: not, as in the original code."
     )
 
 

@@ -38,11 +38,7 @@ class ModelConfig:
     requires: str = setting("", "What the model needs, in words; not to be set.")
     pretrained: bool = setting(True, "Start from the published weights or those in `path`; false: from random ones.")
     dropout: float | None = setting(
-        0.1,
-        "Dropout of random weights. Loaded weights keep that of their own config, null, unless this is typed.",
-        origin="published",
-        min=0,
-        max=0.9,
+        0.1, "Dropout; null, unless it is typed: that of the loaded weights.", origin="published", min=0, max=0.9
     )
     lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
@@ -194,10 +190,7 @@ class TokenizerConfig:
     )
     path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
     vocab_size: int = setting(
-        256,
-        "The largest vocabulary of a tokenizer that is trained on the data, where none is published.",
-        "tokens",
-        min=32,
+        256, "The largest vocabulary of a tokenizer that is trained, where none is published.", "tokens", min=32
     )
     paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
     # The original code has numbers of 20 digits. Above 37 a value is infinite in float32.

@@ -49,20 +49,13 @@ class TrainerConfig:
     epochs: float = _epochs("How long to train", "max_steps")
     batch_size: int = _count(32, "Examples of one forward pass, on each device.", "examples", origin="paper")
     max_tokens_per_batch: int = setting(
-        0,
-        "Cut each batch by rows into parts of at most so many tokens, padding included, which are computed one after "
-        "the other: less memory, and the loss and the gradient of the whole batch; 0: do not.",
-        "tokens",
-        min=0,
+        0, "Compute each batch in parts of at most so many tokens: less memory, the same gradient.", "tokens", min=0
     )
     accumulation_steps: int = _count(1, "Forward passes of one optimizer step.", "batches")
     optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.")
     lr: float = setting(1e-4, "The highest learning rate.", origin=CODE, above=0)
     schedule: Schedule = setting(
-        Schedule.plateau,
-        "How the learning rate changes; `plateau` multiplies it by `factor` after `patience` evaluations without a "
-        "lower validation loss.",
-        origin=CODE,
+        Schedule.plateau, "`plateau`: times `factor` after `patience` evaluations without a lower loss.", origin=CODE
     )
     warmup_steps: int = _steps(0, "The learning rate first rises from 0 over so many steps.", origin=CODE)
     warmup_ratio: float = setting(0.0, "A share of all steps, in place of `warmup_steps`.", min=0, max=1)
@@ -72,8 +65,7 @@ class TrainerConfig:
     max_grad_norm: float = setting(1.0, "A larger norm of the gradient is scaled down to this.", origin=CODE, above=0)
     normalization: Normalization = setting(
         Normalization.step,
-        "`step` divides the loss by the label counts of the whole optimizer step; `micro_batch` takes the mean of the "
-        "batches' means, as the paper does.",
+        "`step` divides the loss by the labels of the whole step; `micro_batch`: mean of means, as the paper.",
     )
     # Any, since omegaconf does not merge a typed union: True, False or "auto".
     bf16: Any = setting(
@@ -105,8 +97,7 @@ class TrainerConfig:
     num_workers: int = setting(0, "Further processes that load data, for each device.", "processes", min=0)
     parallel: Parallel = setting(
         Parallel.auto,
-        "How several processes share the work: `ddp` copies the model, `fsdp` shards it, `auto` is ddp where torchrun "
-        "started several.",
+        "`ddp` copies the model, `fsdp` shards it; `auto` is ddp where torchrun started several processes.",
     )
 
 
