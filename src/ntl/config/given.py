@@ -48,8 +48,8 @@ def describe_weights(model: ModelConfig) -> None:
     end = ""
     if model.head == "regression":
         if model.family != "decoder":
-            line = f"a {architecture} is no decoder, and the head is on the last token of one"
-            raise UserError(f"model={model.name} model.path={name}: {line}; take model=t5_small_regression for a T5.")
+            line = f"a {architecture} is no decoder; the head is on the last token of one"
+            raise UserError(f"model={model.name} model.path={name}: {line}. Take model=t5_small_regression for a T5.")
         model.family, end = "decoder_regression", " regression"
     if model.name in (HF, f"{HF}_regression"):
         words = f"{architecture} {_count(parameters)} {weights_digest(folder, file)[:8]}" if files else folder.name
