@@ -95,8 +95,8 @@ publish: install ## copy a run's record into results/runs: make publish RUN=outp
 	@test -n "$(RUN)" || { echo "error: say which run: make publish RUN=outputs/ID"; exit 2; }
 	@$(RUN_PY) scripts/publish.py $(RUN)
 
-audit: install ## the licence and the known vulnerabilities of every installed package
-	@$(RUN_PY) scripts/audit.py
+audit: install ## the known vulnerabilities of the installed packages
+	@$(RUN_PY) -m pip_audit --local --skip-editable
 
 ci: ## everything that continuous integration runs, in a fresh environment
 	@.ci/run

@@ -10,7 +10,6 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,37 +53,6 @@ def test_both_rules_score_as_ntl_does(pairs):
             value = combine([row[metric] for row in rows])
             assert math.isnan(value) == math.isnan(ours[metric])
             assert math.isnan(value) or value == pytest.approx(ours[metric], rel=1e-12)
-
-
-def test_every_test_split_of_the_regression_data_sets_has_its_task():
-    from ntl.config.composition import SCHEMAS
-    from ntl.data.dataset import dataset_named
-
-    schemas = {path.removeprefix("dataset/"): made for path, made in SCHEMAS.items() if path.startswith("dataset/")}
-    names = [name for name, made in schemas.items() if made().answers == "number"]
-    wanted = {f"{name}_{split}" for name in names if "." not in name for split in _splits(dataset_named, name)}
-    assert {path.stem for path in TASKS.glob("*.yaml")} == wanted
-    for path in TASKS.glob("*.yaml"):
-        task = yaml.safe_load(path.read_text(encoding="utf-8"))
-        assert task["task"] == f"ntl_{path.stem}"
-        assert "_".join(task["dataset_kwargs"].values()) == path.stem
-
-
-def _splits(dataset_named, name):
-    try:
-        return dataset_named(name).test_splits
-    except Exception:  # a schema that is no data set of its own
-        return ()
-
-
-def test_a_folder_of_other_data_and_a_missing_setting_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="give --metadata data=FOLDER"):
-        utils.load(dataset="arithmetic", split="interpolate")
-    with pytest.raises(ValueError, match="add_bos_token=False"):
-        utils.load(data=str(tmp_path), dataset="arithmetic", split="interpolate", pretrained="x")
-    (tmp_path / "manifest.json").write_text(json.dumps({"dataset": "rjokes", "splits": {}}))
-    with pytest.raises(ValueError, match="holds rjokes, not arithmetic"):
-        utils.load(data=str(tmp_path), dataset="arithmetic", split="interpolate")
 
 
 @pytest.fixture(scope="module")

@@ -67,23 +67,6 @@ def test_a_notebook_is_valid_was_run_from_top_to_bottom_and_holds_no_logic(path:
     assert not any(isinstance(node, DEFINITIONS) for node in nodes)
 
 
-def test_ntl_takes_five_lines_in_a_trainer_of_ones_own() -> None:
-    notebook = nbformat.read(FOLDER / "3_your_own_trainer.ipynb", as_version=nbformat.NO_CONVERT)
-    (shown,) = [source for source in code(notebook) if "NumberTokenLoss" in source]
-    assert len([line for line in shown.splitlines() if line.strip()]) == 5
-    assert not re.search(r"ntl\.(?:training|config)", "\n".join(code(notebook)))
-
-
-# Run after the last cell.
-CHECKS = {
-    "3_your_own_trainer": """
-learnt = {tuple(row["input_ids"]) for row in trainer.train_dataset}
-asked_for = {tuple(rows[index]["input_ids"]) for index in held_out}
-assert (len(learnt), len(asked_for), learnt & asked_for) == (656, 73, set())
-"""
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_it_computes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,35 +75,15 @@ def test_a_notebook_shows_what_it_computes(path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("WANDB_MODE", raising=False)  # which wandb prints a line about, for a reader there is none
     before = sorted(FOLDER.iterdir())
     notebook, again = notebooks.read(path), notebooks.read(path)
-    again.cells.append(nbformat.v4.new_code_cell(CHECKS.get(path.stem, "")))
     notebooks.execute(again)
     assert sorted(FOLDER.iterdir()) == before
     assert again.metadata == notebook.metadata
-    for cell, new in zip(code_cells(notebook), code_cells(again), strict=False):
+    for cell, new in zip(code_cells(notebook), code_cells(again), strict=True):
         assert [kinds(output) for output in cell.outputs] == [kinds(output) for output in new.outputs], (
             f"{cell.source}\n\nshows something else now: make notebooks"
         )
 
 
-def test_the_losses_are_those_that_the_text_says() -> None:
-    shown = committed("1_losses.ipynb")
-    for line in (r"cross_entropy +inf", r"ntl_mse +0\.0", r"ntl_was +4\.0", r"ntl_crps +2\.0"):
-        assert re.search(rf"^{line}$", shown, re.MULTILINE)
-    # Steps of gradient descent from equal logits: cross entropy, the control, WAS, MSE.
-    assert re.search(r"^9 +-0\.1 +-0\.1 +-0\.25 +-0\.45$", shown, re.MULTILINE)
-    # Torn between 0 and 8, the last column, MSE, is 0 throughout; and so are value and gradient without numbers.
-    assert re.search(r"^4 +0\.991 +0\.991 +0\.033 +0\.0$", shown, re.MULTILINE)
-    assert shown.endswith("(0.0, 0.0)")
-
-
 def test_the_table_is_the_committed_one() -> None:
     shown = committed("2_from_record_to_table.ipynb")
     assert shown.endswith((ROOT / "results" / "tables" / "evidence_tiny.md").read_text(encoding="utf-8"))
-
-
-def test_the_model_of_ones_own_trainer_answers_what_it_was_not_trained_on() -> None:
-    shown = committed("3_your_own_trainer.ipynb")
-    assert shown.startswith("73 of 73 are right.\n")
-    answers = re.findall(r"What is (\d)00 plus (\d)0 plus (\d)\? (\d+)", shown)
-    assert len(answers) == 7
-    assert [answer for *digits, answer in answers if "".join(digits) != answer] == []

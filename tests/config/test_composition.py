@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from omegaconf import OmegaConf
 
 from ntl.config import Config, UserError, compose, run_id
 from ntl.config.composition import base_words, to_config
@@ -32,14 +31,6 @@ def test_every_choice_composes_and_names_itself(group: str, name: str, composed,
 def test_every_yaml_file_is_a_choice_of_a_known_group() -> None:
     folders = {path.parent.relative_to(CONFIG_DIR).as_posix() for path in CONFIG_DIR.rglob("*.yaml")}
     assert folders - {".", "scale/recipe", "table", "figure"} == set(GROUPS)
-
-
-@pytest.mark.parametrize("name", choices("experiment"))
-def test_every_experiment_acts(name: str, composed) -> None:
-    config = composed(f"experiment={name}")
-    for group, values in OmegaConf.load(CONFIG_DIR / "experiment" / f"{name}.yaml").items():
-        for key, value in (values if group != "defaults" else {}).items():
-            assert plain(getattr(getattr(config, group), key)) == value
 
 
 def names(config: Config, *groups: str) -> list[str]:

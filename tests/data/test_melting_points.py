@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import UserError
-from ntl.config.packaged import MeltingPointsConfig
+from ntl.config.data import MeltingPointsConfig
 from ntl.data.dataset import shared_out
 from ntl.data.prepared import Prepared
 from ntl.data.raw import Missing

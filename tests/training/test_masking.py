@@ -220,7 +220,7 @@ ON = "objective.mask.fraction=0.15"
         (["objective.mask.fraction=1.5"], "must be at most 1"),
         ([ON, "objective.mask.variant=papre"], "Did you mean 'paper'?"),
         ([ON, "model=t5_tiny"], "only the input of a decoder-only language model is masked"),
-        ([ON, "model=gpt2_tiny_regression", "loss=mse"], "family decoder_regression"),
+        ([ON, "model=gpt2_tiny_regression", "loss=mse"], "only the input of a decoder-only language model"),
         ([ON, "objective.mask.copy=separate", "dataset=text", f"dataset.path={ROOT / 'README.md'}"], "has no answers"),
     ],
 )

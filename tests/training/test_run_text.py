@@ -143,8 +143,7 @@ def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, t
         (["decoding=greedy"], "decoding=greedy dataset=text: plain text has no answers to decode"),
         (
             ["decoding=beam"],
-            "decoding=beam dataset=text: plain text has no answers to decode, and decoding=likelihood, which scores "
-            "it, decodes none; leave decoding= out.",
+            "decoding=beam dataset=text: plain text has no answers to decode; decoding=likelihood scores it",
         ),
         (["probe_steps=5"], "probe_steps=5: a probe is the relative error of generated numbers"),
         (["dataset.path="], "dataset=text: no file; give one by dataset.path="),

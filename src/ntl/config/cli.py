@@ -13,7 +13,7 @@ from dataclasses import is_dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ntl.config.legality import setting_names
+from ntl.config.settings import setting_names
 from ntl.config.suggestions import nearest, shorten
 from ntl.system.errors import Diverged, UserError, needs
 from ntl.system.secrets import print_traceback, redact
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 HELP_FLAGS = ("-h", "--help")
 DONE, FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 
-# Mistakes on a command line that Hydra and OmegaConf raise as an AssertionError or a ValueError.
-MISUSES = {
-    "Unexpected type": "a setting is given below one that is null, as loss.number is for loss=ce.",
-    "Config group override must be": "a group cannot be null: leave it out, or choose one of its names.",
-}
+# How OmegaConf's AssertionError begins for `loss=ce loss.number.options.x=1`.
+BELOW_NULL = "Unexpected type"
 # Advice where a group is given a path.
 PATH_ADVICE = {
     "dataset": " A file is given by dataset=file dataset.path={0}, plain text by dataset=text dataset.path={0}.",
@@ -49,8 +46,7 @@ def _unknown_key(error: "OmegaConfBaseException") -> str:
     from ntl.config.composition import hint
 
     parent, _, key = str(error.full_key).rpartition(".")
-    # The type of the node itself, so that the settings listed are those of the data set that was chosen.
-    schema: Any = error.object_type
+    schema: Any = error.object_type  # of the node itself: the settings of the data set that was chosen
     if not (isinstance(schema, type) and is_dataclass(schema)):
         return f"{error.full_key}: {parent} has no such key yet; add it as +{error.full_key}=VALUE."
     known = setting_names(schema)
@@ -60,20 +56,19 @@ def _unknown_key(error: "OmegaConfBaseException") -> str:
 
 def explain(error: Exception) -> str:
     """One line for an exception of this project, of Hydra or of OmegaConf."""
-    if isinstance(error, UserError):
-        return _message(error)
     if isinstance(error, OSError) and error.filename is not None:  # Hydra's have no file name
         return f"{shorten(os.fsdecode(error.filename))}: {error.strerror}; give another path."
+    if isinstance(error, UserError):
+        return _one_line(error)
     from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
-    from ntl.config.folders import GROUPS
-
     if isinstance(error, MissingConfigException) and error.options is not None:
-        file = str(error.missing_cfg_file)
-        group = next((group for group in GROUPS if file.startswith(f"{group}/")), file.rpartition("/")[0])
-        name, options = file.removeprefix(f"{group}/"), [option for option in error.options if "/" not in option]
+        group, _, name = str(error.missing_cfg_file).partition("/")
+        if group == "hydra":
+            group, name = "hydra/launcher", name.rpartition("/")[2]
+        options = [option for option in error.options if "/" not in option]
         is_path = group in PATH_ADVICE and ("/" in name or "." in name)
         remedy = PATH_ADVICE[group].format(name) if is_path else nearest(name, options)
         return f"{group}={name}: no such choice; {group} is one of {', '.join(options)}.{remedy}"
@@ -90,19 +85,16 @@ def explain(error: Exception) -> str:
             below = ", ".join(f"{full_key}.{key}" for key in cause.child_node)
             return f"{subject}: no value but a group of settings; set one of {below}."
         return f"{subject}: {str(cause).splitlines()[0]}."
-    message = _message(error)
-    return next((line for start, line in MISUSES.items() if message.startswith(start)), message)
+    if str(error).startswith(BELOW_NULL):
+        return "a setting is given below one that is null, as loss.number is for loss=ce."
+    return _one_line(error)
 
 
-def _message(error: Exception) -> str:
-    # The text of an error in a DataLoader worker contains its traceback.
-    _, worker, last = str(error).rpartition(f"{type(error).__name__}: ")
-    return " ".join((last if worker and "DataLoader worker" in str(error) else str(error)).split())
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _is_user_error(error: Exception) -> bool:
-    if isinstance(error, AssertionError | ValueError) and str(error).startswith(tuple(MISUSES)):
-        return True
     if isinstance(error, OSError) and error.errno in PATH_ERRORS and error.filename is not None:
         return True
     if "hydra" not in sys.modules:
@@ -110,7 +102,8 @@ def _is_user_error(error: Exception) -> bool:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    return isinstance(error, UserError | HydraException | OmegaConfBaseException)
+    below_null = isinstance(error, AssertionError) and str(error).startswith(BELOW_NULL)
+    return below_null or isinstance(error, UserError | HydraException | OmegaConfBaseException)
 
 
 def _exit_code(main: Callable[[], int | None] | str, interrupted: str, extra: str) -> int:

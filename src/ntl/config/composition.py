@@ -3,25 +3,26 @@
 import pickle
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from omegaconf import MISSING, BooleanNode, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException, ValidationError
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from ntl.config import data, decoding, folders, generated, loss, model, packaged, root, trainer
-from ntl.config.folders import choices, config_file, own_folders
-from ntl.config.given import check_has_weights, check_type, describe_weights
+from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
+from ntl.config.folders import choices, own_folders
+from ntl.config.given import check_type, describe_weights
 from ntl.config.identity import plain, read_contents, run_id
-from ntl.config.legality import check_effects, setting_names, validate
-from ntl.config.settings import describe, quoted
+from ntl.config.legality import check_typed, validate
+from ntl.config.settings import MISSING, describe, quoted, setting_names
 from ntl.config.suggestions import closest, did_you_mean
 from ntl.config.targets import as_now
 from ntl.config.yaml_files import read_yaml
-from ntl.system.errors import UserError
+from ntl.system.errors import UserError, needs
 from ntl.system.hub import from_package
 
 SCHEMAS = {
@@ -43,7 +44,7 @@ SCHEMAS = {
     "objective/base": loss.ObjectiveConfig,  # of any other objective; last, since every stored one fits it
     **{
         f"dataset/{schema.name}": schema
-        for schema in (*vars(data).values(), *vars(generated).values(), *vars(packaged).values())
+        for schema in (*vars(data).values(), *vars(generated).values())
         if isinstance(schema, type) and issubclass(schema, data.DatasetConfig) and schema.name != MISSING
     },
     "scale/base": root.ScaleConfig,
@@ -56,8 +57,6 @@ SCHEMAS = {
     "tracking/base": root.TrackingConfig,
 }
 
-WARMUP = ("warmup_steps", "warmup_ratio")
-
 # Settings that a base takes from the run that names it, unless ``base=`` sets them.
 SHARED = ("model", "tokenizer", "dataset", "scale", "seed", "output_dir", "data_dir", "device")
 
@@ -69,8 +68,28 @@ CHANGEABLE = ("decoding", "device", "data_dir", "paper_compat", "dataset")
 def schemas() -> dict[str, Any]:
     """``SCHEMAS``, and that of each data set in ``config/dataset`` which ``ntl.data.sets.NAME`` defines."""
     names = [name for name in choices("dataset") if f"dataset/{name}" not in SCHEMAS]
-    found = {f"dataset/{name}": data.added_schema(name) for name in names}
+    found = {f"dataset/{name}": added_schema(name) for name in names}
     return SCHEMAS | {path: schema for path, schema in found.items() if schema}
+
+
+def added_schema(name: str) -> type[data.DatasetConfig] | None:
+    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines; None if there is no such file or class.
+
+    UserError for a file that cannot be imported.
+    """
+    module = f"ntl.data.sets.{name}"
+    try:
+        with needs("train"):
+            found = vars(import_module(module)).values() if find_spec(module) else ()
+    except UserError:
+        raise
+    except Exception as error:  # whatever the file raises: every command imports it
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UserError(
+            f"dataset={name}: {module} cannot be imported: {why}; correct its file, or remove it."
+        ) from error
+    schemas = (each for each in found if isinstance(each, type) and issubclass(each, data.DatasetConfig))
+    return next((each for each in schemas if each.__module__ == module), None)
 
 
 def known_datasets() -> list[str]:
@@ -96,46 +115,23 @@ def hint(key: str, known: Sequence[str], parent: str = "") -> str:
         return ""
     ends = {each: [each] for each in known}
     for path, schema in () if parent else schemas().items():
-        for row in describe(schema, f"{path.partition('/')[0]}."):
-            paths = ends.setdefault(row.name.rpartition(".")[2], [])
-            paths += [row.name] if row.name not in paths else []
+        for name, _ in describe(schema, f"{path.partition('/')[0]}."):
+            paths = ends.setdefault(name.rpartition(".")[2], [])
+            paths += [name] if name not in paths else []
     return did_you_mean(path for each in closest(key, ends) for path in ends[each])
 
 
 def _reject_added_keys(node: DictConfig, path: str = "") -> None:
     # A key added with "+" passes Hydra's check, and OmegaConf would drop it silently.
     schema = OmegaConf.get_type(node)
-    known = setting_names(schema) if is_dataclass(schema) else None
     for key in node:
-        if known is not None and key not in (*known, "_target_", "contents"):
-            raise UserError(
-                f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{hint(str(key), known, path)}"
-            )
+        if is_dataclass(schema) and key not in {item.name for item in fields(schema)}:
+            known = setting_names(cast("type", schema))
+            meant = hint(str(key), known, path)
+            raise UserError(f"+{path}{key}: no such setting; choose one of {', '.join(known)}.{meant}")
         child = node._get_node(key)
         if isinstance(child, DictConfig) and not child._is_none():
             _reject_added_keys(child, f"{path}{key}.")
-
-
-def _flat(values: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(values, dict):
-        return {path: values}
-    parts = {f"{path}.{name}" if path else str(name): item for name, item in values.items()}
-    return {key: value for name, item in parts.items() for key, value in _flat(item, name).items()}
-
-
-@cache
-def _model_of_file(name: str, schema: type) -> dict[str, Any]:
-    path = config_file("model", name)
-    if path is None:
-        raise UserError(f"model.name={name}: there is no config/model/{name}.yaml; write one, or leave it out.")
-    values: Any = OmegaConf.load(path)
-    own = OmegaConf.merge(schema, OmegaConf.masked_copy(values.get("model", values), setting_names(schema)))
-    return _flat(OmegaConf.to_container(own))
-
-
-def _changed(raw: DictConfig, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the model that differ from its file, with names such as ``lora.rank``; interpolations unresolved."""
-    return {key: value for key, value in _flat(OmegaConf.to_container(raw.model)).items() if own.get(key) != value}
 
 
 def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
@@ -151,13 +147,13 @@ def base_words(overrides: Sequence[str]) -> tuple[list[str], int] | None:
         return None
     text, _, step = described[-1].rpartition("@")
     words = text.split()
+    own = {word.partition("=")[0] for word in words}
     if not step.isdecimal() or not all("=" in word for word in words):
         raise UserError(f"base={described[-1]}: give the overrides of a run and a step, as 'loss=ce seed=1@8000'.")
-    if any(word.startswith("base=") for word in words):
+    if "base" in own:
         raise UserError(f"base={described[-1]}: a base has no base of its own.")
     if any(each.key_or_group == "experiment" for each in parsed):
         raise UserError("base= experiment=: an experiment sets what both runs share; name the base by its id, ID@STEP.")
-    own = {word.partition("=")[0] for word in words}
     shared = [word for word, each in zip(overrides, parsed, strict=True) if each.key_or_group.split(".")[0] in SHARED]
     return [*(word for word in shared if word.partition("=")[0] not in own), *words], int(step)
 
@@ -172,65 +168,32 @@ def _resolve_base(config: root.Config, overrides: Sequence[str]) -> None:
         raise UserError(f"base={config.base}: that run ends at step {base.trainer.max_steps}; name a step up to it.")
     for group in ("model", "tokenizer"):
         if plain(getattr(base, group)) != plain(getattr(config, group)):
-            raise UserError(
-                f"base={config.base}: that run has another {group}, so its weights do not fit; leave "
-                f"{group}= out of it."
-            )
+            line = f"that run has another {group}, so its weights do not fit; leave {group}= out of it."
+            raise UserError(f"base={config.base}: {line}")
     config.base = f"{run_id(base)}@{step}"
 
 
-def _check_warmup(config: root.Config, overrides: Sequence[str]) -> None:
-    typed = [word for word in overrides if word.partition("=")[0].removeprefix("trainer.") in WARMUP]
-    if typed and config.trainer.schedule.name == "plateau" and any(getattr(config.trainer, name) for name in WARMUP):
-        raise UserError(f"{typed[0]} trainer.schedule=plateau: it has no warm-up; leave one of the two out.")
-
-
-def _settle(config: root.Config, overrides: Sequence[str]) -> None:
-    # 1, yes and on are true; what is neither true nor false is left to ``validate``.
-    with suppress(ValidationError):
-        config.trainer.bf16 = BooleanNode(config.trainer.bf16)._value()
-    # What is typed wins over the files: a number of steps over the epochs of a scale.
-    typed = {override.partition("=")[0].lstrip("+") for override in overrides}
+def _settle(config: root.Config, typed: Sequence[str]) -> None:
+    """A typed number of steps wins over the epochs of a scale, and loaded weights have a dropout of their own."""
     for length, steps in trainer.DERIVED.items():
-        value, name, other = getattr(config.trainer, length), f"trainer.{length}", f"trainer.{steps}"
-        if value and other in typed:
-            if name in typed:
-                raise UserError(
-                    f"{name}={value:g} {other}={getattr(config.trainer, steps)}: {other} follows from {name}; leave "
-                    "one of them out."
-                )
+        if f"trainer.{steps}" in typed and f"trainer.{length}" not in typed:
             setattr(config.trainer, length, 0.0)
     if config.model.pretrained and "model.dropout" not in typed:
         config.model.dropout = None
 
 
-def _check_scale(config: root.Config, overrides: Sequence[str]) -> None:
-    """UserError for a scale that nobody chose and that does not fit: learned weights at tiny, random at finetune."""
-    if any(word.startswith(("scale=", "experiment=")) for word in overrides):
-        return
-    chosen = f"model={config.model.name} model.pretrained={str(config.model.pretrained).lower()}"
-    if config.model.pretrained and config.scale.name == "tiny":
-        raise UserError(f"{chosen}: scale=tiny is meant for random weights; add scale=finetune, or another.")
-    if not config.model.pretrained and config.scale.name == "finetune":
-        raise UserError(
-            f"{chosen}: scale=finetune is meant for learned weights; add scale=tiny, which is minutes of a CPU core, "
-            "or scale=paper, the paper's own steps."
-        )
-
-
 def _reset_idle(config: root.Config) -> None:
     """Settings without effect get their defaults, so that ``loss=ce,ntl_was loss.weight=0.3,2`` trains CE once."""
-    loss, kind = config.loss, config.tokenizer.kind
-    idle = [
-        (loss, () if loss.number else ("weight",)),
-        (config.trainer, WARMUP if config.trainer.schedule.name == "plateau" else ("patience", "factor")),
-        (config.tokenizer, () if kind == "rt" else ("max_place",)),
-        (config.tokenizer, () if kind == "xval" else ("paper_compat",)),
+    loss, tokenizer = config.loss, config.tokenizer
+    idle: list[tuple[Any, Sequence[str]]] = [
+        (loss, () if loss.number else ["weight"]),
+        (config.trainer, trainer.WARMUP if config.trainer.schedule.name == "plateau" else ["patience", "factor"]),
+        (tokenizer, [name for kind, name in (("rt", "max_place"), ("xval", "paper_compat")) if tokenizer.kind != kind]),
     ]
     for part, names in idle:
-        defaults = {field.name: field.default for field in fields(part)}
-        for name in names:
-            setattr(part, name, defaults[name])
+        for field in fields(part):
+            if field.name in names:
+                setattr(part, field.name, field.default)
 
 
 def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
@@ -238,22 +201,17 @@ def to_config(raw: DictConfig, overrides: Sequence[str] = ()) -> root.Config:
     _reject_added_keys(raw)
     config = OmegaConf.to_object(raw)
     assert isinstance(config, root.Config)
-    own, model = _model_of_file(raw.model.name, OmegaConf.get_type(raw.model)), config.model
-    check_has_weights(model, own["hub_id"])
-    if model.pretrained and not model.path and (folder := from_package(model.hub_id, config.data_dir)):
-        model.path = str(folder)
-    _settle(config, overrides)
+    typed = [word.partition("=")[0].lstrip("+") for word in overrides]
+    if config.model.pretrained and not config.model.path:
+        config.model.path = str(from_package(config.model.hub_id, config.data_dir) or "")
+    _settle(config, typed)
     describe_weights(config.model)
-    _check_scale(config, overrides)
     _resolve_base(config, overrides)
     validate(config)
-    check_effects(config, _changed(raw, own))
+    check_typed(config, typed)
     if Path(config.model.path).is_dir():
         check_type(config.model)
-    _check_warmup(config, overrides)
     _reset_idle(config)
-    if config.dataset.contents:
-        raise UserError("dataset.contents: it is computed from the files that other settings name; leave it out.")
     config.dataset.check(config.data_dir)
     read_contents(config.dataset, config.data_dir)
     return config
@@ -359,39 +317,28 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
     ``dataset=NAME`` is that data set at the run's scale and seed.
     """
     path = folder / "config.yaml"
-    advice = "give the folder of a run, for example outputs/<run id>."
-    if not path.is_file():
-        raise UserError(f"{path}: not found; {advice}")
-    values = read_yaml(path)
+    values = read_yaml(path) if path.is_file() else None
     if not isinstance(values, dict):
-        raise UserError(f"{path}: no config of a run; {advice}")
+        raise UserError(f"{path}: no config of a run; give the folder of one, for example outputs/<run id>.")
     config = from_values(values, str(path))
-    data = [override for override in overrides if override.startswith(("dataset=", "dataset."))]
-    if any(override.startswith("dataset=") for override in data):
+    if any(word.startswith("dataset=") for word in overrides):
         own = [f"scale={config.scale.name}", f"seed={config.seed}", f"dataset.format={config.dataset.format}"]
-        config.dataset = compose([*own, *data]).dataset
-        overrides = [override for override in overrides if override not in data]
+        config.dataset = compose([*own, *(word for word in overrides if word.startswith("dataset"))]).dataset
+        overrides = [word for word in overrides if not word.startswith("dataset")]
     for override in overrides:
-        key, equals, _ = override.partition("=")
+        key, equals, value = override.partition("=")
         if not equals or key.split(".")[0] not in CHANGEABLE:
             raise UserError(f"{override}: only {', '.join(CHANGEABLE)} may be set for a trained run.")
-        if key == "decoding":
-            if override != f"decoding={config.decoding.name}":
-                # Whether it fits is a question of this run, which ``validate`` answers below.
-                chosen = _composed([override], folders.CONFIG_DIR)["decoding"]
-                config.decoding = cast("Any", OmegaConf.to_object(chosen))
-            continue
-        try:
-            changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))
-            config = cast("root.Config", OmegaConf.to_object(changed))
-        except OmegaConfBaseException as error:
-            raise UserError(f"{override}: {str(error).splitlines()[0]}.") from error
+        if key != "decoding":
+            try:
+                changed = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist([override]))
+                config = cast("root.Config", OmegaConf.to_object(changed))
+            except OmegaConfBaseException as error:
+                raise UserError(f"{override}: {str(error).splitlines()[0]}.") from error
+        elif value != config.decoding.name:  # whether it fits is a question of this run, which ``validate`` answers
+            config.decoding = cast("Any", OmegaConf.to_object(_composed([override], folders.CONFIG_DIR)["decoding"]))
     config.output_dir = str(folder.parent)
     # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
-    there = {
-        group: replace(part, path=str(folder))
-        for group in ("model", "tokenizer")
-        if (part := getattr(config, group)).path
-    }
-    validate(replace(config, **there))
+    parts = {group: getattr(config, group) for group in ("model", "tokenizer")}
+    validate(replace(config, **{group: replace(part, path=part.path and str(folder)) for group, part in parts.items()}))
     return config

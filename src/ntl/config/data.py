@@ -4,20 +4,17 @@ Those of the package's own sets stand here, so that a command answers before num
 schema in its own file, where ``added_schema`` finds it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from string import Formatter
-from typing import ClassVar
-
-from omegaconf import MISSING
+from typing import Any, ClassVar
 
 from ntl.config.legality import HUB_ID, NUMERIC, check_place
-from ntl.config.settings import setting
+from ntl.config.settings import MISSING, setting
 from ntl.config.suggestions import nearest, shorten
-from ntl.system.errors import UserError, needs
+from ntl.system.errors import UserError
 from ntl.system.files import data_roots
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -26,8 +23,24 @@ PLAIN_TEXT = (".txt", ".md")
 PLAIN_NUMBERS = "plain"
 # What `save_to_disk` of datasets writes for several splits, and for one.
 SAVED = ("dataset_dict.json", "state.json")
+CODE = "original code"
 
-_SEED = "Seed of the order and the choice of rows; that of the training is the run's own."
+
+def rows(default: int, meaning: str, **about: Any) -> Any:
+    """A number of rows, at least one."""
+    return setting(default, meaning, "rows", **{"min": 1, **about})
+
+
+def _seed(meaning: str = "Seed of the order and the choice of rows; that of the training is the run's own.") -> Any:
+    return setting(0, meaning)
+
+
+def _first(verb: str) -> Any:
+    return rows(0, f"{verb} on the first so many rows; 0: on all.", min=0)
+
+
+def _as_the_original_code(meaning: str) -> Any:
+    return setting(False, f"{meaning} as the original code did.")
 
 
 @dataclass
@@ -35,7 +48,10 @@ class DatasetConfig:
     """Settings of every data set.
 
     ``contents`` is computed: the sha256 of the files that other settings name (``ntl.config.identity.read_contents``).
+    ``computes``: whether an answer is computed from the numbers of its question; None: where it is a number.
     """
+
+    computes: ClassVar[bool | None] = None
 
     _target_: str = MISSING
     name: str = setting(MISSING, "The choice of the group, part of the run's name.")
@@ -47,8 +63,7 @@ class DatasetConfig:
     )
     format: str = setting(
         "plain",
-        "How a question is put to the model: as its text, through the chat template of the tokenizer, or auto: through "
-        "the template where there is one.",
+        "A question is put as its text, through the tokenizer's chat template, or auto: where there is one.",
         choices=("plain", "chat", "auto"),
     )
     contents: dict[str, str] = setting(dict, "Computed.")
@@ -56,10 +71,16 @@ class DatasetConfig:
     @property
     def is_computed(self) -> bool:
         """Whether an answer is computed from the numbers of its question, so that it needs every one of them."""
-        return self.answers in NUMERIC
+        return self.answers in NUMERIC if self.computes is None else self.computes
+
+    def wrong(self) -> Iterator[str]:
+        """One line for each setting that does not fit the others."""
+        return iter(())
 
     def check(self, data_dir: str) -> None:
         """UserError for settings that do not fit each other or name nothing. Not called for a config read back."""
+        for line in self.wrong():
+            raise UserError(line)
 
 
 @dataclass
@@ -68,11 +89,11 @@ class NoisyNumbersConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.noisy_numbers.NoisyNumbers"
     name: str = "noisy_numbers"
-    train_rows: int = setting(2000, "Rows for training.", unit="rows", min=1)
-    validation_rows: int = setting(500, "Rows for validation.", unit="rows", min=1)
-    test_rows: int = setting(2000, "Rows for the test.", unit="rows", min=1)
+    train_rows: int = rows(2000, "Rows for training.")
+    validation_rows: int = rows(500, "Rows for validation.")
+    test_rows: int = rows(2000, "Rows for the test.")
     noise_sd: float = setting(6.0, "Standard deviation of the noise of a target of two digits.", min=0)
-    seed: int = setting(0, _SEED)
+    seed: int = _seed()
 
 
 @dataclass
@@ -81,14 +102,10 @@ class ArithmeticConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.arithmetic.Arithmetic"
     name: str = "arithmetic"
-    train_rows_per_difficulty: int = setting(
-        33_333, "Rows for training, of each of three difficulties.", unit="rows", origin="original code", min=1
-    )
-    validation_rows_per_difficulty: int = setting(
-        1_000, "Rows for validation, of each of three difficulties.", unit="rows", origin="original code", min=1
-    )
-    test_rows: int = setting(10_000, "Rows of each of the two tests.", unit="rows", origin="original code", min=1)
-    seed: int = setting(0, _SEED)
+    train_rows_per_difficulty: int = rows(33_333, "Rows for training, of each of three difficulties.", origin=CODE)
+    validation_rows_per_difficulty: int = rows(1_000, "Rows for validation, of each difficulty.", origin=CODE)
+    test_rows: int = rows(10_000, "Rows of each of the two tests.", origin=CODE)
+    seed: int = _seed()
 
 
 @dataclass
@@ -97,20 +114,12 @@ class MathematicsConfig(DatasetConfig):
 
     _target_: str = "ntl.data.sets.mathematics.Mathematics"
     name: str = "mathematics"
-    rows_per_file: int = setting(
-        666_666,
-        "Rows for training and validation together, of each of the 39 training files.",
-        unit="rows",
-        origin="original code",
-        min=2,
+    rows_per_file: int = rows(
+        666_666, "Rows for training and validation together, of each of the 39 training files.", origin=CODE, min=2
     )
-    train_share: float = setting(
-        0.9995, "The share of these that is for training; the rest validates.", origin="original code", above=0, max=1
-    )
-    test_rows_per_file: int = setting(
-        10_000, "Rows of each of the 13 + 7 test files.", unit="rows", origin="original code", min=1
-    )
-    seed: int = setting(0, _SEED)
+    train_share: float = setting(0.9995, "The share of these that is for training.", origin=CODE, above=0, max=1)
+    test_rows_per_file: int = rows(10_000, "Rows of each of the 13 + 7 test files.", origin=CODE)
+    seed: int = _seed()
     allow_generation: bool = setting(
         False, "Allow hours of work by the original generator where the official release is not available."
     )
@@ -123,25 +132,23 @@ class MultiplicationConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.multiplication.Multiplication"
     name: str = "multiplication"
     max_digits: int = setting(
-        5, "The longest operand of training and interpolation.", unit="digits", origin="paper, Table 5", min=1, max=9
+        5, "The longest operand of training and interpolation.", "digits", origin="paper, Table 5", min=1, max=9
     )
     extrapolate_digits: int = setting(
-        6, "The longer operand of each extrapolation row.", unit="digits", origin="paper, Table 5", min=2, max=10
+        6, "The longer operand of each extrapolation row.", "digits", origin="paper, Table 5", min=2, max=10
     )
-    train_rows: int = setting(1_000_000, "Rows for training.", unit="rows", min=1)
-    validation_rows: int = setting(5_000, "Rows for validation.", unit="rows", min=1)
-    test_rows_per_cell: int = setting(
-        500, "Test rows of each pair of lengths, at most.", unit="rows", origin="paper (read off its heat map)", min=1
+    train_rows: int = rows(1_000_000, "Rows for training.")
+    validation_rows: int = rows(5_000, "Rows for validation.")
+    test_rows_per_cell: int = rows(
+        500, "Test rows of each pair of lengths, at most.", origin="paper (read off its heat map)"
     )
-    test_share: float = setting(
-        0.2, "The largest share of all pairs of two lengths that is for the test.", above=0, max=0.3
-    )
-    seed: int = setting(0, _SEED)
+    test_share: float = setting(0.2, "The largest share of all pairs of two lengths that tests.", above=0, max=0.3)
+    seed: int = _seed()
     exhaustive_digits: int = setting(
         0,
         "Above 0 another set: every ordered pair of operands of so many digits once, divided into `train_rows`, "
         "`validation_rows` and `test_rows_per_cell`.",
-        unit="digits",
+        "digits",
         min=0,
         max=3,
     )
@@ -154,28 +161,22 @@ class GSM8KConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.gsm8k.GSM8K"
     name: str = "gsm8k"
     answers: str = "reasoning"
-    paper_compat: bool = setting(False, "Corrupt numbers of the text as the original code did.")
-    test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
+    paper_compat: bool = _as_the_original_code("Corrupt numbers of the text")
+    test_rows: int = _first("Test")
 
 
 @dataclass
 class RJokesConfig(DatasetConfig):
     """Jokes and their log-upvotes, 0 to 11."""
 
+    computes: ClassVar[bool | None] = False
+
     _target_: str = "ntl.data.sets.rjokes.RJokes"
     name: str = "rjokes"
-    allow_dev_training: bool = setting(
-        False, "Train and validate on parts of dev; the result is not comparable to the paper's."
-    )
-    paper_compat: bool = setting(
-        False, "Keep the file's backslash escapes and strip trailing white space, as the original code did."
-    )
-    train_rows: int = setting(0, "Train on the first so many rows; 0: on all.", unit="rows", min=0)
-    test_rows: int = setting(0, "Test on the first so many rows; 0: on all.", unit="rows", min=0)
-
-    @property
-    def is_computed(self) -> bool:
-        return False
+    allow_dev_training: bool = setting(False, "Train on parts of dev; the result is not comparable to the paper's.")
+    paper_compat: bool = _as_the_original_code("Keep the file's backslash escapes and strip trailing white space,")
+    train_rows: int = _first("Train")
+    test_rows: int = _first("Test")
 
 
 @dataclass
@@ -185,7 +186,38 @@ class MultiRCConfig(DatasetConfig):
     _target_: str = "ntl.data.sets.multirc.MultiRC"
     name: str = "multirc"
     answers: str = "text"
-    paper_compat: bool = setting(False, "Keep questions without a correct option, as the original code did.")
+    paper_compat: bool = _as_the_original_code("Keep questions without a correct option,")
+
+
+@dataclass
+class PackagedConfig(DatasetConfig):
+    """A data set for regression that is read from a file of a package. What is not held out is for training."""
+
+    computes: ClassVar[bool | None] = False
+
+    train_rows: int = _first("Train")
+    validation_rows: int = rows(500, "Rows for validation, or a few more.")
+    test_rows: int = rows(1_000, "Rows for the test, or a few more.")
+    seed: int = setting(0, "Seed of the splits.", min=0, max=2**32 - 1)
+
+
+@dataclass
+class MeltingPointsConfig(PackagedConfig):
+    """Melting points of organic molecules, in whole kelvin: 90 to 766."""
+
+    _target_: str = "ntl.data.sets.melting_points.MeltingPoints"
+    name: str = "melting_points"
+    text: str = setting("name", "A molecule is written by its IUPAC name or as SMILES.", choices=("name", "smiles"))
+    cut: int = setting(160, "A longer name or SMILES is cut after so many characters.", "characters", min=1)
+
+
+@dataclass
+class SentimentConfig(PackagedConfig):
+    """Sentences and tweets, and how positive some twenty people find each, on average: -4.0 to 4.0."""
+
+    _target_: str = "ntl.data.sets.sentiment.Sentiment"
+    name: str = "sentiment"
+    domain: str = setting("all", "Texts that are taken.", choices=("all", "movies", "editorials", "tweets", "products"))
 
 
 @dataclass
@@ -209,13 +241,13 @@ class OwnDataConfig(DatasetConfig):
     header: bool = setting(True, "The first row of CSV and TSV names the columns; else they are called 1, 2, ...")
     cells: str = setting(
         "quoted",
-        "How cells of CSV and TSV are written: with quotation marks around those that need them, or as they are.",
+        "Cells of CSV and TSV have quotation marks around those that need them, or stand as they are.",
         choices=("quoted", "plain"),
     )
     splits: SharesConfig = setting(SharesConfig, "Shares of the splits that have no file of their own.")
     seed: int = setting(0, "Seed of the splits, and of the rows that are used.", min=0, max=2**32 - 1)
-    train_rows: int = setting(0, "Training rows that are used; 0 means all.", unit="rows", min=0)
-    test_rows: int = setting(0, "Test rows that are used; 0 means all.", unit="rows", min=0)
+    train_rows: int = rows(0, "Training rows that are used; 0 means all.", min=0)
+    test_rows: int = rows(0, "Test rows that are used; 0 means all.", min=0)
     licence: str = setting("", "Licence of the text; without one, none of it is published.")
 
     @property
@@ -226,28 +258,24 @@ class OwnDataConfig(DatasetConfig):
 
     def check(self, data_dir: str) -> None:
         if not self.path:
-            raise UserError(
-                f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({', '.join(self.suffixes)}, a "
-                "folder from save_to_disk, or owner/name of the hub)."
-            )
+            kinds = f"{', '.join(self.suffixes)}, a folder from save_to_disk, or owner/name of the hub"
+            raise UserError(f"dataset={self.name}: no file; give one by dataset.path=my.jsonl ({kinds}).")
         for split, path in self.paths.items():
-            name = "dataset.path" if split == "train" else f"dataset.{split}_path"
-            _check_path(name, path, data_dir, self.suffixes)
+            _check_path("dataset.path" if split == "train" else f"dataset.{split}_path", path, data_dir, self.suffixes)
         if self.config_name and not any(is_on_hub(path, data_dir) for path in self.paths.values()):
             raise UserError(
                 f"dataset.config_name={self.config_name}: only a data set of the hub has one; leave it out."
             )
-        if self.splits.validation + self.splits.test >= 1:
-            raise UserError(
-                f"dataset.splits.validation={self.splits.validation} dataset.splits.test={self.splits.test}: nothing "
-                "is left for training; make them smaller."
-            )
-        for split in ("validation", "test"):
-            share = getattr(self.splits, split)
+        super().check(data_dir)
+
+    def wrong(self) -> Iterator[str]:
+        shares = {"validation": self.splits.validation, "test": self.splits.test}
+        given = {split: f"dataset.splits.{split}={share}" for split, share in shares.items()}
+        if sum(shares.values()) >= 1:
+            yield f"{given['validation']} {given['test']}: nothing is left for training; make them smaller."
+        for split, share in shares.items():
             if split in self.paths and share != getattr(SharesConfig, split):
-                raise UserError(
-                    f"dataset.splits.{split}={share}: that split is all of dataset.{split}_path; leave one of them out."
-                )
+                yield f"{given[split]}: that split is all of dataset.{split}_path; leave one of them out."
 
 
 @dataclass
@@ -261,9 +289,8 @@ class FileConfig(OwnDataConfig):
     template: str = setting("", "Question made from several columns, as in `Convert {value} {unit} to metres`.")
     number_format: str = setting(
         PLAIN_NUMBERS,
-        "How the numbers of dataset.answers=number are written in the file: plain, one number that is kept as it "
-        "stands; point or comma, the decimal mark of numbers as people write them, which are rewritten as digits; "
-        "auto, the same where the column tells its decimal mark.",
+        "How the numbers of dataset.answers=number are written: plain, kept as they stand; point or comma, the decimal "
+        "mark of numbers as people write them, which are rewritten as digits; auto, as the column tells.",
         choices=(PLAIN_NUMBERS, "auto", "point", "comma"),
     )
     mark: str = setting("####", "What stands before the final number of `dataset.answers=reasoning`.")
@@ -273,40 +300,32 @@ class FileConfig(OwnDataConfig):
         """The columns that the question is made from."""
         return [name for _, name, *_ in Formatter().parse(self.template) if name] if self.template else [self.question]
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
+    def wrong(self) -> Iterator[str]:
+        yield from super().wrong()
         if self.answers == "none":
-            raise UserError("dataset=file dataset.answers=none: text without answers is read by dataset=text.")
+            yield "dataset=file dataset.answers=none: text without answers is read by dataset=text."
         if self.answers in ("exact", "continuation"):
-            raise UserError(f"dataset=file dataset.answers={self.answers}: choose one of number, reasoning, text.")
+            yield f"dataset=file dataset.answers={self.answers}: choose one of number, reasoning, text."
         if self.number_format != PLAIN_NUMBERS and self.answers != "number":
-            raise UserError(
+            yield (
                 f"dataset.number_format={self.number_format} dataset.answers={self.answers}: an answer that is no "
                 "number alone is kept as it stands; leave dataset.number_format out."
             )
-        if self.template:
-            self._check_template()
-
-    def _check_template(self) -> None:
         where = f"dataset.template={self.template!r}"
         try:
-            parts = list(Formatter().parse(self.template))
+            parts = [part for part in Formatter().parse(self.template) if part[1] is not None]
         except ValueError as error:
             raise UserError(f"{where}: {error}; write {{{{ and }}}} for braces that are text.") from error
-        if wrong := [name for _, name, kind, how in parts if name is not None and (not name.strip() or kind or how)]:
-            raise UserError(f"{where}: {{{wrong[0]}}} must be the name of a column and nothing else.")
-        if not any(name for _, name, *_ in parts):
-            raise UserError(f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it.")
-        if self.question != "question":
-            raise UserError(f"{where} dataset.question={self.question}: the template is the question; leave one out.")
+        if other := [name for _, name, kind, how in parts if not name.strip() or kind or how]:  # pyright: ignore
+            yield f"{where}: {{{other[0]}}} must be the name of a column and nothing else."
+        if self.template and not parts:
+            yield f"{where}: it names no column, so that all questions are equal; write {{COLUMN}} in it."
+        if self.template and self.question != "question":
+            yield f"{where} dataset.question={self.question}: the template is the question; leave one out."
 
 
-class Documents(Enum):
-    """What a document of a plain text file is: what stands between blank lines, a line, or the whole file."""
-
-    paragraph = "paragraph"
-    line = "line"
-    file = "file"
+# What a document of a plain text file is: what stands between blank lines, a line, or the whole file.
+Documents = Enum("Documents", ["paragraph", "line", "file"])
 
 
 @dataclass
@@ -323,15 +342,15 @@ class TextConfig(OwnDataConfig):
         Documents.paragraph, "What a document of a text file is: what stands between blank lines, a line, or the file."
     )
 
-    def check(self, data_dir: str) -> None:
-        super().check(data_dir)
-        if self.answers != "none":
-            raise UserError(f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out.")
+    def wrong(self) -> Iterator[str]:
+        yield from super().wrong()
         plain = [suffix_of(Path(path)) in PLAIN_TEXT for path in self.paths.values()]
+        if self.answers != "none":
+            yield f"dataset=text dataset.answers={self.answers}: plain text has no answers; leave it out."
         if all(plain) and self.column != "text":
-            raise UserError(f"dataset.column={self.column}: a text file has no columns; leave it out.")
+            yield f"dataset.column={self.column}: a text file has no columns; leave it out."
         if not any(plain) and self.documents is not Documents.paragraph:
-            raise UserError(
+            yield (
                 f"dataset.documents={self.documents.name}: only text files ({', '.join(PLAIN_TEXT)}) are divided, of "
                 "all others each row is a document; leave it out."
             )
@@ -344,18 +363,14 @@ def suffix_of(path: Path) -> str:
 
 def find_file(path: str, data_dir: str | Path) -> Path | None:
     """The file or folder of this path, or of this path below a data folder."""
-    return next(
-        (each for each in (Path(path), *(root / path for root in data_roots(Path(data_dir)))) if each.exists()), None
-    )
+    places = (Path(path), *(root / path for root in data_roots(Path(data_dir))))
+    return next((each for each in places if each.exists()), None)
 
 
 def is_on_hub(path: str, data_dir: str | Path) -> bool:
     """Whether a path that is nowhere here may be ``owner/name``."""
-    return (
-        not find_file(path, data_dir)
-        and bool(HUB_ID.fullmatch(path))
-        and suffix_of(Path(path)) not in TextConfig.suffixes
-    )
+    is_file = find_file(path, data_dir) or suffix_of(Path(path)) in TextConfig.suffixes
+    return not is_file and bool(HUB_ID.fullmatch(path))
 
 
 def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) -> None:
@@ -363,7 +378,7 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
     if is_on_hub(path, data_dir):
         return
     if (found := find_file(path, data_dir)) is None:
-        near = [each.name for each in Path(path).parent.glob("*")] if Path(path).parent.is_dir() else []
+        near = [each.name for each in Path(path).parent.glob("*")]
         raise UserError(f"{name}={shorten(path)}: no such file or folder.{nearest(Path(path).name, near)}")
     if found.is_dir():
         if not any((found / each).is_file() for each in SAVED):
@@ -374,27 +389,5 @@ def _check_path(name: str, path: str, data_dir: str, suffixes: tuple[str, ...]) 
         raise UserError(f"{name}={path}: neither a file nor a folder; give one.")
     elif suffix_of(found) not in suffixes or (found.suffix.lower() == ".gz" and suffix_of(found) == ".parquet"):
         plain = "plain text is read by dataset=text; otherwise " if suffix_of(found) in PLAIN_TEXT else ""
-        raise UserError(
-            f"{name}={path}: unknown format; {plain}rename it after what it holds: {', '.join(suffixes)}, all but "
-            "Parquet also with .gz."
-        )
-
-
-def added_schema(name: str) -> type[DatasetConfig] | None:
-    """The subclass of ``DatasetConfig`` that ``ntl.data.sets.NAME`` defines; None if there is no such file or class.
-
-    UserError for a file that cannot be imported.
-    """
-    module = f"ntl.data.sets.{name}"
-    try:
-        with needs("train"):
-            found = vars(import_module(module)).values() if find_spec(module) else ()
-    except UserError:
-        raise
-    except Exception as error:  # whatever the file raises: every command imports it
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise UserError(
-            f"dataset={name}: {module} cannot be imported: {why}; correct its file, or remove it."
-        ) from error
-    schemas = (each for each in found if isinstance(each, type) and issubclass(each, DatasetConfig))
-    return next((each for each in schemas if each.__module__ == module), None)
+        known = f"{', '.join(suffixes)}, all but Parquet also with .gz"
+        raise UserError(f"{name}={path}: unknown format; {plain}rename it after what it holds: {known}.")

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from omegaconf import MISSING
-
-from ntl.config.settings import setting
+from ntl.config.settings import MISSING, setting
 
 
 @dataclass
@@ -23,19 +21,13 @@ class DecodingConfig:
     _target_: str = "ntl.decoding.generation.generate"
     name: str = setting(MISSING, "The choice of the group.")
     head: str = setting("lm", "The head of the model that it reads.")
-    num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", unit="beams", min=1)
+    num_beams: int = setting(1, "Beams of the search; 1 is greedy. The paper has 4.", "beams", min=1)
     max_new_tokens: int = setting(
-        0,
-        "The longest answer; 0: the longest of the training data, never of the test data, plus a margin.",
-        unit="tokens",
-        min=0,
+        0, "The longest answer; 0: the longest of the training data, plus a margin.", "tokens", min=0
     )
-    batch_size: int = setting(256, "Examples of one forward pass.", unit="examples", min=1)
+    batch_size: int = setting(256, "Examples of one forward pass.", "examples", min=1)
     interval_rows: int = setting(
-        0,
-        "Validation rows that are decoded, too, so that intervals of the test answers are scored; 0: none.",
-        unit="rows",
-        min=0,
+        0, "Validation rows that are decoded, for intervals of the test answers; 0: none.", "rows", min=0
     )
 
 
@@ -46,7 +38,7 @@ class SpeculativeConfig(DecodingConfig):
     drafts: ClassVar[bool] = True
 
     _target_: str = "ntl.decoding.speculative.speculate"
-    num_beams: int = setting(1, "Beams of the search: greedy alone.", unit="beams", min=1, max=1)
+    num_beams: int = setting(1, "Beams of the search: greedy alone.", "beams", min=1, max=1)
     heads: int = setting(
         0, "Heads that are used, the model's own included; 0: all that it was trained with; 1: no drafts.", min=0
     )
@@ -61,7 +53,7 @@ class NumberHeadConfig(DecodingConfig):
 
     _target_: str = MISSING
     head: str = MISSING
-    decimals: int = setting(2, _DECIMALS, unit="decimals", origin="paper, Table 1", min=0, max=12)
+    decimals: int = setting(2, _DECIMALS, "decimals", origin="paper, Table 1", min=0, max=12)
 
 
 @dataclass
@@ -73,12 +65,9 @@ class TreeConfig(DecodingConfig):
 
     _target_: str = MISSING
     num_beams: int = setting(
-        1,
-        "Prefixes of one length that are kept for each example; the search is exact where there are no more.",
-        unit="prefixes",
-        min=1,
+        1, "Prefixes of one length that are kept; the search is exact where there are no more.", "prefixes", min=1
     )
-    decimals: int = setting(2, _DECIMALS, unit="decimals", min=0, max=12)
+    decimals: int = setting(2, _DECIMALS, "decimals", min=0, max=12)
     splits: list[str] = setting(
         list, "Names of the test splits to decode, none for all; the search is slow where answers are long."
     )

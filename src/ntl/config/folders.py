@@ -38,12 +38,6 @@ def use(folder: Path) -> None:
     own_folders[:] = [folder.absolute()]
 
 
-def config_file(group: str, name: str) -> Path | None:
-    """The file of the choice ``group=name``; None if there is none."""
-    places = [folder / group / f"{name}.yaml" for folder in (CONFIG_DIR, *own_folders)]
-    return next((path for path in places if path.is_file()), None)
-
-
 def choices(group: str) -> list[str]:
     """The names that ``group=`` accepts."""
     return sorted(path.stem for folder in (CONFIG_DIR, *own_folders) for path in (folder / group).glob("*.yaml"))

@@ -1,12 +1,11 @@
 """Given weights: what ``model=hf`` is called after, and whether weights fit the model's file that loads them."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ntl.config.legality import HUB_ID
-from ntl.config.model import NOT_IN_WEIGHTS, HFConfig, ModelConfig, gguf_file, model_types, source
+from ntl.config.model import MODEL_TYPES, CausalConfig, HFConfig, ModelConfig, gguf_file, of_weights, source
 from ntl.system.errors import UserError
 from ntl.system.hub import config_of, gguf_header, require, stored_parameters, weight_files, weights_digest
 
@@ -27,15 +26,12 @@ def describe_weights(model: ModelConfig) -> None:
     """
     if not isinstance(model, HFConfig):
         return
-    name, file = source(model), model.file
+    name, file, folder = source(model), model.file, Path(source(model))
     if not name:
         raise UserError(f"model={model.name}: give the weights by model.path=FOLDER or model.path=owner/name.")
     if not model.pretrained:
-        raise UserError(
-            f"model={model.name} model.pretrained=false: it has the shapes of the weights in model.path alone; for "
-            "random weights take a model with shapes, such as model=gpt2_small or model=llama_tiny."
-        )
-    folder = Path(name)
+        line = "it has the shapes of the weights in model.path alone; for random weights take model=gpt2_small, say."
+        raise UserError(f"model={model.name} model.pretrained=false: {line}")
     if file and not folder.is_dir():
         raise UserError(f"model.path={name} model.file={file}: a GGUF file is read from a folder; give that.")
     if not folder.is_dir() and not HUB_ID.fullmatch(name):
@@ -49,32 +45,15 @@ def describe_weights(model: ModelConfig) -> None:
         config = config_of(name) or {}
         architecture, parameters = str(config.get("model_type", "")), stored_parameters(files)
         model.family = _family(name, config)
-    is_regression = model.head == "regression"
-    if is_regression and model.family != "decoder":
-        raise UserError(
-            f"model={model.name} model.path={name}: a {architecture or model.family} is no decoder; the head "
-            "is on the last token of one; take model=t5_small_regression for a T5."
-        )
-    if is_regression:
-        model.family = "decoder_regression"
+    end = ""
+    if model.head == "regression":
+        if model.family != "decoder":
+            line = f"a {architecture} is no decoder; the head is on the last token of one"
+            raise UserError(f"model={model.name} model.path={name}: {line}. Take model=t5_small_regression for a T5.")
+        model.family, end = "decoder_regression", " regression"
     if model.name in (HF, f"{HF}_regression"):
         words = f"{architecture} {_count(parameters)} {weights_digest(folder, file)[:8]}" if files else folder.name
-        words += " regression" if is_regression else ""
-        model.name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
-
-
-def check_has_weights(model: ModelConfig, hub_id: str) -> None:
-    """UserError for weights given to a file that describes random ones, where ``model=hf`` takes them.
-
-    ``hub_id`` is that of the model's file; empty: it has no published weights.
-    """
-    given = "path" if model.path else "hub_id"
-    if hub_id or not source(model) or isinstance(model, HFConfig) or model.family not in ("decoder", "t5"):
-        return
-    raise UserError(
-        f"model={model.name} model.{given}={source(model)}: this model has random weights, of shapes of its own; use "
-        f"model={HF} model.path={source(model)}, which takes these weights as they are."
-    )
+        model.name = re.sub(r"[^a-z0-9]+", "_", f"{words}{end}".lower()).strip("_")
 
 
 def _family(name: str, config: dict[str, Any]) -> str:
@@ -83,10 +62,10 @@ def _family(name: str, config: dict[str, Any]) -> str:
     is_reader = bool(made_by) and all(each.endswith(READERS) for each in made_by)
     is_bert = "bert" in kind and not config.get("is_decoder") and not any("CausalLM" in each for each in made_by)
     if is_reader or is_bert:
-        raise UserError(
-            f"model.path={name}: {made_by[0] if made_by else kind} reads text and writes none; give the weights of a "
-            "decoder, such as GPT-2 or Llama, or of an encoder-decoder, such as T5."
+        line = (
+            f"{made_by[0] if made_by else kind} reads text and writes none; give the weights of a decoder or of a T5."
         )
+        raise UserError(f"model.path={name}: {line}")
     return "t5" if config.get("is_encoder_decoder") else "decoder"
 
 
@@ -100,12 +79,11 @@ def _count(parameters: int) -> str:
 def other_shape(model: ModelConfig) -> str:
     """One line where the weights in ``model.path`` have another shape than the model that is named; else empty."""
     config = (config_of(model.path) if model.pretrained and Path(model.path).is_dir() else None) or {}
-    own = {item.name: getattr(model, item.name) for item in fields(model) if item.name not in NOT_IN_WEIGHTS}
-    sizes = {**own, **getattr(model, "settings", {})}
-    for key, value in sizes.items():
+    sizes = {name: getattr(model, name) for name in of_weights(model)}
+    for key, value in (sizes | getattr(model, "settings", {})).items():
         if isinstance(value, int) and key != "vocab_size" and config.get(key, value) != value:
-            where, what = f"model={model.name} model.path={model.path}", f"{key} is {config[key]}, not {value}"
-            return f"{where}: weights of another shape ({what}); model=hf calls them what they are."
+            what = f"weights of another shape ({key} is {config[key]}, not {value})"
+            return f"model={model.name} model.path={model.path}: {what}; model=hf calls them what they are."
     return ""
 
 
@@ -114,10 +92,11 @@ def check_type(model: ModelConfig) -> None:
 
     Weights at a hub id are checked once their config is in the cache.
     """
-    types, config = model_types(model), config_of(source(model)) if model.pretrained and source(model) else None
+    types = next((types for schema, types in MODEL_TYPES.items() if isinstance(model, schema)), ())
+    if isinstance(model, CausalConfig) and model.architecture:
+        types = (model.architecture, model.architecture.removesuffix("_text"))
+    config = config_of(source(model)) if model.pretrained and source(model) else None
     found = (config or {}).get("model_type")
     if types and found and found not in types and not gguf_file(model):
-        raise UserError(
-            f"model={model.name} model.path={source(model)}: these weights are of a {found}, and this model is a "
-            f"{types[0]}; use model={HF} model.path={source(model)}, which takes them as they are."
-        )
+        line = f"these weights are of a {found}, and this model is a {types[0]}; use model={HF}, which takes any."
+        raise UserError(f"model={model.name} model.path={source(model)}: {line}")

@@ -8,7 +8,7 @@ from typing import Any
 from ntl.config.cli import HELP_FLAGS
 from ntl.config.composition import compose, hint
 from ntl.config.folders import GROUPS, choices
-from ntl.config.settings import describe, lines
+from ntl.config.settings import describe
 from ntl.config.suggestions import nearest
 from ntl.system.errors import UserError
 
@@ -21,19 +21,26 @@ def _group(group: str, config: Any) -> Iterator[str]:
     if group in GROUPS:
         yield f"{group}= {' '.join(choices(group))}"
     if is_dataclass(part):
-        about = (getdoc(type(part)) or "").partition("\n\n")[0].replace("\n", " ").replace("``", "`")
-        yield f"{group}{f'={name}' if (name := getattr(part, 'name', '')) else ''}: {about}"
-        yield from lines(list(describe(type(part), "" if group == RUN else f"{group}.", part)))
+        meaning = " ".join((getdoc(type(part)) or "").partition("\n\n")[0].replace("``", "`").split())
+        yield f"{group}{f'={part.name}' if hasattr(part, 'name') else ''}: {meaning}"  # pyright: ignore
+        for _, lines in describe(type(part), "" if group == RUN else f"{group}.", part):
+            yield from lines
 
 
 def _setting(name: str, config: Any) -> Iterator[str]:
     parts = {"": config, **{f"{group}.": getattr(config, group, None) for group in GROUPS}}
-    rows = [row for path, part in parts.items() if is_dataclass(part) for row in describe(type(part), path, part)]
-    found = [row for row in dict.fromkeys(rows) if f"{row.name}.".startswith(f"{name}.")]
+    known = {
+        row: text
+        for path, part in parts.items()
+        if is_dataclass(part)
+        for row, text in describe(type(part), path, part)
+    }
+    found = [row for row in known if f"{row}.".startswith(f"{name}.")]
     if not found:
-        meant = nearest(name, [row.name for row in rows]) if "." in name else hint(name, [*GROUPS, RUN])
+        meant = nearest(name, known) if "." in name else hint(name, [*GROUPS, RUN])
         raise UserError(f"--help {name}: no such group or setting; choose one of {', '.join([*GROUPS, RUN])}.{meant}")
-    yield from lines(found)
+    for row in found:
+        yield from known[row]
 
 
 def help_asked(words: Sequence[str]) -> str | None:

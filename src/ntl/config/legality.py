@@ -1,19 +1,20 @@
-"""Checks of a config beyond its types: ranges, and which parts fit together."""
+"""Which settings fit together, beyond their types: ranges, and a table of rules, each a condition and a line."""
 
 import errno
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import ge, gt, le
 from pathlib import Path
 from typing import Any
 
 from ntl.config.loss import MaskConfig, MTPConfig
-from ntl.config.settings import COMPUTED, about
+from ntl.config.model import HFConfig, of_weights, source
+from ntl.config.settings import about, text_of
 from ntl.config.suggestions import nearest, shorten
 from ntl.config.targets import check_trust
-from ntl.config.trainer import LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, is_decoded
+from ntl.config.trainer import DERIVED, LOSS, OF_NUMBERS, OF_TEXT, OPTIMIZERS, TORCH_OPTIMIZERS, WARMUP, is_decoded
 from ntl.config.yaml_files import check_plain
 from ntl.system.errors import UserError
 
@@ -55,10 +56,28 @@ LIMITS: Any = (("min", "at least", ge), ("above", "above", gt), ("max", "at most
 BASE = re.compile(r"[^\s/@=]+@[0-9]+")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
+# The settings that the line names, whether something is wrong with them, and what, with what to do.
+Rule = tuple[str, object, str]
 
-def setting_names(schema: type) -> list[str]:
-    """The keys of a schema that a user may set."""
-    return [field.name for field in fields(schema) if field.name not in COMPUTED]
+
+def _value(config: Any, name: str) -> Any:
+    for part in name.split("."):
+        config = config[part] if isinstance(config, dict) else getattr(config, part)
+    return config
+
+
+def _word(config: Any, name: str) -> str:
+    value = _value(config, name)
+    if is_dataclass(value):  # a group, or ``beside.`` and the name of a decoding
+        return f"{name.partition('.')[0]}={getattr(value, 'name', '')}"
+    return name if isinstance(value, dict) else f"{name}={text_of(value) if value != '' else ''}"
+
+
+def _refuse(config: Any, rules: Iterable[Rule]) -> None:
+    """UserError of the first rule that is broken: ``model=gpt2_tiny trainer.lr=2: ...``."""
+    for names, is_wrong, line in rules:
+        if is_wrong:
+            raise UserError(f"{' '.join(_word(config, name) for name in names.split())}: {line}")
 
 
 def _check_ranges(config: Any, path: str = "") -> None:
@@ -66,16 +85,12 @@ def _check_ranges(config: Any, path: str = "") -> None:
         name, value = f"{path}{key}", getattr(config, key)
         if is_dataclass(value):
             _check_ranges(value, f"{name}.")
-        if value is None:
-            continue
         choices = limits.get("choices", (value,))
-        if value not in choices:
+        if value is not None and value not in choices:
             raise UserError(f"{name}={value}: choose one of {', '.join(choices)}.{nearest(str(value), choices)}")
-        if value != value:
-            raise UserError(f"{name}=nan: must be a number.")
         for limit, words, holds in LIMITS:
-            if limit in limits and not holds(value, limits[limit]):
-                raise UserError(f"{name}={value}: must be {words} {limits[limit]}.")
+            if value is not None and limit in limits and not holds(value, limits[limit]):  # nan is within none
+                raise UserError(f"{name}={text_of(value)}: must be {words} {limits[limit]}.")
 
 
 def check_place(name: str, path: str) -> None:
@@ -96,280 +111,197 @@ def unfit_for_chat(config: Any) -> str:
     return f"dataset={data.name} has no questions" if data.answers in (PLAIN, "continuation") else ""
 
 
-def _check_family(config: Any) -> None:
-    model = config.model
-    family = FAMILIES.get(model.family)
-    if family is None or family.head != model.head:
-        raise UserError(
-            f"model={model.name} family={model.family} head={model.head}: choose one of "
-            f"{', '.join(f'{name} ({each.head})' for name, each in FAMILIES.items())}.{nearest(model.family, FAMILIES)}"
-        )
-    if config.tokenizer.kind not in family.tokenizers:
-        raise UserError(
-            f"model={model.name} tokenizer={config.tokenizer.name}: this model reads "
-            f"{' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
-        )
-    if config.dataset.answers == PLAIN and PLAIN not in family.answers:
-        raise UserError(
-            f"model={model.name} dataset={config.dataset.name}: plain text is learned from left to right, token by "
-            "token, by a decoder-only language model; take one, such as model=gpt2_tiny."
-        )
-    if config.dataset.format == "chat" and (why := unfit_for_chat(config)):
-        raise UserError(f"dataset.format=chat: {why}; leave dataset.format out.")
-    if config.dataset.answers not in family.answers:
-        takes = " or ".join(f"that {ANSWERS[answers]}" for answers in family.answers)
-        raise UserError(
-            f"model={model.name} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and "
-            f"this model predicts an answer {takes}; take another data set, or a language model."
-        )
+def _heads(heads: Iterable[str]) -> str:
+    return " or ".join(HEADS.get(head, head) for head in heads)
+
+
+def _kinds(answers: Iterable[str]) -> str:
+    return " or ".join(ANSWERS[each] for each in answers if each != PLAIN)
+
+
+def _of_the_run(config: Any) -> Iterator[Rule]:
+    for name in ("model.path", "tokenizer.path"):
+        path = _value(config, name)
+        yield name, Path(path).is_file(), "a file; give its folder (a GGUF file: model=hf and model.file, too)."
+        is_known = not path or Path(path).is_dir() or HUB_ID.fullmatch(path)
+        yield name, not is_known, "neither an existing folder nor a hub id of the form owner/name."
+    is_known = config.resume in ("auto", "never") or Path(config.resume).is_dir()
+    yield "resume", not is_known, "choose auto, never, or the folder of a checkpoint."
+    is_one = not config.base or BASE.fullmatch(config.base)
+    yield "base", not is_one, f"give the id of a run in {config.output_dir} and a step, as ID@8000."
+    tracking = config.tracking
+    is_set = tracking.name in WITHOUT_WANDB and replace(tracking, name="", _target_="") != type(tracking)("", "")
+    yield "tracking", is_set, "its other settings are those of W&B; add tracking=wandb, or leave them out."
+
+
+def _of_training(config: Any) -> Iterator[Rule]:
+    trainer, answers = config.trainer, config.dataset.answers
+    trains, evaluates = trainer.max_steps or trainer.epochs, trainer.eval_steps or trainer.eval_epochs
+    is_bf16 = isinstance(trainer.bf16, bool) or trainer.bf16 == "auto"
+    yield "trainer.bf16", not is_bf16, "choose true, false, or auto: true where the device has it."
+    yield "trainer.optim", trainer.optim not in OPTIMIZERS, f"choose one of {', '.join(OPTIMIZERS)}."
+    if trainer.parallel.name == "fsdp":
+        line = f"sharded weights need one of {', '.join(TORCH_OPTIMIZERS)}; or take trainer=ddp."
+        yield "trainer.optim trainer.parallel", trainer.optim not in TORCH_OPTIMIZERS, line
+        yield "trainer.max_steps trainer.parallel", not trains, "nothing is trained; use trainer=ddp."
+        line = "sharded weights are not decoded; set trainer.eval_decoded=false trainer.best=loss, or trainer=ddp."
+        yield "trainer.parallel trainer.eval_decoded trainer.best", is_decoded(trainer), line
+        line = "all processes need equally many passes; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
+        yield "trainer.parallel trainer.max_tokens_per_batch", trainer.max_tokens_per_batch, line
+    is_blind = trains and not evaluates
+    line = "the plateau is one of the validation CE; set trainer.eval_steps, or trainer.schedule=constant."
+    yield "trainer.schedule trainer.eval_steps", is_blind and trainer.schedule.name == "plateau", line
+    line = "plain text has no answers to decode; leave it out."
+    yield "trainer.eval_decoded dataset", answers == PLAIN and trainer.eval_decoded, line
+    fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in NUMERIC else OF_TEXT))
+    line = f"no metric of these answers; choose one of {', '.join(fitting)}.{nearest(trainer.best, fitting)}"
+    yield "trainer.best dataset", trainer.best and trainer.best not in fitting, line
+    line = "only evaluations say which checkpoint is the best; set trainer.eval_epochs=1, or leave trainer.best out."
+    yield "trainer.best trainer.eval_steps", trainer.best and is_blind, line
+    line = "it watches a metric; set trainer.best=loss, or another validation metric."
+    yield "trainer.early_stopping trainer.best", trainer.early_stopping and not trainer.best, line
+
+
+def _of_the_model(config: Any) -> Iterator[Rule]:
+    model, data, family = config.model, config.dataset, FAMILIES.get(config.model.family)
+    known = ", ".join(f"{name} ({each.head})" for name, each in FAMILIES.items())
+    line = f"choose one of {known}.{nearest(model.family, FAMILIES)}"
+    yield "model model.family model.head", family is None or family.head != model.head, line
+    assert family is not None
+    line = f"this model reads {' or '.join(family.tokenizers)}; use tokenizer={family.tokenizers[-1]}."
+    yield "model tokenizer", config.tokenizer.kind not in family.tokenizers, line
+    line = "plain text is learned from left to right, token by token; take a decoder, such as model=gpt2_tiny."
+    yield "model dataset", data.answers == PLAIN and PLAIN not in family.answers, line
+    why = unfit_for_chat(config) if data.format == "chat" else ""
+    yield "dataset.format", why, f"{why}; leave dataset.format out."
+    line = f"its answer {ANSWERS.get(data.answers)}, and that of this model {_kinds(family.answers)}; take another."
+    yield "model dataset", data.answers not in family.answers, line
     for group, fits in {"loss": config.loss.heads, "objective": [config.objective.head]}.items():
-        if model.head not in fits:
-            known = " or ".join(HEADS.get(head, str(head)) for head in fits)
-            raise UserError(
-                f"model={model.name} {group}={getattr(config, group).name}: this model has {HEADS[model.head]}, and "
-                f"this {group} is for {known}; leave {group}= out, or choose one that fits."
-            )
+        line = f"this model has {HEADS[model.head]}, and this {group} is for {_heads(fits)}; leave {group}= out."
+        yield f"model {group}", model.head not in fits, line
+    line = "a probe is the relative error of generated numbers, which this model or data set does not give."
+    has_numbers = model.head == "lm" and data.answers == "number"
+    yield "probe_steps", config.probe_steps and not has_numbers, line
+    if not model.pretrained:
+        line = "an adapter changes weights that were learned; give them by model.path=, or leave model.lora out."
+        yield "model.lora.rank model.pretrained", model.lora.rank, line
+        line = "random weights have none of their own; give a rate, or leave it out."
+        yield "model.dropout", model.dropout is None, line
+    line = "no published weights; take model=hf model.path=FOLDER, or leave pretrained=false."
+    yield "model model.pretrained", model.pretrained and not source(model), line
 
 
-def _check_mask(config: Any, mask: MaskConfig) -> None:
-    if not mask.fraction:
-        for field in fields(mask):
-            if (value := getattr(mask, field.name)) != field.default:
-                raise UserError(
-                    f"objective.mask.{field.name}={value}: has no effect with objective.mask.fraction=0; set the "
-                    "fraction, or leave it out."
-                )
-        return
-    chosen, model, data = f"objective.mask.fraction={mask.fraction}", config.model, config.dataset
-    if model.family != "decoder":
-        raise UserError(
-            f"model={model.name} {chosen}: only the input of a decoder-only language model is masked, and this one is "
-            f"of the family {model.family}; leave objective.mask out, or take a decoder, such as model=gpt2_tiny."
-        )
-    if mask.copy != "none" and data.answers == PLAIN:
-        raise UserError(
-            f"objective.mask.copy={mask.copy} dataset={data.name}: the answer of a copy is masked, and plain text has "
-            "no answers; leave objective.mask.copy out."
-        )
-    if mask.copy == "none" and mask.min_answer != MaskConfig.min_answer:
-        raise UserError(
-            f"objective.mask.min_answer={mask.min_answer}: has no effect with objective.mask.copy=none; set "
-            "objective.mask.copy, or leave it out."
-        )
+def _of_the_objective(config: Any) -> Iterator[Rule]:
+    objective, family, mask = config.objective, config.model.family, config.objective.mask
+    line = f"this objective is for models of the family {' or '.join(objective.families)}; take objective=next_token."
+    yield "model objective", objective.families and family not in objective.families, line
+    for field in fields(mask):
+        line = "has no effect with objective.mask.fraction=0; set the fraction, or leave it out."
+        is_idle = not mask.fraction and getattr(mask, field.name) != field.default
+        yield f"objective.mask.{field.name}", is_idle, line
+    line = "only the input of a decoder-only language model is masked; take one, such as model=gpt2_tiny."
+    yield "model objective.mask.fraction", mask.fraction and family != "decoder", line
+    line = "the answer of a copy is masked, and plain text has no answers; leave objective.mask.copy out."
+    yield "objective.mask.copy dataset", mask.copy != "none" and config.dataset.answers == PLAIN, line
+    line = "has no effect with objective.mask.copy=none; set objective.mask.copy, or leave it out."
+    is_idle = mask.copy == "none" and mask.min_answer != MaskConfig.min_answer
+    yield "objective.mask.min_answer", is_idle, line
+    if isinstance(objective, MTPConfig):
+        weights, is_sequential = objective.head_weights, objective.kind == "sequential"
+        line = "give one factor for each head, or none."
+        yield "objective.head_weights objective.heads", weights and len(weights) != objective.heads, line
+        is_wrong = any(not 0 <= weight < math.inf for weight in weights)
+        yield "objective.head_weights", is_wrong, "each must be finite and at least 0."
+        line = "a variant is one of objective.kind=parallel; leave one of the two out."
+        yield "objective.kind objective.variant", is_sequential and objective.variant != "independent", line
+        line = "has no effect, since heads of this kind are always added to all blocks; leave it out."
+        is_idle = objective.keep_depth is not None and (is_sequential or objective.variant == "linear")
+        yield "objective.keep_depth", is_idle, line
 
 
-def _check_objective(config: Any) -> None:
-    objective, model = config.objective, config.model
-    if objective.families and model.family not in objective.families:
-        raise UserError(
-            f"model={model.name} objective={objective.name}: this objective is for models of the family "
-            f"{' or '.join(objective.families)}, and this one is of {model.family}; take objective=next_token."
-        )
-    _check_mask(config, objective.mask)
-    if not isinstance(objective, MTPConfig):
-        return
-    if objective.head_weights and len(objective.head_weights) != objective.heads:
-        raise UserError(
-            f"objective.head_weights={list(objective.head_weights)} objective.heads={objective.heads}: give one "
-            "factor for each head, or none."
-        )
-    if not all(0 <= weight < math.inf for weight in objective.head_weights):
-        raise UserError(f"objective.head_weights={list(objective.head_weights)}: each must be finite and at least 0.")
-    if objective.kind == "sequential" and objective.variant != "independent":
-        raise UserError(
-            f"objective.kind=sequential objective.variant={objective.variant}: a variant is one of objective.kind="
-            "parallel; leave one of the two out."
-        )
-    if objective.keep_depth is not None and (objective.kind == "sequential" or objective.variant == "linear"):
-        raise UserError(
-            f"objective.keep_depth={str(objective.keep_depth).lower()}: has no effect, since heads of this kind are "
-            "always added to all blocks; leave it out."
-        )
-
-
-def _check_heads(config: Any, decoding: Any, chosen: str, other: str) -> None:
-    """Heads to draft with are there, or are not needed."""
-    objective, heads = config.objective, getattr(config.objective, "heads", 1)
+def _of_a_decoding(config: Any, name: str) -> Iterator[Rule]:
+    """``name`` is ``decoding``, or ``beside.`` and the name of a further one."""
+    decoding, model, data, objective = _value(config, name), config.model, config.dataset, config.objective
+    other = "use decoding=greedy or decoding=beam" if name == "decoding" else "leave it out"
+    heads = getattr(objective, "heads", 1)
+    line = f"the model has no heads to draft with; {other}, or train it with objective=mtp."
+    yield f"{name} objective", decoding.drafts and heads < 2, line
     if decoding.drafts:
-        if heads < 2:
-            raise UserError(
-                f"{chosen} objective={objective.name}: the model has no heads to draft with; {other}, or train it with "
-                "objective=mtp and objective.heads of at least 2."
-            )
-        if decoding.heads > heads:
-            raise UserError(
-                f"decoding.heads={decoding.heads} objective.heads={heads}: choose at most those of the model."
-            )
-
-
-def _check_decoding(config: Any, decoding: Any, group: str, other: str) -> None:
-    chosen = f"{group}={decoding.name}"
-    _check_heads(config, decoding, chosen, other)
-    if decoding.head != config.model.head:
-        raise UserError(
-            f"model={config.model.name} {chosen}: this model has {HEADS[config.model.head]}, and this decoding is for "
-            f"{HEADS.get(decoding.head, decoding.head)}; {other}."
-        )
-    if (config.dataset.answers == PLAIN) is not (PLAIN in decoding.answers):
-        raise UserError(
-            f"{chosen} dataset={config.dataset.name}: plain text has no answers to decode, and decoding=likelihood, "
-            f"which scores it, decodes none; leave {group}= out."
-        )
-    if decoding.interval_rows and config.dataset.answers not in NUMERIC:
-        raise UserError(
-            f"{group}.interval_rows={decoding.interval_rows} dataset={config.dataset.name}: only numbers have "
-            "intervals; leave it out."
-        )
-    if config.dataset.answers not in decoding.answers:
-        reads = " or ".join(f"that {ANSWERS[answers]}" for answers in decoding.answers)
-        raise UserError(
-            f"{chosen} dataset={config.dataset.name}: its answer {ANSWERS[config.dataset.answers]}, and this decoding "
-            f"reads an answer {reads}; {other}."
-        )
-    if decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers:
-        raise UserError(
-            f"{chosen} tokenizer={config.tokenizer.name}: it writes numbers in tokens of their own, and this decoding "
-            f"reads {' or '.join(decoding.tokenizers)}; {other}."
-        )
+        yield f"{name}.heads objective.heads", decoding.heads > heads, "choose at most those of the model."
+    line = f"this model has {HEADS[model.head]}, and this decoding is for {_heads([decoding.head])}; {other}."
+    yield f"model {name}", decoding.head != model.head, line
+    line = "plain text has no answers to decode; decoding=likelihood scores it, and nothing else."
+    yield f"{name} dataset", (data.answers == PLAIN) != (PLAIN in decoding.answers), line
+    line = "only numbers have intervals; leave it out."
+    yield f"{name}.interval_rows dataset", decoding.interval_rows and data.answers not in NUMERIC, line
+    line = f"its answer {ANSWERS.get(data.answers)}, and that of this decoding {_kinds(decoding.answers)}; {other}."
+    yield f"{name} dataset", data.answers not in decoding.answers, line
+    line = f"its numbers are tokens of their own, and this decoding reads {' or '.join(decoding.tokenizers)}; {other}."
+    yield f"{name} tokenizer", decoding.tokenizers and config.tokenizer.kind not in decoding.tokenizers, line
 
 
 def check_keep_steps(config: Any) -> None:
     """UserError for a step to keep that the run does not have."""
-    if wrong := [step for step in config.keep_steps if not 1 <= step <= config.trainer.max_steps]:
-        raise UserError(f"keep_steps={wrong}: choose steps of 1 to trainer.max_steps={config.trainer.max_steps}.")
-
-
-def _check_trainer(config: Any) -> None:
-    trainer = config.trainer
-    is_sharded, evaluates = trainer.parallel.name == "fsdp", trainer.eval_steps or trainer.eval_epochs
-    trains = trainer.max_steps or trainer.epochs
-    if not isinstance(trainer.bf16, bool) and trainer.bf16 != "auto":
-        raise UserError(f"trainer.bf16={trainer.bf16}: choose true, false, or auto: true where the device has it.")
-    if trainer.optim not in OPTIMIZERS:
-        raise UserError(f"trainer.optim={trainer.optim}: choose one of {', '.join(OPTIMIZERS)}.")
-    if is_sharded and trainer.optim not in TORCH_OPTIMIZERS:
-        raise UserError(
-            f"trainer.optim={trainer.optim} trainer.parallel=fsdp: sharded weights need an optimizer of torch; choose "
-            f"one of {', '.join(TORCH_OPTIMIZERS)}, or trainer=ddp."
-        )
-    if is_sharded and not trains:
-        raise UserError("trainer.max_steps=0 trainer.parallel=fsdp: nothing is trained; use trainer=ddp.")
-    if is_sharded and is_decoded(trainer):
-        raise UserError(
-            f"trainer.parallel=fsdp trainer.eval_decoded={trainer.eval_decoded} trainer.best={trainer.best}: sharded "
-            "weights would be gathered at every generated token; set trainer.eval_decoded=false trainer.best=loss, or "
-            "trainer=ddp."
-        )
-    if is_sharded and trainer.max_tokens_per_batch:
-        raise UserError(
-            f"trainer.parallel=fsdp trainer.max_tokens_per_batch={trainer.max_tokens_per_batch}: sharded weights need "
-            "equally many forward passes in each process; set trainer.max_tokens_per_batch=0, or take trainer=ddp."
-        )
-    if trainer.schedule.name == "plateau" and trains and not evaluates:
-        raise UserError(
-            "trainer.schedule=plateau trainer.eval_steps=0: the plateau is one of the validation CE; "
-            "set trainer.eval_steps, or trainer.schedule=constant."
-        )
-    answers = config.dataset.answers
-    fitting = (LOSS, *(() if answers == PLAIN else OF_NUMBERS if answers in NUMERIC else OF_TEXT))
-    if answers == PLAIN and trainer.eval_decoded:
-        raise UserError(
-            f"trainer.eval_decoded=true dataset={config.dataset.name}: plain text has no answers to decode; leave it "
-            "out."
-        )
-    if trainer.best and trainer.best not in fitting:
-        raise UserError(
-            f"trainer.best={trainer.best} dataset={config.dataset.name}: no validation metric of these answers; choose "
-            f"one of {', '.join(fitting)}.{nearest(trainer.best, fitting)}"
-        )
-    if trainer.best and trains and not evaluates:
-        raise UserError(
-            f"trainer.best={trainer.best} trainer.eval_steps=0: only evaluations say which checkpoint is the best; set "
-            "trainer.eval_epochs=1 or trainer.eval_steps, or leave trainer.best out."
-        )
-    if trainer.early_stopping and not trainer.best:
-        raise UserError(
-            f"trainer.early_stopping={trainer.early_stopping} trainer.best=: it watches a metric; "
-            "set trainer.best=loss, or another validation metric."
-        )
+    last = config.trainer.max_steps
+    wrong = [step for step in config.keep_steps if not 1 <= step <= last]
+    _refuse(config, [("keep_steps", wrong, f"choose steps of 1 to trainer.max_steps={last}.")])
 
 
 def validate(config: Any) -> None:
     """Raise ``UserError`` at the first setting that is out of range or does not fit the others."""
     check_trust(config)
     _check_ranges(config)
-    sources = {"model.path": config.model.path, "tokenizer.path": config.tokenizer.path}
-    places = {name: getattr(config, name) for name in ("output_dir", "data_dir", "resume")}
-    for name, path in (places | sources).items():
-        check_place(name, path)
-    for name, path in sources.items():
-        if path and Path(path).is_file():
-            raise UserError(f"{name}={path}: a file; give its folder (a GGUF file: model=hf and model.file, too).")
-        if path and not Path(path).is_dir() and not HUB_ID.fullmatch(path):
-            raise UserError(f"{name}={path}: neither an existing folder nor a hub id of the form owner/name.")
-    if config.resume not in ("auto", "never") and not Path(config.resume).is_dir():
-        raise UserError(f"resume={config.resume}: choose auto, never, or the folder of a checkpoint.")
-    if config.base and not BASE.fullmatch(config.base):
-        raise UserError(f"base={config.base}: give the id of a run in {config.output_dir} and a step, as ID@8000.")
-    if not config.trainer.epochs:
-        check_keep_steps(config)
-    tracking = config.tracking
-    if tracking.name in WITHOUT_WANDB and replace(tracking, name="", _target_="") != type(tracking)("", ""):
-        raise UserError(
-            f"tracking={tracking.name}: its other settings are those of W&B; add tracking=wandb, or leave them out."
-        )
-    _check_trainer(config)
-    _check_family(config)
-    _check_objective(config)
-    _check_decoding(config, config.decoding, "decoding", "use decoding=greedy or decoding=beam")
     for name, decoding in config.beside.items():
         _check_ranges(decoding, f"beside.{name}.")
-        _check_decoding(config, decoding, "beside", "leave it out")
-    if config.probe_steps and (config.model.head != "lm" or config.dataset.answers != "number"):
-        raise UserError(
-            f"probe_steps={config.probe_steps}: a probe is the relative error of generated numbers, which "
-            f"model={config.model.name} dataset={config.dataset.name} do not give; leave it out."
-        )
-    if config.model.lora.rank and not config.model.pretrained:
-        raise UserError(
-            f"model.lora.rank={config.model.lora.rank} model.pretrained=false: an adapter changes weights that were "
-            "learned; give them by model.path=, or leave model.lora out."
-        )
-    if config.model.dropout is None and not config.model.pretrained:
-        raise UserError("model.dropout=null: random weights have none of their own; give a rate, or leave it out.")
-    if config.model.pretrained and not (config.model.hub_id or config.model.path):
-        raise UserError(
-            f"model={config.model.name} model.pretrained=true: no published weights; "
-            "take model=hf model.path=FOLDER, or leave pretrained=false."
-        )
+    for name in ("model.path", "tokenizer.path", "output_dir", "data_dir", "resume"):
+        check_place(name, _value(config, name))
+    if not config.trainer.epochs:
+        check_keep_steps(config)
+    for rules in (_of_the_run, _of_training, _of_the_model, _of_the_objective):
+        _refuse(config, rules(config))
+    for name in ("decoding", *(f"beside.{name}" for name in config.beside)):
+        _refuse(config, _of_a_decoding(config, name))
 
 
-def check_effects(config: Any, changed: Mapping[str, Any]) -> None:
-    """UserError for a setting of the model that would change nothing but the run's id.
+def check_typed(config: Any, typed: Collection[str]) -> None:
+    """UserError for a setting that was typed and has no effect, or does not fit what nobody typed.
 
-    ``changed`` are the settings that differ from the model's file, with names such as ``lora.rank``.
+    ``typed`` are the keys on the command line, such as ``model.lora.rank``.
     """
-    # Imported here: reporting a mistake must work without omegaconf.
-    from ntl.config.model import NOT_IN_WEIGHTS
+    _refuse(config, _of_what_was_typed(config, typed))
 
-    model, own_tokenizer = config.model, bool(config.tokenizer.path)
-    description = f"describes config/model/{model.name}.yaml; write a model file of your own instead"
-    idle: dict[str, str] = dict.fromkeys(("name", "family", "head", "requires"), description)
+
+def _of_what_was_typed(config: Any, typed: Collection[str]) -> Iterator[Rule]:
+    model, trainer = config.model, config.trainer
+    is_other = not isinstance(model, HFConfig) and (not model.hub_id or ("model.hub_id" in typed and not model.path))
+    line = f"this model has random weights; use model=hf model.path={source(model)}, which takes these as they are."
+    names = f"model model.{'path' if model.path else 'hub_id'}"
+    yield names, is_other and source(model) and model.family in ("decoder", "t5"), line
+    line = "describes the model's file; write one of your own."
+    idle: dict[str, str] = dict.fromkeys(("name", "family", "head", "requires", "hub_id"), line)
     if not model.lora.rank:
-        idle["lora"] = "has no effect with model.lora.rank=0; set the rank, or leave it out"
-    if model.path or (own_tokenizer and not model.pretrained):
-        idle["hub_id"] = "nothing is read from there, since model.path or tokenizer.path replaces it; leave it out"
-    if own_tokenizer or model.path or model.hub_id:
-        idle["tokenizer_hub_id"] = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out"
+        idle["lora"] = "has no effect with model.lora.rank=0; set the rank, or leave it out."
+    if config.tokenizer.path or model.path or model.hub_id:
+        idle["tokenizer_hub_id"] = "nothing is read from there, since the tokenizer comes from elsewhere; leave it out."
     if model.pretrained:
-        remedy = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch"
-        idle |= {item.name: remedy for item in fields(model) if item.name not in NOT_IN_WEIGHTS}
+        line = "loaded weights have their own; leave it out, or set model.pretrained=false to train from scratch."
+        idle |= dict.fromkeys(of_weights(model), line)
     else:
-        idle["path"] = (
-            "the weights in it are not read with model.pretrained=false; set model.pretrained=true to start from them, "
-            "or tokenizer.path= to use its tokenizer alone"
-        )
-    for name, reason in idle.items():
-        for key, value in changed.items():
-            if f"{key}.".startswith(f"{name}."):
-                raise UserError(f"model.{key}={value}: {reason}.")
+        idle["path"] = "not read with model.pretrained=false; set that to true, or give tokenizer.path= instead."
+    for name, line in idle.items():
+        for key in typed:
+            yield key, f"{key}.".startswith(f"model.{name}."), line
+    for key in WARMUP:
+        is_idle = f"trainer.{key}" in typed and getattr(trainer, key) and trainer.schedule.name == "plateau"
+        yield f"trainer.{key} trainer.schedule", is_idle, "it has no warm-up; leave one of the two out."
+    for length, steps in DERIVED.items():
+        names = f"trainer.{length} trainer.{steps}"
+        line = f"trainer.{steps} follows from trainer.{length}; leave one of them out."
+        yield names, getattr(trainer, length) and {*names.split()} <= {*typed}, line
+    if not {"scale", "experiment"} & {*typed}:
+        line = "scale=tiny is meant for random weights; add scale=finetune, or another."
+        yield "model model.pretrained", model.pretrained and config.scale.name == "tiny", line
+        line = "scale=finetune is meant for learned weights; add scale=tiny, or scale=paper, the paper's own steps."
+        yield "model model.pretrained", not model.pretrained and config.scale.name == "finetune", line
+    line = "it is computed from the files that other settings name; leave it out."
+    yield "dataset.contents", config.dataset.contents, line

@@ -6,18 +6,9 @@ from typing import Any
 
 from ntl.config.settings import MISSING, setting  # ntl.losses imports this file and works without omegaconf
 
-
-class Implementation(StrEnum):
-    """How base and number term are computed (``ntl.losses.ce_ntl``); results are equal up to rounding."""
-
-    auto = "auto"
-    """``linear`` where benchmarks showed it to be faster: on a CPU, for a large vocabulary; else ``reference``."""
-    reference = "reference"
-    """One function after the other, from all logits."""
-    fused = "fused"
-    """Both with their gradient in one pass over the logits."""
-    linear = "linear"
-    """The same from hidden states, without all logits in memory at once."""
+# How base and number term are computed, equal up to rounding: one function after the other from all logits, both in one
+# pass over them, the same from hidden states without all logits in memory, or whichever benchmarks showed to be faster.
+Implementation = StrEnum("Implementation", ["auto", "reference", "fused", "linear"])
 
 
 def checked_implementation(name: str) -> Implementation:
@@ -74,19 +65,17 @@ class MaskConfig:
     )
     numbers: str = setting(
         "auto",
-        "Whether to mask numbers: `forbid` never does, `only` masks nothing else; `auto` is `forbid` where answers are "
-        "computed from the numbers of a question, else `allow`.",
+        "`forbid` masks no number, `only` nothing else; `auto` is `forbid` where answers are computed from numbers.",
         choices=("auto", "allow", "forbid", "only"),
     )
     copy: str = setting(
         "none",
-        "`none`: mask the example itself, as in pre-training. In fine-tuning, mask a copy of it, in the answer alone: "
-        "`concatenate` puts the copy behind the example, as in the paper; `separate` makes it a row of its own, as in "
-        "the released code.",
+        "`none`: mask the example itself. In fine-tuning, mask the answer of a copy: `concatenate` puts it behind the "
+        "example, as in the paper; `separate` makes it a row of its own, as in the released code.",
         choices=("none", "concatenate", "separate"),
     )
     min_answer: int = setting(
-        50, "With `copy`, only examples with a longer answer have one.", unit="tokens", origin="published", min=0
+        50, "With `copy`, only examples with a longer answer have one.", "tokens", origin="published", min=0
     )
 
 
@@ -102,9 +91,7 @@ class ObjectiveConfig:
     families: list[str] = setting(list, "The families of models that it is for; empty: all with its head.")
     adds: str = setting("", "The dotted path of a function that adds modules to the model; empty: none are added.")
     watch: str = setting(
-        "ce",
-        "The validation term that the plateau schedule follows; never the sum, which depends on the weight.",
-        choices=("ce", "ntl"),
+        "ce", "The validation term that the plateau schedule follows; never the sum.", choices=("ce", "ntl")
     )
     mask: MaskConfig = setting(MaskConfig, "Masks some of the input tokens; the labels stay.")
 
@@ -128,9 +115,7 @@ class RegressionConfig(ObjectiveConfig):
     keep_target: bool = True
     watch: str = "ntl"
     standardize: bool = setting(
-        False,
-        "Subtract the mean of the training answers and divide by their standard deviation; both are kept in the "
-        "checkpoint's config.json. False: their own unit, as in the original code.",
+        False, "Standardize the answers by the training mean and deviation; false: not, as in the original code."
     )
 
 

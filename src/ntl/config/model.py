@@ -3,17 +3,15 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from omegaconf import MISSING
-
-from ntl.config.settings import setting
+from ntl.config.settings import MISSING, setting
 
 
-def _size(default: int, meaning: str, **about: Any) -> Any:
-    return setting(default, meaning, min=1, **about)
+def _size(default: int, meaning: str, unit: str = "", origin: str = "published") -> Any:
+    return setting(default, meaning, unit, origin=origin, min=1)
 
 
 def _rows() -> Any:
-    return setting(0, "Rows of the embedding, at least; 0: one for each token.", unit="tokens", min=0)
+    return setting(0, "Rows of the embedding, at least; 0: one for each token.", "tokens", min=0)
 
 
 @dataclass
@@ -23,9 +21,7 @@ class LoraConfig:
     rank: int = setting(0, "Rank of the adapters; 0: all weights are trained instead.", min=0)
     alpha: float = setting(32.0, "The adapters' output is multiplied by alpha / rank.", above=0)
     dropout: float = setting(0.0, "Dropout before the adapters.", min=0, max=0.9)
-    full: list[str] = setting(
-        list, "Prefixes of names of weights that are trained in full: those that a checkpoint does not contain."
-    )
+    full: list[str] = setting(list, "Prefixes of weights trained in full: those that a checkpoint does not contain.")
 
 
 @dataclass
@@ -42,11 +38,7 @@ class ModelConfig:
     requires: str = setting("", "What the model needs, in words; not to be set.")
     pretrained: bool = setting(True, "Start from the published weights or those in `path`; false: from random ones.")
     dropout: float | None = setting(
-        0.1,
-        "Dropout of random weights. Loaded weights keep that of their own config, null, unless this is typed.",
-        origin="published",
-        min=0,
-        max=0.9,
+        0.1, "Dropout; null, unless it is typed: that of the loaded weights.", origin="published", min=0, max=0.9
     )
     lora: LoraConfig = setting(LoraConfig, "Low-rank adapters, trained in place of all weights.")
 
@@ -57,11 +49,11 @@ class T5Config(ModelConfig):
 
     _target_: str = "ntl.models.t5.build"
     family: str = "t5"
-    d_model: int = _size(512, "Width of the hidden states.", origin="published")
-    d_kv: int = _size(64, "Width of one attention head.", origin="published")
-    d_ff: int = _size(2048, "Width of the feed-forward layers.", origin="published")
-    num_layers: int = _size(6, "Layers of the encoder, and of the decoder.", origin="published")
-    num_heads: int = _size(8, "Attention heads of a layer.", origin="published")
+    d_model: int = _size(512, "Width of the hidden states.")
+    d_kv: int = _size(64, "Width of one attention head.")
+    d_ff: int = _size(2048, "Width of the feed-forward layers.")
+    num_layers: int = _size(6, "Layers of the encoder, and of the decoder.")
+    num_heads: int = _size(8, "Attention heads of a layer.")
     vocab_size: int = _rows()
     initializer_factor: float = setting(1.0, "Factor of the random initial weights.", origin="published", above=0)
 
@@ -94,10 +86,10 @@ class GPT2Config(ModelConfig):
 
     _target_: str = "ntl.models.causal.build_gpt2"
     family: str = "decoder"
-    n_embd: int = _size(768, "Width of the hidden states.", origin="published")
-    n_layer: int = _size(12, "Layers.", origin="published")
-    n_head: int = _size(12, "Attention heads of a layer.", origin="published")
-    n_positions: int = _size(1024, "Question and answer together.", unit="tokens", origin="published")
+    n_embd: int = _size(768, "Width of the hidden states.")
+    n_layer: int = _size(12, "Layers.")
+    n_head: int = _size(12, "Attention heads of a layer.")
+    n_positions: int = _size(1024, "Question and answer together.", "tokens")
     vocab_size: int = _rows()
 
 
@@ -119,7 +111,7 @@ class CausalConfig(ModelConfig):
     architecture: str = setting("", "Its `model_type` in transformers: granite, llama, qwen2, ...")
     vocab_size: int = _rows()
     settings: dict[str, Any] = setting(
-        dict, "Settings of that type's config class, for a model with random weights: `+model.settings.KEY=VALUE`."
+        dict, "Of that type's config class, for random weights: `+model.settings.KEY=VALUE`."
     )
 
 
@@ -156,13 +148,20 @@ class XValConfig(ModelConfig):
     d_ff: int = _size(3072, "Width of the feed-forward layers.", origin="original code")
     num_layers: int = _size(12, "Layers.", origin="original code")
     num_heads: int = _size(12, "Attention heads of a layer.", origin="original code")
-    max_positions: int = _size(512, "Question and answer together.", unit="tokens", origin="original code")
+    max_positions: int = _size(512, "Question and answer together.", "tokens", "original code")
     vocab_size: int = _rows()
     paper_compat: bool = setting(False, "Attend to padding, as the original code does.")
 
 
 # Settings that have an effect although weights are loaded; the weights determine all others.
 NOT_IN_WEIGHTS = {*(item.name for item in fields(ModelConfig)), "log_scale", "max_value", "paper_compat", "file"}
+# The `model_type` that config.json has where the weights fit the settings of a schema; of any other schema it has any.
+MODEL_TYPES = {GPT2Config: ("gpt2",), RTConfig: ("t5", "ntl_rt"), T5Config: ("t5",), XValConfig: ("ntl_xval",)}
+
+
+def of_weights(config: ModelConfig) -> list[str]:
+    """The settings that loaded weights determine."""
+    return [item.name for item in fields(config) if item.name not in NOT_IN_WEIGHTS]
 
 
 def source(config: ModelConfig) -> str:
@@ -173,14 +172,6 @@ def source(config: ModelConfig) -> str:
 def gguf_file(config: ModelConfig) -> str:
     """The GGUF file in the folder of the weights; empty for weights of safetensors."""
     return config.file if isinstance(config, HFConfig) else ""
-
-
-def model_types(config: ModelConfig) -> tuple[str, ...]:
-    """The `model_type` that config.json has where the weights fit the settings of this schema; empty: any."""
-    if isinstance(config, CausalConfig) and config.architecture:
-        return config.architecture, config.architecture.removesuffix("_text")
-    known = {GPT2Config: ("gpt2",), RTConfig: ("t5", "ntl_rt"), T5Config: ("t5",), XValConfig: ("ntl_xval",)}
-    return next((types for schema, types in known.items() if isinstance(config, schema)), ())
 
 
 def tokenizer_source(config: ModelConfig) -> str:
@@ -199,20 +190,8 @@ class TokenizerConfig:
     )
     path: str = setting("", "Tokenizer files in a local folder or at `owner/name`, in place of the model's own.")
     vocab_size: int = setting(
-        256,
-        "The largest vocabulary of a tokenizer that is trained on the data, where none is published.",
-        unit="tokens",
-        min=32,
+        256, "The largest vocabulary of a tokenizer that is trained, where none is published.", "tokens", min=32
     )
-    paper_compat: bool = setting(
-        False, "With `kind=xval`, leave the sign of a number in the text, as the original code does."
-    )
-    # Above 37 a value is infinite in float32.
-    max_place: int = setting(
-        19,
-        "With `kind=rt`, the highest decimal place of a number token.",
-        unit="decimal places",
-        origin="original code (numbers of 20 digits)",
-        min=19,
-        max=37,
-    )
+    paper_compat: bool = setting(False, "With `kind=xval`, the sign of a number stays text, as in the original code.")
+    # The original code has numbers of 20 digits. Above 37 a value is infinite in float32.
+    max_place: int = setting(19, "With `kind=rt`, the highest decimal place of a number token.", min=19, max=37)

@@ -3,13 +3,11 @@
 import os
 from dataclasses import dataclass
 
-from omegaconf import MISSING
-
 from ntl.config.data import DatasetConfig
 from ntl.config.decoding import DecodingConfig
 from ntl.config.loss import LossConfig, ObjectiveConfig
 from ntl.config.model import ModelConfig, TokenizerConfig
-from ntl.config.settings import setting
+from ntl.config.settings import MISSING, setting
 from ntl.config.trainer import TrainerConfig
 
 
@@ -19,10 +17,7 @@ class ScaleConfig:
 
     name: str = setting(MISSING, "The choice of the group.")
     positions: int = setting(
-        128,
-        "Question and answer together, of a small decoder that stands for a published one.",
-        unit="tokens",
-        min=8,
+        128, "Question and answer together, of a small decoder that stands for a published one.", "tokens", min=8
     )
 
 
@@ -65,18 +60,15 @@ class Config:
         dict, "Further decodings of the trained model, whose metrics are `test/mae@NAME`."
     )
     base: str = setting(
-        "",
-        "Initial weights from another run: its id, or the settings that describe it, then `@` and the step.",
+        "", "Initial weights from another run: its id, or the settings that describe it, then `@` and the step."
     )
     seed: int = setting(1, "Seed of weights, order and dropout.", min=0, max=2**32 - 1)
     paper_compat: bool = setting(
         False, "Behave as the original code where that is wrong, and print the paper's scores at the end."
     )
-    probe_steps: int = setting(
-        0, "Decode a few test examples every so many steps; 0: never.", unit="optimizer steps", min=0
-    )
+    probe_steps: int = setting(0, "Decode a few test examples every so many steps; 0: never.", "optimizer steps", min=0)
     keep_steps: list[int] = setting(
-        list, "Checkpoints to write and never to delete, so that other runs can start there.", unit="optimizer steps"
+        list, "Checkpoints to write and never to delete, so that other runs can start there.", "optimizer steps"
     )
     tracking: TrackingConfig = setting(TrackingConfig, "Where metrics are mirrored.")
     resume: str = setting(

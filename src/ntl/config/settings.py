@@ -1,11 +1,11 @@
-"""The fields of the settings dataclasses: default, meaning and limits, and how ``--help`` prints them.
+"""What a settings dataclass says of its fields: default, meaning and limits, as ``--help`` prints them.
 
 Standard library only.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from textwrap import wrap
@@ -15,14 +15,14 @@ MISSING: Any = "???"  # as omegaconf.MISSING
 COMPUTED = ("_target_", "contents")  # nobody sets these
 TYPES = {int: "integer", float: "number", str: "text", list[str]: "list of text", list[int]: "list of integers"}
 TYPES |= {list[float]: "list of numbers", dict[str, Any]: "settings by name"}
+SIGNS = {"above": ">", "min": "≥", "max": "≤"}
 
 
 def setting(
     default: Any,
     meaning: str,
-    /,
-    *,
     unit: str = "",
+    *,
     origin: str = "",
     min: float | None = None,
     max: float | None = None,
@@ -39,11 +39,15 @@ def setting(
         min, max, above: The limits of a number; both ``min`` and ``max`` are allowed values, ``above`` is not.
         choices: The texts that are allowed. ``ntl.config.legality`` checks these and the limits.
     """
-    limits = {"min": min, "max": max, "above": above, "choices": choices or None}
-    metadata = {"meaning": meaning, "unit": unit, "origin": origin}
-    metadata |= {name: limit for name, limit in limits.items() if limit is not None}
+    told = {"meaning": meaning, "unit": unit, "origin": origin, "min": min, "max": max, "above": above}
+    told = {name: value for name, value in {**told, "choices": choices}.items() if value not in (None, "", ())}
     kind: Any = {"default_factory" if callable(default) else "default": default}
-    return field(**kind, metadata=metadata)
+    return field(**kind, metadata=told)
+
+
+def setting_names(schema: type) -> list[str]:
+    """The keys of a schema that a user may set."""
+    return [item.name for item in fields(schema) if item.name not in COMPUTED]
 
 
 @cache
@@ -56,76 +60,60 @@ def about(schema: type) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-@dataclass(frozen=True)
-class Described:
-    """One setting as text. ``values`` is its type with its legal values."""
-
-    name: str
-    values: str
-    default: str
-    unit: str
-    meaning: str
-    origin: str
-
-
-def describe(schema: type, path: str = "", current: Any = None) -> Iterator[Described]:
-    """All settings of a schema, and of the schemas in it.
+def describe(schema: type, path: str = "", current: Any = None) -> Iterator[tuple[str, list[str]]]:
+    """The name and the printed lines of each setting of a schema, and of the schemas in it.
 
     Args:
         schema: A settings dataclass.
         path: What stands before each name, such as ``"trainer."``.
         current: An instance whose values are given in place of the defaults. A value that differs has no origin.
     """
-    types, told = get_type_hints(schema), about(schema)
+    types = get_type_hints(schema)
     for item in fields(schema):
-        kind, known, name = types[item.name], told[item.name], f"{path}{item.name}"
+        kind, told, name = types[item.name], about(schema)[item.name], f"{path}{item.name}"
         if item.name in COMPUTED or (not path and is_dataclass(kind)):  # at the top, a group
             continue
         default: Any = item.default_factory() if callable(item.default_factory) else item.default
         value = default if current is None else getattr(current, item.name)
-        origin = known.get("origin", "") if value == default else ""
-        yield Described(
-            name, _values(kind, known), _text(value), known.get("unit", ""), known.get("meaning", ""), origin
-        )
+        shown = [f"value {text_of(value)}" if text_of(value) else "", told.get("unit", "")]
+        origin = f" From: {told['origin']}." if told.get("origin") and value == default else ""
+        first = "; ".join(filter(None, [f"  {name}: {_values(kind, told)}", " ".join(filter(None, shown))]))
+        yield name, [first, *wrap(f"{told.get('meaning', '')}{origin}", 100, initial_indent=INDENT, **FURTHER)]
         if isinstance(kind, type) and is_dataclass(kind):
             yield from describe(kind, f"{name}.", value)
 
 
-def _values(kind: Any, known: Mapping[str, Any]) -> str:
+INDENT = " " * 6
+FURTHER: Any = {"subsequent_indent": INDENT}
+
+
+def _values(kind: Any, told: Mapping[str, Any]) -> str:
     options = [each for each in get_args(kind) if each is not type(None)]
     if type(None) in get_args(kind):
-        return f"{_values(options[0], known)}, or null"
+        return f"{_values(options[0], told)}, or null"
     if kind is bool:
         return "true, false"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(kind.__members__)
-    if known.get("choices"):
-        return ", ".join(known["choices"])
-    limits = [
-        f"{sign} {_text(known[name])}" for name, sign in (("above", ">"), ("min", "≥"), ("max", "≤")) if name in known
-    ]
+    if "choices" in told:
+        return ", ".join(told["choices"])
+    limits = [f"{sign} {text_of(told[name])}" for name, sign in SIGNS.items() if name in told]
     return " ".join([TYPES.get(kind, "settings"), ", ".join(limits)]).strip()
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as it is typed; empty where there is none yet."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, float):
         return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}")
+    if isinstance(value, list):
+        return f"[{','.join(map(text_of, value))}]"
     if is_dataclass(value):
         return getattr(value, "_target_", "")
     return "" if value == MISSING else str(value) or '""'
-
-
-def lines(settings: Sequence[Described]) -> Iterator[str]:
-    """The settings as a terminal prints them: two lines or more for each."""
-    for each in settings:
-        number = " ".join(filter(None, [f"value {each.default}" if each.default else "", each.unit]))
-        yield f"  {each.name}: {each.values}" + (f"; {number}" if number else "")
-        origin = f" From: {each.origin}." if each.origin else ""
-        yield from wrap(f"{each.meaning}{origin}", 100, initial_indent="      ", subsequent_indent="      ")
 
 
 def quoted(word: str) -> str:

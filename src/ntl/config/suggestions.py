@@ -14,7 +14,7 @@ def did_you_mean(options: Iterable[str]) -> str:
 
 
 def closest(word: str, options: Iterable[str]) -> list[str]:
-    """The options that a mistyped word may mean: those that begin with it, else one that contains it, or a similar one.
+    """The options that begin with a mistyped word, else one that contains it, else a similar one.
 
     Case, ``-``, ``_`` and ``.`` do not count.
     """

@@ -5,8 +5,9 @@ same for both: only code of this project is called, and names are never paths.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import reduce
 from inspect import isclass, isfunction
 from pkgutil import resolve_name
 from typing import Any
@@ -82,23 +83,16 @@ def as_now(values: Any, path: str = "") -> Any:
 
 def check_trust(config: Any) -> None:
     """UserError for a ``Config`` that names code outside ``ROOMS``, or whose names could be paths."""
-    parts = [(field.name, getattr(config, field.name)) for field in fields(config)]
-    for group, part in [*parts, *(("decoding", reading) for reading in config.beside.values())]:
-        for path, text in _texts(part, group):
-            if path.endswith("._target_") or path in ROOMS:
-                check_target(text, ROOMS.get(path, "no room for it"), path)
-            elif path == f"{group}.name":
-                check_name(text, path)
+    for each in (config, *(replace(config, decoding=decoding) for decoding in config.beside.values())):
+        for path, room in ROOMS.items():
+            target = reduce(lambda part, key: getattr(part, key, None), path.split("."), each)
+            if target is not None:
+                check_target(target, room, path)
+        for field in fields(each):
+            if (name := getattr(getattr(each, field.name), "name", None)) is not None:
+                check_name(name, f"{field.name}.name")
     for name in config.beside:
         check_name(name, "beside")
-
-
-def _texts(part: Any, path: str) -> Iterator[tuple[str, str]]:
-    if is_dataclass(part):
-        for field in fields(part):
-            yield from _texts(getattr(part, field.name), f"{path}.{field.name}")
-    elif isinstance(part, str):
-        yield path, part
 
 
 def locate(target: str) -> Any:

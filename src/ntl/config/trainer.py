@@ -10,12 +10,9 @@ from ntl.config.settings import setting
 from ntl.evaluation.metrics import NUMBER, TEXT, Better
 
 # A setting in epochs, or in a share of all steps -> the setting in steps that follows from it (``in_steps``).
-DERIVED = {
-    "epochs": "max_steps",
-    "eval_epochs": "eval_steps",
-    "save_epochs": "save_steps",
-    "warmup_ratio": "warmup_steps",
-}
+DERIVED = {"epochs": "max_steps", "eval_epochs": "eval_steps", "save_epochs": "save_steps"}
+DERIVED |= {"warmup_ratio": "warmup_steps"}
+WARMUP = ("warmup_steps", "warmup_ratio")
 LOSS = "loss"
 # The decoded validation metrics that ``best`` may name, by the kind of answers.
 OF_NUMBERS, OF_TEXT = (
@@ -25,32 +22,22 @@ TORCH_OPTIMIZERS = ("adamw", "adamw_torch", "adamw_torch_fused", "sgd", "adagrad
 # The optimizers of transformers (``OptimizerNames``) that need neither a package nor settings of their own.
 OPTIMIZERS = (*TORCH_OPTIMIZERS, "adafactor")
 
-
-class Schedule(Enum):
-    """``plateau`` is the paper's: the rate times ``factor`` after ``patience`` evaluations without improvement."""
-
-    plateau = "plateau"
-    linear = "linear"
-    cosine = "cosine"
-    constant = "constant"
+Schedule = Enum("Schedule", ["plateau", "linear", "cosine", "constant"])
+Normalization = Enum("Normalization", ["step", "micro_batch"])
+Parallel = Enum("Parallel", ["auto", "ddp", "fsdp"])
+CODE = "original code"
 
 
-class Normalization(Enum):
-    """``step`` divides by the label counts of the whole optimizer step, ``micro_batch`` is a mean of means."""
-
-    step = "step"
-    micro_batch = "micro_batch"
+def _steps(default: int, meaning: str, min: int = 0, **about: Any) -> Any:
+    return setting(default, meaning, "optimizer steps", min=min, **about)
 
 
-class Parallel(Enum):
-    """``auto`` is ddp where torchrun started several processes; ``fsdp`` shards weights, gradients, optimizer state."""
-
-    auto = "auto"
-    ddp = "ddp"
-    fsdp = "fsdp"
+def _epochs(meaning: str, other: str) -> Any:
+    return setting(0.0, f"{meaning}, in place of `{other}`; 0: that counts.", "epochs", min=0)
 
 
-_STEPS = "optimizer steps"
+def _count(default: int, meaning: str, unit: str = "", min: int = 1, origin: str = CODE) -> Any:
+    return setting(default, meaning, unit, origin=origin, min=min)
 
 
 @dataclass
@@ -58,100 +45,59 @@ class TrainerConfig:
     """Optimization, evaluation and checkpoints. Most values come from ``scale=``."""
 
     name: str = setting("default", "The choice of the group.")
-    max_steps: int = setting(1000, "How long to train; 0 scores the model as it is.", unit=_STEPS, min=0)
-    epochs: float = setting(0.0, "How long to train, in place of `max_steps`; 0: that counts.", unit="epochs", min=0)
-    batch_size: int = setting(
-        32, "Examples of one forward pass, on each device.", unit="examples", origin="paper", min=1
-    )
+    max_steps: int = _steps(1000, "How long to train; 0 scores the model as it is.")
+    epochs: float = _epochs("How long to train", "max_steps")
+    batch_size: int = _count(32, "Examples of one forward pass, on each device.", "examples", origin="paper")
     max_tokens_per_batch: int = setting(
-        0,
-        "Cut each batch by rows into parts of at most so many tokens, padding included, which are computed one after "
-        "the other: less memory, and the loss and the gradient of the whole batch; 0: do not.",
-        unit="tokens",
-        min=0,
+        0, "Compute each batch in parts of at most so many tokens: less memory, the same gradient.", "tokens", min=0
     )
-    accumulation_steps: int = setting(
-        1, "Forward passes of one optimizer step.", unit="batches", origin="original code", min=1
-    )
+    accumulation_steps: int = _count(1, "Forward passes of one optimizer step.", "batches")
     optim: str = setting("adamw", "An optimizer of transformers; `adamw` is their default.")
-    lr: float = setting(1e-4, "The highest learning rate.", origin="original code", above=0)
+    lr: float = setting(1e-4, "The highest learning rate.", origin=CODE, above=0)
     schedule: Schedule = setting(
-        Schedule.plateau,
-        "How the learning rate changes; `plateau` multiplies it by `factor` after `patience` evaluations without a "
-        "lower validation loss.",
-        origin="original code",
+        Schedule.plateau, "`plateau`: times `factor` after `patience` evaluations without a lower loss.", origin=CODE
     )
-    warmup_steps: int = setting(
-        0, "The learning rate first rises from 0 over so many steps.", unit=_STEPS, origin="original code", min=0
-    )
-    warmup_ratio: float = setting(
-        0.0, "A share of all steps, in place of `warmup_steps`; 0: that counts.", min=0, max=1
-    )
-    patience: int = setting(5, "See `schedule`.", unit="evaluations", origin="original code", min=1)
-    factor: float = setting(0.5, "See `schedule`.", origin="original code", above=0, max=1)
-    weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin="original code", min=0)
-    max_grad_norm: float = setting(
-        1.0, "A larger norm of the gradient is scaled down to this.", origin="original code", above=0
-    )
+    warmup_steps: int = _steps(0, "The learning rate first rises from 0 over so many steps.", origin=CODE)
+    warmup_ratio: float = setting(0.0, "A share of all steps, in place of `warmup_steps`.", min=0, max=1)
+    patience: int = _count(5, "See `schedule`.", "evaluations")
+    factor: float = setting(0.5, "See `schedule`.", origin=CODE, above=0, max=1)
+    weight_decay: float = setting(0.01, "Weight decay of AdamW.", origin=CODE, min=0)
+    max_grad_norm: float = setting(1.0, "A larger norm of the gradient is scaled down to this.", origin=CODE, above=0)
     normalization: Normalization = setting(
         Normalization.step,
-        "`step` divides the loss by the label counts of the whole optimizer step; `micro_batch` takes the mean of the "
-        "batches' means, as the paper does.",
+        "`step` divides the loss by the labels of the whole step; `micro_batch`: mean of means, as the paper.",
     )
     # Any, since omegaconf does not merge a typed union: True, False or "auto".
     bf16: Any = setting(
-        False,
-        "Compute in bfloat16, with float32 weights; `auto`: where the device has it.",
-        origin="original code",
+        False, "Compute in bfloat16, with float32 weights; `auto`: where the device has it.", origin=CODE
     )
     gradient_checkpointing: bool = setting(
         False, "Recompute activations in the backward pass instead of storing them: less memory, slower."
     )
-    eval_steps: int = setting(0, "Validate every so many steps; 0: only at the end.", unit=_STEPS, min=0)
-    eval_epochs: float = setting(
-        0.0, "Validate every so many epochs, in place of `eval_steps`; 0: that counts.", unit="epochs", min=0
-    )
+    eval_steps: int = _steps(0, "Validate every so many steps; 0: only at the end.")
+    eval_epochs: float = _epochs("Validate every so many epochs", "eval_steps")
     eval_decoded: bool = setting(False, "Also decode the `eval_rows` at each validation, as the test sets are decoded.")
     best: str = setting(
         "", "The validation metric whose best checkpoint is kept and scored: `loss` or a decoded one; empty: the last."
     )
-    early_stopping: int = setting(
-        0, "Stop so many validations after the `best` one; 0: never.", unit="evaluations", min=0
+    early_stopping: int = _count(
+        0, "Stop so many validations after the `best` one; 0: never.", "evaluations", min=0, origin=""
     )
-    eval_batch_size: int = setting(
-        64,
-        "Examples of one forward pass of validation, on each device.",
-        unit="examples",
-        origin="original code",
-        min=1,
-    )
-    eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", unit="rows", min=0)
-    save_steps: int = setting(
-        500, "Write a checkpoint every so many steps; 0: none, and the run cannot be decoded again.", unit=_STEPS, min=0
-    )
-    save_epochs: float = setting(
-        0.0, "A checkpoint every so many epochs, in place of `save_steps`; 0: that counts.", unit="epochs", min=0
-    )
-    logging_steps: int = setting(50, "Log the training loss every so many steps.", unit=_STEPS, min=1)
-    keep_checkpoints: int = setting(
-        2, "How many of the newest checkpoints are kept during training.", origin="original code", min=1
-    )
-    keep_checkpoints_after: int = setting(1, "How many are kept once the run has finished.", min=1)
-    length_bucketing: bool = setting(
-        False, "Make batches of examples of similar length: less padding, but less random batches."
-    )
+    eval_batch_size: int = _count(64, "Examples of one forward pass of validation, on each device.", "examples")
+    eval_rows: int = setting(0, "Validate on the first so many rows; 0: on all.", "rows", min=0)
+    save_steps: int = _steps(500, "Write a checkpoint every so many steps; 0: none, and no decoding again.")
+    save_epochs: float = _epochs("A checkpoint every so many epochs", "save_steps")
+    logging_steps: int = _steps(50, "Log the training loss every so many steps.", min=1)
+    keep_checkpoints: int = _count(2, "How many of the newest checkpoints are kept during training.")
+    keep_checkpoints_after: int = _count(1, "How many are kept once the run has finished.", origin="")
+    length_bucketing: bool = setting(False, "Batches of similar length: less padding, but less random batches.")
     max_input_length: int = setting(
-        512,
-        "Of a longer question the beginning is cut off, with a warning.",
-        unit="tokens",
-        origin="original code (T5's limit)",
-        min=8,
+        512, "Of a longer question the beginning is cut off, with a warning.", "tokens", origin=f"{CODE} (T5's)", min=8
     )
-    num_workers: int = setting(0, "Further processes that load data, for each device.", unit="processes", min=0)
+    num_workers: int = setting(0, "Further processes that load data, for each device.", "processes", min=0)
     parallel: Parallel = setting(
         Parallel.auto,
-        "How several processes share the work: `ddp` copies the model, `fsdp` shards it, `auto` is ddp where torchrun "
-        "started several.",
+        "`ddp` copies the model, `fsdp` shards it; `auto` is ddp where torchrun started several processes.",
     )
 
 

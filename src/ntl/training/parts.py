@@ -16,11 +16,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as transformers_logging
 
 from ntl.config import Config, build
-from ntl.config.data import FileConfig
+from ntl.config.data import FileConfig, PackagedConfig
 from ntl.config.legality import unfit_for_chat
 from ntl.config.loss import RegressionConfig
 from ntl.config.model import gguf_file
-from ntl.config.packaged import PackagedConfig
 from ntl.config.targets import locate
 from ntl.data.chat import Chat, chat_for
 from ntl.data.collate import training_collator

@@ -16,7 +16,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from ntl.config.packaged import MeltingPointsConfig
+from ntl.config.data import MeltingPointsConfig
 from ntl.data import raw
 from ntl.data.dataset import Log, Material, TextDataset, numbered, shared_out
 from ntl.system.errors import UserError

@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar, NamedTuple, cast
 
-from ntl.config.packaged import SentimentConfig
+from ntl.config.data import SentimentConfig
 from ntl.data import raw
 from ntl.data.dataset import Log, Material, TextDataset, id_width, shared_out
 from ntl.data.files import DAMAGE
