@@ -13,8 +13,7 @@ from ntl.results import RunRecord, Table, build_table
 from ntl.results.compare import beats_constants, best_rows, constant_values, corrected, differences
 from ntl.results.match import plan_table
 from ntl.results.spec import RIDGE, ColumnSpec, Role, load_table_spec
-from ntl.results.statistics import Paired, summarize
-from ntl.results.table import DifferenceCell, Row, Verdict
+from ntl.results.table import Difference, Row, Verdict
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
@@ -117,6 +116,10 @@ def test_every_row_against_the_baseline_and_ntl_against_the_control() -> None:
     assert compared([values(1), values(2), {7: 3.0}, {}]) == [("control", "baseline")]
 
 
+def name(difference: Difference) -> str:
+    return f"{difference.row.label} minus {difference.against.label}"
+
+
 BASELINE = {"label": "ce", "role": Role.baseline}
 
 
@@ -126,23 +129,12 @@ def test_the_primary_comparison_stands_first_and_the_rest_is_corrected() -> None
     was, mae, head = {"label": "was"}, {"label": "mae"}, {"label": "head", "role": Role.other}
     rows = rows_of((zero, BASELINE), (sure, was), (values(1, 1, 1, 1, -1), mae), (sure, head))
     plain = differences([LOWER], rows)
-    assert [each.name for each in plain] == ["was minus ce", "mae minus ce", "head minus ce"]
+    assert [name(each) for each in plain] == ["was minus ce", "mae minus ce", "head minus ce"]
     found = differences([LOWER], rows, (rows[3], rows[1]), LOWER.metric)
-    assert [each.name for each in found] == ["was minus head", "was minus ce", "mae minus ce", "head minus ce"]
+    assert [name(each) for each in found] == ["was minus head", "was minus ce", "mae minus ce", "head minus ce"]
     cells = [each.cells[0] for (block,) in [corrected([found])] for each in block]
     assert [(cell.p, cell.primary) for cell in cells] == [(1.0, True), (1 / 16, False), (0.375, False), (1 / 16, False)]
     assert [cell.holm for cell in cells] == [None, 3 / 16, 0.375, 3 / 16]
-
-
-def test_bold_is_the_primary_by_its_interval_and_the_rest_by_their_corrected_p() -> None:
-    def bold(*found: float, **more: Any) -> bool:
-        return DifferenceCell(LOWER, Paired(summarize(found), 0), **more).bold
-
-    assert bold(1.0, 1.1, 0.9, primary=True, p=0.25)
-    assert not bold(1.0, -1.1, 0.9, primary=True)
-    assert not bold(1e-4, 1.1e-4, 0.9e-4, primary=True)  # it prints as 0
-    assert bold(1.0, 1.1, 0.9, p=0.01, holm=0.05)
-    assert not bold(1.0, 1.1, 0.9, p=0.01, holm=0.06)
 
 
 def test_ntl_is_compared_with_a_control_of_the_same_tokenizer_alone() -> None:
@@ -150,12 +142,12 @@ def test_ntl_is_compared_with_a_control_of_the_same_tokenizer_alone() -> None:
     pins = [{"pins": {"tokenizer": name}} for name in ("default", "default", "digit", "digit")]
     rows = rows_of(*((values(1, 2), {**each, **pin}) for each, pin in zip(about, pins, strict=True)))
     found = differences([LOWER], rows)
-    assert [each.name for each in found if each.against.role is Role.control] == ["digit minus control"]
+    assert [name(each) for each in found if each.against.role is Role.control] == ["digit minus control"]
     # A second decoding changes nothing that is computed.
     decoded = {"pins": {"tokenizer": "digit", "beside": "expectation", "beside.expectation.splits": "[test]"}}
     rows[2:] = rows_of((values(1, 2), {**about[2], **decoded}), (values(1, 2), {**about[3], **pins[3]}))
     found = differences([LOWER], rows)
-    assert [each.name for each in found if each.against.role is Role.control] == ["digit minus control"]
+    assert [name(each) for each in found if each.against.role is Role.control] == ["digit minus control"]
 
 
 SPEC = """

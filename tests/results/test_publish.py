@@ -15,7 +15,7 @@ def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-NAMES = ["quickstart_tiny.md", "details/quickstart_tiny.md", "quickstart_tiny.tex", "quickstart_tiny.csv"]
+NAMES = ["quickstart_tiny.md", "quickstart_tiny.tex", "quickstart_tiny.csv"]
 
 
 def test_files_of_tables_are_stable(tmp_path: Path, make_record) -> None:
@@ -29,7 +29,7 @@ def test_files_of_tables_are_stable(tmp_path: Path, make_record) -> None:
 
 def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:
     record = make_record("ce", 1, {"test/mae": 1.0})
-    assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 4
+    assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 3
     (tmp_path / "mine.md").write_text("a file of the user's")
     assert write_tables([build_table("quickstart", [])], tmp_path) == []
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.md"]

@@ -1,4 +1,4 @@
-"""The words that go with a table: its title, the warnings of its page, and the notes of its details."""
+"""The words that go with a table: its title, the warnings of its page, and the notes of its CSV."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

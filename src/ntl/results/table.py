@@ -8,7 +8,7 @@ from enum import Enum
 from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
 from ntl.results.spec import ColumnSpec, RowSpec, TableSpec
-from ntl.results.statistics import ALPHA, Paired, Summary, paired, summarize
+from ntl.results.statistics import Paired, Summary, paired, summarize
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TableRow(Row):
 
     @property
     def shown(self) -> list[Cell]:
-        """The cells of the main page."""
+        """The cells of the page."""
         return [cell for cell in self.cells if not cell.column.details]
 
 
@@ -84,14 +84,6 @@ class DifferenceCell:
     holm: float | None = None
     primary: bool = False
 
-    @property
-    def bold(self) -> bool:
-        """Whether the difference is shown: the primary one by its interval, any other by its corrected p."""
-        mean = self.paired.differences.mean if self.paired else None
-        if self.paired is None or mean is None or prints_as_zero(mean, self.column):
-            return False
-        return self.paired.excludes_zero if self.primary else self.holm is not None and self.holm <= ALPHA
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -100,11 +92,6 @@ class Difference:
     row: RowSpec
     against: RowSpec
     cells: tuple[DifferenceCell, ...]
-
-    @property
-    def name(self) -> str:
-        label = f"{self.row.label} minus {self.against.label}"
-        return f"{self.row.group}: {label}" if self.row.group else label
 
 
 class Verdict(Enum):
@@ -138,7 +125,7 @@ class Block:
     """One data set's part of a table.
 
     ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
-    ``warnings`` are on the main page, ``notes`` in the details.
+    ``warnings`` are on the page, too; ``notes`` are in the CSV alone.
     """
 
     title: str
@@ -151,7 +138,7 @@ class Block:
 
     @property
     def shown(self) -> list[ColumnSpec]:
-        """The columns of the main page."""
+        """The columns of the page."""
         return [column for column in self.columns if not column.details]
 
     def grouped_rows(self) -> Iterator[tuple[str | None, TableRow]]:
