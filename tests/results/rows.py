@@ -6,11 +6,10 @@ from typing import Any
 from ntl.results import RunRecord
 from ntl.results.match import RowPlan
 from ntl.results.spec import ColumnSpec, Role, RowSpec
-from ntl.results.table import Row
+from ntl.results.table import Row, Seeds
 
 MAE = ColumnSpec(metric="test/mae", header="MAE", format=".2f")
 ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", format=".2f")
-Seeds = dict[int, float | None]
 
 
 def values(*row: float | None) -> Seeds:
@@ -40,4 +39,4 @@ def make_row(
         (1, 2, 3),
     )
     found = {seed: record(seed) for each in (scores or {}).values() for seed in each} if records is None else records
-    return Row(plan, found, dict(scores or {}), learnt)
+    return Row(plan, found, dict(scores or {}), learnt=learnt)

@@ -59,7 +59,7 @@ def records(make_record) -> list[RunRecord]:
 
 
 def cells(table: Table, row: int):
-    return table.blocks[0].rows[row].cells
+    return [table.blocks[0].rows[row].cell(column) for column in table.blocks[0].columns]
 
 
 def test_cells(spec, records: list[RunRecord]) -> None:
@@ -69,7 +69,7 @@ def test_cells(spec, records: list[RunRecord]) -> None:
     assert accuracy.summary is not None
     assert (mae.summary.mean, mae.summary.sd, mae.seeds, mae.paper) == (6.0, 1.0, (1, 2, 3), (2.15, 0.08))
     assert accuracy.summary.mean == pytest.approx(0.2)
-    assert [row.missing for row in table.blocks[0].rows] == [(), (1, 3), (), ()]
+    assert [row.missing for row in table.blocks[0].rows] == [[], [1, 3], [], []]
     assert table.commands == [
         "python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny loss=ce_digits loss.weight=0.3 seed=1,3"
     ]
@@ -89,8 +89,8 @@ def test_an_undefined_row_is_never_best(spec, records: list[RunRecord]) -> None:
     records[3] = dataclasses.replace(records[3], metrics={**records[3].metrics, "test/mae": None})
     table = build_table(spec, records[:6])
     assert not any(cell.best for row in range(4) for cell in cells(table, row))
-    assert "| 4.10, 5.10<br>2 of 3 seeds |" in markdown.render(table)
-    assert "undefined in 1 of 3, else 4.10, 5.10" in latex.render(table)
+    assert "| 4.10, 5.10<br>2 of 3 seeds |" in markdown.to_markdown(table)
+    assert "undefined in 1 of 3, else 4.10, 5.10" in latex.to_latex(table)
     assert table.finding == "Nothing is shown: MAE is undefined for a run of NTL_WAS or CE."
 
 
@@ -121,8 +121,8 @@ Scale `tiny`. Of its runs 2 are missing; the CSV has their commands. [CSV](mine_
 
 def test_the_page_for_people(spec, records: list[RunRecord]) -> None:
     expected = MARKDOWN.replace("{finding}", FINDING.replace("_", r"\_"))
-    assert markdown.render(build_table(spec, records)) == expected
-    assert markdown.render(build_table(spec, records[::-1])) == expected
+    assert markdown.to_markdown(build_table(spec, records)) == expected
+    assert markdown.to_markdown(build_table(spec, records[::-1])) == expected
 
 
 CSV = """\
@@ -136,16 +136,16 @@ mine,tiny,noisy_numbers,cell,,CE,,test/count,1,0,100.0,,,,false,true,,,,,,,,2,10
 
 def test_csv(spec, records: list[RunRecord]) -> None:
     table = build_table(spec, [records[1], records[6]])
-    assert flat.render(table).startswith(CSV)
+    assert flat.to_csv(table).startswith(CSV)
     assert flat.cells(table)[1]["values"] == [6.0]
     assert flat.cells(table)[6]["mean"] is None
 
 
 def test_the_paper_s_number_stands_beside_its_own_model_alone(spec, records: list[RunRecord]) -> None:
-    assert "paper" not in markdown.render(build_table(spec, records)).split("Mean ±")[0]
+    assert "paper" not in markdown.to_markdown(build_table(spec, records)).split("Mean ±")[0]
     spec.blocks[0].scales["tiny"].replace = {}
     spec.blocks[0].overrides = ["model=gpt2_tiny"]
-    text = markdown.render(build_table(spec, records))
+    text = markdown.to_markdown(build_table(spec, records))
     assert "# Table 0: losses & weights, a tiny GPT-2\n" in text
     assert "6.0 ± 1.0<br>paper 2.15 ± 0.08 |" in text
 
@@ -180,8 +180,8 @@ def test_a_metric_that_the_records_lack(spec, make_record) -> None:
     part = build_table(
         spec, [make_record("ce", 1, {"test/mae": 1.0, "test/accuracy": 0.5}), make_record("ce", 2, {"test/mae": 2.0})]
     )
-    assert r"CE & 2 & {50.0\%} & {1.00, 2.00}" in latex.render(part)
-    assert "| CE<br>n = 2 | 50.0%<br>1 of 2 seeds | 1.00, 2.00 |" in markdown.render(part)
+    assert r"CE & 2 & {50.0\%} & {1.00, 2.00}" in latex.to_latex(part)
+    assert "| CE<br>n = 2 | 50.0%<br>1 of 2 seeds | 1.00, 2.00 |" in markdown.to_markdown(part)
 
 
 def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[RunRecord]) -> None:
@@ -190,9 +190,9 @@ def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[
     table = build_table(spec, records[:6])
     assert [row.learnt for row in table.blocks[0].rows] == [False, None, False, None]
     assert not any(cell.best for row in range(4) for cell in cells(table, row))
-    assert "| NTL\\_WAS<br>*not learnt*<br>n = 3 |" in markdown.render(table)
-    assert "Not learnt: no better than the best constant answer in MAE." in markdown.render(table)
-    assert "NTL\\_WAS (not learnt)" in latex.render(table)
+    assert "| NTL\\_WAS<br>*not learnt*<br>n = 3 |" in markdown.to_markdown(table)
+    assert "Not learnt: no better than the best constant answer in MAE." in markdown.to_markdown(table)
+    assert "NTL\\_WAS (not learnt)" in latex.to_latex(table)
     assert table.finding.startswith(
         "Nothing is shown, as neither NTL_WAS nor CE beats a constant answer in MAE: -1.93 ["
     )

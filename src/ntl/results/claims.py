@@ -16,7 +16,7 @@ from ntl.results.notes import model_name
 from ntl.results.render.text import interval_text
 from ntl.results.spec import BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
 from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
-from ntl.results.table import Table, TableRow, prints_as_zero
+from ntl.results.table import Row, Table, prints_as_zero
 from ntl.system.errors import UserError
 
 CLAIMS, READINGS = CONFIG_DIR / "claims.yaml", CONFIG_DIR / "beside"
@@ -152,8 +152,8 @@ class Compared:
     ``p`` is the exact sign-flip p, None below two seeds.
     """
 
-    row: TableRow
-    against: TableRow
+    row: Row
+    against: Row
     column: ColumnSpec
     against_metric: str
     paired: Paired | None
@@ -305,7 +305,7 @@ def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, s
     return side, "" if side is not None else f"interval holds {'the margin' if margin else '0'}"
 
 
-def models(rows: Iterable[TableRow]) -> str:
+def models(rows: Iterable[Row]) -> str:
     """The names of the models of these rows, each once; constants have none."""
     return ", ".join(dict.fromkeys(model_name(str(row.plan.pins["model"])) for row in rows if "model" in row.plan.pins))
 

@@ -10,9 +10,9 @@ from ntl.system.files import write_text
 
 # The files of a table, named by its stem, and what writes each.
 RENDERERS: dict[str, Callable[[Table], str]] = {
-    "{}.md": markdown.render,
-    "{}.tex": latex.render,
-    "{}.csv": csv.render,
+    "{}.md": markdown.to_markdown,
+    "{}.tex": latex.to_latex,
+    "{}.csv": csv.to_csv,
 }
 
 

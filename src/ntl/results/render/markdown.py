@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ntl.results.render.text import header, paper_text, seeds_text, short_legend, short_text
 from ntl.results.spec import ColumnSpec
-from ntl.results.table import Block, Table, TableRow
+from ntl.results.table import Block, Row, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,14 +36,14 @@ def _header(column: ColumnSpec) -> str:
     return _wrapped(header(column).replace(" ↑", "\u00a0↑").replace(" ↓", "\u00a0↓"), HEADER_WIDTH)
 
 
-def _row(row: TableRow, block: Block) -> str:
+def _row(row: Row, block: Block) -> str:
     label = [_wrapped(row.spec.label, LABEL_WIDTH)]
     if row.learnt is False:
         label.append("*not learnt*")
     if not row.spec.constant and len(set(block.seeds_per_row)) > 1:
         label.append(f"n = {len(row.records)}")
     cells = []
-    for cell in row.shown:
+    for cell in map(row.cell, block.shown):
         first, *rest = short_text(cell, row).split("\n")
         lines = [f"**{first}**" if cell.best else first, *rest]
         if cell.paper and not row.stand_in:
@@ -67,7 +67,7 @@ def _block(block: Block) -> list[str]:
     return lines
 
 
-def render(table: Table) -> str:
+def to_markdown(table: Table) -> str:
     """The title with the models that ran, the finding, each block, and where the rest is."""
     added = f" with {', '.join(f'`{word}`' for word in table.added)}" if table.added else ""
     lines = [f"# {escape(table.title)}{added}", "", f"**{escape(table.finding)}**", ""]
@@ -75,7 +75,7 @@ def render(table: Table) -> str:
         lines += _block(block)
     if table.note:
         lines += [escape(" ".join(table.note.split())), ""]
-    missing = sum(len(row.missing) for block in table.blocks for row in block.rows)
+    missing = sum(len(row.missing) for row in table.rows)
     lacks = f" Of its runs {missing} are missing; the CSV has their commands." if missing else ""
     reproduce = "python scripts/reproduce.py"
     command = " ".join([reproduce, f"table={table.name}", f"scale={table.scale}", *table.added])
@@ -90,7 +90,7 @@ def show(table: Table, console: "Console") -> None:
     """Print the page: its text, or on a terminal what it looks like."""
     from rich.markdown import Markdown  # here, since most tables are only written
 
-    page = render(table)
+    page = to_markdown(table)
     if console.is_terminal:
         console.print(Markdown(page.replace(BREAK, " ")))
     else:

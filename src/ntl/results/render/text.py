@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ntl.evaluation.metrics import Better
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Summary
-from ntl.results.table import Block, Cell, TableRow
+from ntl.results.table import Block, Cell, Row
 
 BOLD_LEGEND = (
     "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0 and does "
@@ -16,7 +16,7 @@ BOLD_LEGEND = (
 LEGEND = f"Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. {BOLD_LEGEND}"
 # From here on an exponent: one diverged run must not widen a column.
 LARGE = 1e7
-HUGE = 1e4  # the same on the main page, but for a format that groups digits: counts stay exact
+HUGE = 1e4  # the same on the page, but for a format that groups digits: counts stay exact
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
 
 
@@ -28,8 +28,8 @@ def not_learnt_legend(block: Block) -> str:
 
 
 def short_legend(block: Block) -> str:
-    """The legend of a block on the main page."""
-    best = any(cell.best for row in block.rows for cell in row.shown)
+    """The legend of a block on the page."""
+    best = any(cell.best for row in block.rows for cell in map(row.cell, block.shown))
     bold = f" {BOLD_LEGEND}" if best else " No row is clearly the best in any column."
     return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{not_learnt_legend(block)}"
 
@@ -64,7 +64,7 @@ def _coarser(spec: str, spread: float) -> str:
     return f".{max(0, min(int(found[1]), digits))}{found[2]}"
 
 
-def short_text(cell: Cell, row: TableRow) -> str:
+def short_text(cell: Cell, row: Row) -> str:
     """``mean ± sd`` with no more digits than the spread has; from `HUGE` on one digit and an exponent.
 
     A second line gives the number of seeds where the metric is missing or undefined in some runs.
@@ -86,7 +86,7 @@ def short_text(cell: Cell, row: TableRow) -> str:
     return text if whole else f"{text}\n{summary.n} of {len(row.records)} seeds"
 
 
-def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
+def value_parts(cell: Cell, row: Row) -> tuple[str, str]:
     """The mean with its spread, and the interval, empty where there is none; with n where some runs lack the metric.
 
     ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
