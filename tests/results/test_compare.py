@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from rows import make_row, record, values
 
-from ntl.config import compose
+from ntl.config import compose, run_id
 from ntl.config.folders import CONFIG_DIR
-from ntl.config.identity import plain
+from ntl.config.identity import recorded
 from ntl.results import RunRecord, Table, build_table
 from ntl.results.compare import beats_constants, best_rows, constant_values, correct, differences
 from ntl.results.match import plan_table
@@ -77,9 +77,9 @@ def test_ridge_is_printed_with_the_constants_and_need_not_be_beaten() -> None:
     # Its column is that of each record; a decoding beside the run's own has the same reference.
     spec = load_table_spec("regression", CONFIG_DIR)
     (plan, *_) = (each for block, plans in plan_table(spec, "tiny") for each in plans if each.row.label == "CE")
-    config = plain(compose(plan.overrides))
+    config = compose(plan.run(1))
     metrics = {"test/mae": 3.0, "test/mae@expectation": 2.5, "test/mae:ridge": 1.25, "test/mae:median": 4.0}
-    table = build_table(spec, [record(1, config=config, overrides=[*plan.overrides], metrics=metrics)], "tiny")
+    table = build_table(spec, [record(1, id=run_id(config), config=recorded(config), metrics=metrics)], "tiny")
     shown = {
         row.spec.label: [row.mean(column) for column in table.blocks[0].columns[:2]] for row in table.blocks[0].rows
     }

@@ -63,9 +63,9 @@ def test_an_undefined_score_makes_a_difference_undefined(made) -> None:
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = made("ce", 1, 0.5, id="other", device="another")
     other.config["dataset"] = {"name": "arithmetic"}
-    for run in (made("ce", 1, 0.5), made("ntl_was", 1, 0.75, git={"commit": "abc"}), other):
+    for run in (made("ce", 1, 0.5, id="first"), made("ntl_was", 1, 0.75, id="second", git={"commit": "abc"}), other):
         write_record(tmp_path / run.id / "record.json", run)
-    names = ("ce-0.3-s1", "ntl_was-0.3-s1", "other", "failed", "ce-0.3-s1")
+    names = ("first", "second", "other", "failed", "first")
     show_sweep([tmp_path / name for name in names])
     printed = capsys.readouterr().out
     assert printed.index("noisy_numbers\n") < printed.index("+0.250  ") < printed.index("arithmetic\n")

@@ -128,15 +128,15 @@ def test_the_page_for_people(spec, records: list[RunRecord]) -> None:
 CSV = """\
 table,scale,block,kind,group,row,against,metric,n,undefined,mean,sd,low,high,best,learnt,paper_mean,paper_sd,minus_paper,\
 agree,p,p_holm,primary,seeds,values,records,command,text
-mine,tiny,noisy_numbers,cell,,CE,,test/accuracy,1,0,0.3,,,,false,true,,,,,,,,2,0.3,ce-0.3-s2,"{0} loss=ce seed=1,3",
-mine,tiny,noisy_numbers,cell,,CE,,test/mae,1,0,6.0,,,,false,true,2.15,0.08,3.85,,,,,2,6.0,ce-0.3-s2,"{0} loss=ce seed=1,3",
-mine,tiny,noisy_numbers,cell,,CE,,test/count,1,0,100.0,,,,false,true,,,,,,,,2,100.0,ce-0.3-s2,"{0} loss=ce seed=1,3",
-""".replace("{0}", "python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny")  # noqa: E501
+mine,tiny,noisy_numbers,cell,,CE,,test/accuracy,1,0,0.3,,,,false,true,,,,,,,,2,0.3,{1},"{0} loss=ce seed=1,3",
+mine,tiny,noisy_numbers,cell,,CE,,test/mae,1,0,6.0,,,,false,true,2.15,0.08,3.85,,,,,2,6.0,{1},"{0} loss=ce seed=1,3",
+mine,tiny,noisy_numbers,cell,,CE,,test/count,1,0,100.0,,,,false,true,,,,,,,,2,100.0,{1},"{0} loss=ce seed=1,3",
+""".replace("{0}", "python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny")
 
 
 def test_csv(spec, records: list[RunRecord]) -> None:
     table = build_table(spec, [records[1], records[6]])
-    assert flat.to_csv(table).startswith(CSV)
+    assert flat.to_csv(table).startswith(CSV.replace("{1}", records[1].id))
     assert flat.cells(table)[1]["values"] == [6.0]
     assert flat.cells(table)[6]["mean"] is None
 

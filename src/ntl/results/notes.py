@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ntl.results.compare import control_baseline, pairs_with, same_but_loss
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
@@ -61,7 +62,7 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
     for block, plans in parts:
         places = {new: old for old, new in block.scales[scale].replace.items()}
         for plan in (plan for plan in plans if plan.overrides and "model" in plan.pins):
-            scratch = " from scratch" if plan.pins.get("model.pretrained") is False else ""
+            scratch = " from scratch" if plan.pins.get("model.pretrained") == "false" else ""
             name = f"{model_name(plan.pins['model'])}{scratch}"
             if is_stand_in(block, scale, plan):
                 ran[name] = took[model_name(places[f"model={plan.pins['model']}"].removeprefix("model="))] = None
@@ -153,7 +154,7 @@ def _settings(rows: Sequence[Row]) -> str:
 
     plans = [row.plan for row in rows if row.plan.overrides]
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
-    varied = {key for plan in plans for key in plan.pins if len({repr(other.pins.get(key)) for other in plans}) > 1}
+    varied = {key for plan in plans for key in plan.pins if len({other.pins.get(key) for other in plans}) > 1}
     found = []
     for at, row in enumerate(rows):
         for record in row.records.values():
@@ -170,8 +171,8 @@ def _settings(rows: Sequence[Row]) -> str:
     settings = pd.DataFrame(found, columns=[*by, "row", "varied", "value"]).astype({"varied": bool})
     # Rows may differ in what they pin; the seeds of one row may differ in nothing.
     groups = settings.groupby([*by, "row"]), settings[~settings["varied"]].groupby(by)
-    counts = [each["value"].nunique() for each in groups]
-    differing = sorted({key for each in counts for key, *_ in each[each > 1].index})
+    counts: list[Any] = [each["value"].nunique().groupby("key").max() for each in groups]
+    differing = sorted({key for each in counts for key in each.index[each > 1]})
     return f"Not a fair comparison: the runs also differ in {', '.join(differing)}." if differing else ""
 
 
