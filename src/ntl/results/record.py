@@ -127,12 +127,12 @@ _KINDS: dict[str, Any] = {item.name: item.type for item in fields(RunRecord)}
 _REQUIRED = [item.name for item in fields(RunRecord) if item.default is MISSING and item.default_factory is MISSING]
 
 
-def plain(value: Any, digits: int | None = None) -> Any:
+def jsonable(value: Any, digits: int | None = None) -> Any:
     """JSON's own types, non-finite numbers as null; ``digits`` rounds to that many significant digits."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item, digits) for key, item in value.items()}
+        return {str(key): jsonable(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, digits) for item in value]
+        return [jsonable(item, digits) for item in value]
     if value is None or isinstance(value, bool | int | str):
         return value
     number = float(value)
@@ -153,14 +153,14 @@ def to_json(record: RunRecord) -> Json:
 
     Groups have the form of :func:`ntl.results.packing.pack_groups`.
     """
-    payload: Json = {"schema": SCHEMA, **{item.name: plain(getattr(record, item.name)) for item in fields(record)}}
+    payload: Json = {"schema": SCHEMA, **{item.name: jsonable(getattr(record, item.name)) for item in fields(record)}}
     for name in PUBLISHED_ALONE:
         if not payload[name]:
             del payload[name]
-    payload["metrics"] = plain(record.metrics, METRIC_DIGITS)
-    payload["groups"] = {split: pack_groups(plain(part, GROUP_DIGITS)) for split, part in record.groups.items()}
+    payload["metrics"] = jsonable(record.metrics, METRIC_DIGITS)
+    payload["groups"] = {split: pack_groups(jsonable(part, GROUP_DIGITS)) for split, part in record.groups.items()}
     payload["curves"] = {
-        name: [[plain(step), plain(value, CURVE_DIGITS)] for step, value in points]
+        name: [[jsonable(step), jsonable(value, CURVE_DIGITS)] for step, value in points]
         for name, points in record.curves.items()
     }
     return payload
