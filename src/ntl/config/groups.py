@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -22,13 +23,20 @@ def _copy(compose: Compose, overrides: Sequence[str], folder: Path) -> DictConfi
 
 
 @cache
+def _rest(compose: Compose, loss: str, folder: Path) -> Any:
+    """What the files of a loss leave of the other groups."""
+    raw = _copy(compose, [loss], folder)
+    values: Any = OmegaConf.to_container(raw)
+    return {key: value for key, value in values.items() if key != "loss"}
+
+
+@cache
 def _independent(compose: Compose, loss: str, others: tuple[str, ...], folder: Path) -> bool:
     """Whether the files of a loss set nothing else, and those of the other groups nothing of the loss."""
-    raw, alone = (_copy(compose, words, folder) for words in (others, (loss,)))
-    default = _copy(compose, [f"loss={raw.loss.name}"], folder)
-    untouched = raw.loss == default.loss
-    alone.loss = default.loss
-    return untouched and OmegaConf.to_container(alone) == OmegaConf.to_container(default)
+    raw = _copy(compose, others, folder)
+    default = f"loss={raw.loss.name}"
+    untouched = raw.loss == _copy(compose, [default], folder).loss
+    return untouched and _rest(compose, loss, folder) == _rest(compose, default, folder)
 
 
 def of_groups(compose: Compose, overrides: Sequence[str], folder: Path) -> DictConfig:

@@ -129,13 +129,13 @@ def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
 def _composed(overrides: tuple[str, ...]) -> tuple[Config, str]:
     from ntl.config.composition import compose  # here, since it costs Hydra's import, and there may be no record
 
-    # Without what changes no id, and in one order: rows then share what they have in common.
-    config = compose([*computing(overrides), *(word for word in overrides if word.startswith("data_dir="))])
+    config = compose(overrides)
     return config, run_id(config)
 
 
 def _is_run(record: RunRecord, overrides: tuple[str, ...]) -> bool:
-    config, name = _composed(overrides)
+    # Without what changes no id, and in one order: rows then share what they have in common.
+    config, name = _composed((*computing(overrides), *(word for word in overrides if word.startswith("data_dir="))))
     if record.id.rpartition("-")[0] != name.rpartition("-")[0]:
         return False
     typed = {override_key(word) for word in (*overrides, *record.overrides)}
