@@ -6,11 +6,11 @@ from ntl.config import UserError
 from ntl.results.build import build_table
 from ntl.results.claims import (
     Claim,
+    ClaimSource,
     ClaimSpec,
     EvidenceSpec,
-    Says,
+    Hypothesis,
     TimingSpec,
-    Whose,
     judge_claims,
     load_claims,
     read_timing,
@@ -57,7 +57,7 @@ LOSSES = {"CE": ("ce", 0.3), "CE + digit CE (control)": ("ce_digits", 0.3), WAS:
 
 def evidence(row: str = WAS, against: str = "CE", **more) -> EvidenceSpec:
     return EvidenceSpec(
-        **{"table": "quickstart", "row": row, "against": against, "metric": RMSE, "says": Says.better} | more
+        **{"table": "quickstart", "row": row, "against": against, "metric": RMSE, "says": Hypothesis.better} | more
     )
 
 
@@ -72,7 +72,7 @@ def judge(make_record):
             for seed in range(1, 1 + len(next(iter(columns.values())))):
                 metrics = {metric: each[seed - 1] for metric, each in columns.items()}
                 records.append(make_record(LOSSES[row][0], seed, CONSTANTS | metrics))
-        spec = ClaimSpec("it", "It helps.", "here", Whose.ours, list(pieces), list(timings))
+        spec = ClaimSpec("it", "It helps.", "here", ClaimSource.ours, list(pieces), list(timings))
         return judge_claims([spec], [build_table("quickstart", records)])[0]
 
     return made
@@ -129,17 +129,19 @@ def test_all_that_was_run_must_agree(judge) -> None:
 @pytest.mark.parametrize(
     ("says", "margin", "was", "verdict"),
     [
-        (Says.no_worse, 0.1, [10.4, 10.5, 10.6], "confirmed"),  # +0.5 [+0.252, +0.748], the margin is 1
-        (Says.no_worse, 0.05, [10.4, 10.5, 10.6], "undecided"),  # 0.5 lies in the interval
-        (Says.no_worse, 0.02, [10.4, 10.5, 10.6], "refuted"),
-        (Says.better, 0.1, [8.1, 8.0, 7.9], "confirmed"),  # better by at least 1.752
-        (Says.better, 0.3, [8.1, 8.0, 7.9], "refuted"),  # better, but not by 3
+        (Hypothesis.no_worse, 0.1, [10.4, 10.5, 10.6], "confirmed"),  # +0.5 [+0.252, +0.748], the margin is 1
+        (Hypothesis.no_worse, 0.05, [10.4, 10.5, 10.6], "undecided"),  # 0.5 lies in the interval
+        (Hypothesis.no_worse, 0.02, [10.4, 10.5, 10.6], "refuted"),
+        (Hypothesis.better, 0.1, [8.1, 8.0, 7.9], "confirmed"),  # better by at least 1.752
+        (Hypothesis.better, 0.3, [8.1, 8.0, 7.9], "refuted"),  # better, but not by 3
     ],
 )
-def test_a_margin_is_a_share_of_the_mean(judge, says: Says, margin: float, was: list[float], verdict: str) -> None:
+def test_a_margin_is_a_share_of_the_mean(
+    judge, says: Hypothesis, margin: float, was: list[float], verdict: str
+) -> None:
     claim = judge({"CE": CE, WAS: was}, evidence(says=says, margin=margin))
     assert claim.verdict.value == verdict
-    said = "better by" if says is Says.better else "no worse within"
+    said = "better by" if says is Hypothesis.better else "no worse within"
     assert f"{said} {100 * margin:g}%: " in results_page([claim], [])
 
 
@@ -164,7 +166,7 @@ def timed(**more) -> TimingSpec:
 )
 def test_times_are_held_against_those_of_ce(tmp_path: Path, part: str, margin: float, verdict: str) -> None:
     (tmp_path / "t.csv").write_text(CSV)
-    spec = ClaimSpec("it", "It costs nothing.", "here", Whose.paper)
+    spec = ClaimSpec("it", "It costs nothing.", "here", ClaimSource.paper)
     spec.timings = [timed(where={"loss": "was", "part": part}, margin=margin)]
     (claim,) = judge_claims([spec], [], benchmarks=tmp_path)
     assert claim.verdict.value == verdict

@@ -10,9 +10,9 @@ from ntl.results.load import check_folders, find_run
 
 def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> None:
     runs, outputs = tmp_path / "runs", tmp_path / "outputs"
-    write_record(runs / "deeper" / "b.json", make_record("b", 1, {}))
-    write_record(runs / "c.json", make_record("c", 1, {}))
-    write_record(outputs / "a" / "record.json", make_record("a", 1, {}))
+    write_record(runs / "deeper" / "b.json", make_record("ce", 1, {}, id="b"))
+    write_record(runs / "c.json", make_record("ce", 1, {}, id="c"))
+    write_record(outputs / "a" / "record.json", make_record("ce", 1, {}, id="a"))
     (outputs / "a" / "checkpoints").mkdir()
     (outputs / "a" / "checkpoints" / "trainer_state.json").write_text("{")
     (outputs / "quickstart.json").write_text("{")
@@ -20,15 +20,15 @@ def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> N
     (outputs / "unfinished" / "config.yaml").write_text("")
     (outputs / "unfinished" / "tokenizer.json").write_text("{")
     records = load_records([runs, outputs, tmp_path / "none"])
-    assert [record.id for record in records] == ["a-0.3-s1", "b-0.3-s1", "c-0.3-s1"]
+    assert [record.id for record in records] == ["a", "b", "c"]
     assert load_records([outputs, runs]) == records
-    assert [record.id for record in load_records([outputs / "a"])] == ["a-0.3-s1"]
+    assert [record.id for record in load_records([outputs / "a"])] == ["a"]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_run_folder_wins_over_the_published_copy(tmp_path: Path, make_record, reverse: bool) -> None:
-    write_record(tmp_path / "runs" / "a.json", make_record("a", 1, {"test/mae": 1.0}))
-    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("a", 1, {"test/mae": 2.0}))
+    write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.0}, id="a"))
+    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {"test/mae": 2.0}, id="a"))
     folders = [tmp_path / "runs", tmp_path / "outputs"]
     records = load_records(folders[::-1] if reverse else folders)
     assert [record.metrics for record in records] == [{"test/mae": 2.0}]
@@ -36,7 +36,7 @@ def test_the_run_folder_wins_over_the_published_copy(tmp_path: Path, make_record
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_one_that_was_read_in_more_ways_wins(tmp_path: Path, make_record, reverse: bool) -> None:
-    more = make_record("a", 1, {"test/mae": 1.0})
+    more = make_record("ce", 1, {"test/mae": 1.0}, id="a")
     record = replace(more, config={key: value for key, value in more.config.items() if key != "beside"})
     write_record(tmp_path / "runs" / "a.json", more)
     write_record(tmp_path / "outputs" / "a" / "record.json", record)
@@ -45,9 +45,9 @@ def test_the_one_that_was_read_in_more_ways_wins(tmp_path: Path, make_record, re
 
 
 def test_one_id_with_two_configs(tmp_path: Path, make_record) -> None:
-    write_record(tmp_path / "runs" / "a.json", make_record("a", 1, {}))
-    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("a", 1, {}, config={"seed": 2}))
-    with pytest.raises(UserError, match=r"a\.json have the id a-0\.3-s1 but different configs"):
+    write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {}, id="a"))
+    write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {}, id="a", config={"seed": 2}))
+    with pytest.raises(UserError, match=r"a\.json have the id a but different configs"):
         load_records([tmp_path / "runs", tmp_path / "outputs"])
 
 

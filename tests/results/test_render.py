@@ -82,7 +82,7 @@ def test_every_special_character_is_escaped() -> None:
 def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:
     values = {1: -1.0, 2: 0.0, 3: 1.0}
     made = [make_record("ce", seed, {"test/rmse_truth": value}) for seed, value in values.items()]
-    lines = latex.render(build_table("quickstart", made)).splitlines()
+    lines = latex.to_latex(build_table("quickstart", made)).splitlines()
     at = lines.index(r"CE & 3 & {0.000 $\pm$ 1.000} & {-} & {-} & {-} & {-} \\")
     assert lines[at + 1] == r" & & \footnotesize{[$-$2.484, 2.484]} &  &  &  &  \\"
     assert lines[at + 2].startswith("CE + digit CE")

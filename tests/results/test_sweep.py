@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ntl.results import RunRecord, write_record
-from ntl.results.sweep import compare, labels, show_sweep
+from ntl.results.sweep import compare_runs, labels, show_sweep
 
 FILES = {"train.jsonl": "a", "test.jsonl": "b"}
 ACCURACY, MAE = "test accuracy ↑", "test MAE ↓"
@@ -25,7 +25,7 @@ def made(make_record):
 def test_means_and_differences_by_hand(made) -> None:
     """0.1, 0.2 and 0.3 more: mean 0.2, t interval 0.2 ± 4.302653 · 0.1 / √3; 2 of 8 flips, twice by Holm."""
     base = [made("ce", seed, 0.5) for seed in (1, 2, 3)]
-    found = compare([*base, *(made("ntl_was", seed, 0.5 + 0.1 * seed) for seed in (1, 2, 3))])
+    found = compare_runs([*base, *(made("ntl_was", seed, 0.5 + 0.1 * seed) for seed in (1, 2, 3))])
     assert [*found.index] == [(f"loss={loss}", metric) for loss in ("ce", "ntl_was") for metric in (ACCURACY, MAE)]
     assert [*found.loc["loss=ce", ACCURACY]] == ["0.500 ± 0.000", 3, "", "", ""]
     assert [*found.loc["loss=ntl_was", ACCURACY]] == [
@@ -50,22 +50,22 @@ def test_a_setting_that_an_older_run_lacks_counts_where_nothing_else_differs(mad
 
 def test_other_test_data_and_other_seeds_are_never_subtracted(made) -> None:
     other = {"files": {**FILES, "test.jsonl": "c"}}
-    found = compare([made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5)])
+    found = compare_runs([made("ce", 1, 0.5), made("gce", 1, 0.5, data=other), made("ntl_was", 2, 0.5)])
     assert found.loc["loss=gce", "difference"].tolist() == ["none: other test data"] * 2
     assert found.loc["loss=ntl_was", "difference"].tolist() == ["none: no seed in common"] * 2
 
 
 def test_an_undefined_score_makes_a_difference_undefined(made) -> None:
-    found = compare([*(made("ce", seed, 0.5) for seed in (1, 2)), made("gce", 1, None), made("gce", 2, 0.7)])
+    found = compare_runs([*(made("ce", seed, 0.5) for seed in (1, 2)), made("gce", 1, None), made("gce", 2, 0.7)])
     assert [*found.loc["loss=gce", ACCURACY]] == ["0.700", 2, "undefined", "0/2", ""]
 
 
 def test_what_a_sweep_prints(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = made("ce", 1, 0.5, id="other", device="another")
     other.config["dataset"] = {"name": "arithmetic"}
-    for run in (made("ce", 1, 0.5), made("ntl_was", 1, 0.75, git={"commit": "abc"}), other):
+    for run in (made("ce", 1, 0.5, id="first"), made("ntl_was", 1, 0.75, id="second", git={"commit": "abc"}), other):
         write_record(tmp_path / run.id / "record.json", run)
-    names = ("ce-0.3-s1", "ntl_was-0.3-s1", "other", "failed", "ce-0.3-s1")
+    names = ("first", "second", "other", "failed", "first")
     show_sweep([tmp_path / name for name in names])
     printed = capsys.readouterr().out
     assert printed.index("noisy_numbers\n") < printed.index("+0.250  ") < printed.index("arithmetic\n")

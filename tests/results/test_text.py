@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from ntl.results.render.text import (
-    difference_text,
-    header,
-    number,
-    short_text,
-    value_text,
-)
+from ntl.results.render.text import header, interval_text, number, short_text, value_parts
 from ntl.results.spec import ColumnSpec
-from ntl.results.statistics import Paired, summarize
-from ntl.results.table import DifferenceCell
+from ntl.results.statistics import summarize
+
+
+def value_text(cell: Any, row: Any) -> str:
+    return " ".join(filter(None, value_parts(cell, row)))
 
 
 def column(spec: str = ".2f", **changes: Any) -> ColumnSpec:
@@ -66,18 +63,9 @@ def test_a_metric_that_some_records_lack_shows_its_own_n() -> None:
     assert text_of([1.0], records=3, constant="mean") == "1.00"
 
 
-def difference(values: list[float | None] | None, agree: int = 0, examples: Any = None, **more: Any) -> str:
-    paired = None if values is None else Paired(summarize(values), agree)
-    return difference_text(DifferenceCell(column(), paired, examples, **more))
-
-
 def test_differences_by_hand() -> None:
-    assert difference(None) == "-"
-    assert difference([None, None]) == "undefined"
-    assert difference([-0.5]) == "-0.50"
-    assert difference([-0.5, 0.25], agree=1) == "-0.50, +0.25 1/2"
-    assert difference([1.0, 2.0, 3.0], agree=3) == "+2.00 [-0.48, +4.48] 3/3"
-    assert difference([0.001], examples=(-0.001, -0.25, 0.125)) == "+0.00 [-0.25, +0.12]"
+    texts = {(None, None): "", (-0.5,): "-0.50", (-0.5, 0.25): "-0.50, +0.25", (1.0, 2.0, 3.0): "+2.00 [-0.48, +4.48]"}
+    assert {values: interval_text(summarize(values), column()) for values in texts} == texts
 
 
 @pytest.mark.parametrize(

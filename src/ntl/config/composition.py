@@ -1,11 +1,10 @@
 """A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from ntl.config import data, decoding, folders, generated, loss, model, packaged, root, trainer
 from ntl.config.folders import choices, config_file, own_folders
 from ntl.config.given import check_has_weights, check_type, describe_weights
+from ntl.config.groups import of_groups
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_effects, setting_names, validate
 from ntl.config.settings import describe, quoted
@@ -274,26 +274,20 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
     return to_config(raw, overrides), overrides
 
 
-def _composed(overrides: Sequence[str], folder: Path) -> DictConfig:
+def _composed(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(folder), version_base="1.3"):
+    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
         return hydra_compose("train", overrides=[*overrides, *_search_path()])
 
 
 def _search_path() -> list[str]:
     places = ["'file://{}'".format(str(folder).replace("'", "\\'")) for folder in own_folders]
     return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
-
-
-@lru_cache(maxsize=256)
-def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
-    # The runs of a table differ by values alone. A pickle is read several times as fast as a DictConfig is copied.
-    return pickle.dumps(_composed(overrides, folder))
 
 
 _VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*")
@@ -305,15 +299,15 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     from hydra.errors import HydraException
 
     if own_folders:  # their files may change
-        return _composed(overrides, folders.CONFIG_DIR)
+        return _composed(overrides)
     values = [override for override in overrides if _VALUE.fullmatch(override)]
-    rest = tuple(override for override in overrides if override not in values)
-    raw: DictConfig = pickle.loads(_pickled(rest, folders.CONFIG_DIR))
+    rest = [override for override in overrides if override not in values]
+    raw = of_groups(_composed, rest, folders.CONFIG_DIR)
     try:
         for each in OverridesParser.create().parse_overrides(values):
             OmegaConf.update(raw, each.key_or_group, each.value(), merge=True)
     except (HydraException, OmegaConfBaseException):
-        return _composed(overrides, folders.CONFIG_DIR)  # which says what is wrong
+        return _composed(overrides)  # which says what is wrong
     return raw
 
 

@@ -22,7 +22,7 @@ Plain text has no answers and no predictions: a line has the sums over the token
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,62 +54,39 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
     """
     path = Path(path)
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     except OSError as error:
         raise UserError(f"{path}: cannot read the predictions: {error.strerror}; decode the run again") from None
-    if ends_whole := lines[-1] == b"":
-        lines.pop()
-    if not lines:
-        raise UserError(f"{path}:1: the file is empty, a header was expected; decode the run again")
-    records = [
-        _parse(line, f"{path}:{number}", cut=number == len(lines) and not ends_whole)
-        for number, line in enumerate(lines, 1)
-    ]
-    header = _check_header(records[0], f"{path}:1")
+    header, *rows = (_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1))
+    header = header.get("header")
+    if not isinstance(header, dict) or any(key not in header for key in _HEADER):
+        raise UserError(f'{path}:1: the first line must be {{"header": {{...}}}} with {", ".join(_HEADER)}')
+    if header["schema"] != SCHEMA or header["metrics"] not in _METRICS:
+        found = f"schema {header['schema']} and metrics {header['metrics']!r}"
+        raise UserError(f"{path}:1: {found}: this version reads schema {SCHEMA} and {', '.join(_METRICS)}")
     required = ("split", "id", *COUNTS, *AMOUNTS) if header["metrics"] == "likelihood" else _REQUIRED
-    rows = records[1:]
     seen: dict[tuple[str, str], int] = {}
     for number, row in enumerate(rows, FIRST_ROW_LINE):
-        _check_row(row, required, f"{path}:{number}")
-        first = seen.setdefault((row["split"], row["id"]), number)
-        if first != number:
+        if lacking := [key for key in required if key not in row]:
+            raise UserError(f"{path}:{number}: the row lacks {lacking[0]!r}")
+        if wrong := [key for key in _TEXTS if not isinstance(row.get(key, ""), str)]:
+            raise UserError(f"{path}:{number}: {wrong[0]!r} must be a string")
+        if (first := seen.setdefault((row["split"], row["id"]), number)) != number:
             raise UserError(f"{path}:{number}: id {row['id']!r} of split {row['split']!r} is on line {first} already")
     return header, rows
 
 
-def _parse(line: bytes, where: str, cut: bool) -> dict[str, Any]:
+def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode("utf-8"))
+        record = json.loads(line)
     except ValueError as error:
-        if cut:
-            raise UserError(f"{where}: the last line is cut off; decode the run again") from None
-        raise UserError(f"{where}: not a line of JSON ({error})") from None
+        raise UserError(f"{where}: not a line of JSON, or cut off ({error}); decode the run again") from None
     if not isinstance(record, dict):
         raise UserError(f"{where}: a JSON object was expected, not {type(record).__name__}")
     return record
 
 
-def _check_header(record: dict[str, Any], where: str) -> dict[str, Any]:
-    header = record.get("header")
-    if not isinstance(header, dict):
-        raise UserError(f'{where}: no header: the first line must be {{"header": {{...}}}}')
-    if lacking := [key for key in _HEADER if key not in header]:
-        raise UserError(f"{where}: the header lacks {lacking[0]!r}")
-    if header["schema"] != SCHEMA:
-        raise UserError(f"{where}: schema {header['schema']} is not {SCHEMA}, the one this version reads")
-    if header["metrics"] not in _METRICS:
-        raise UserError(f"{where}: 'metrics' is {header['metrics']!r}, must be one of {', '.join(_METRICS)}")
-    return header
-
-
-def _check_row(row: dict[str, Any], required: Sequence[str], where: str) -> None:
-    if lacking := [key for key in required if key not in row]:
-        raise UserError(f"{where}: the row lacks {lacking[0]!r}")
-    if wrong := [key for key in _TEXTS if not isinstance(row.get(key, ""), str)]:
-        raise UserError(f"{where}: {wrong[0]!r} must be a string")
-
-
-def plain(value: float) -> float | str | None:
+def json_value(value: float) -> float | str | None:
     """A value as JSON: undefined is null, infinities are the strings "inf" and "-inf"."""
     if math.isnan(value):
         return None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
-from ntl.evaluation.numeric import CONSTANTS, summarize
+from ntl.evaluation.numeric import CONSTANTS, pair_metrics
 from ntl.evaluation.predictions import FIRST_ROW_LINE, TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
 from ntl.evaluation.textual import (
@@ -121,7 +121,7 @@ class _Split:
         self, given: Sequence[Decimal], answers: Sequence[Decimal], metrics: Sequence[str], suffix: str
     ) -> None:
         """Scores of reference answers, which no model has given."""
-        self.add(summarize(_RULE.compare(given, answers), _RULE, self.groups), suffix, metrics)
+        self.add(pair_metrics(_RULE.compare(given, answers), _RULE, self.groups), suffix, metrics)
 
 
 def score_predictions(path: str | Path) -> Scores:
@@ -172,7 +172,7 @@ def _score_numbers(split: _Split) -> None:
     for rule in RULES.values():
         predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
         compared[rule.name] = predictions, answers, rule.compare(predictions, answers)
-        split.add(summarize(compared[rule.name][-1], rule, groups), _suffix(rule.name))
+        split.add(pair_metrics(compared[rule.name][-1], rule, groups), _suffix(rule.name))
     if any(ANSWER_MARK in answer for answer in split.column("answer")):
         split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
     predictions, answers, pairs = compared[DEFAULT]
@@ -184,7 +184,7 @@ def _score_numbers(split: _Split) -> None:
     split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, split.error_sample)
     split.scores.digits[name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
     for group, mine in _members(groups):
-        values = summarize(pairs.take(mine), _RULE)
+        values = pair_metrics(pairs.take(mine), _RULE)
         split.scores.groups.setdefault(name, {})[group] = {metric: values[metric] for metric in GROUP_METRICS}
     _score_constants(split, answers, CONSTANT_METRICS)
     if split.whole_column("shortcut"):
@@ -201,7 +201,7 @@ def _score_numbers(split: _Split) -> None:
     if known.rows:
         truths = known.numbers("truth", _RULE)
         pairs = _RULE.compare([_RULE.extract(text) for text in known.column("prediction")], truths)
-        split.add(summarize(pairs, _RULE), "_truth", TRUTH_METRICS)
+        split.add(pair_metrics(pairs, _RULE), "_truth", TRUTH_METRICS)
         _score_constants(known, truths, TRUTH_METRICS, "_truth")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
-from ntl.evaluation.predictions import plain, read_predictions
+from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
 from ntl.evaluation.textual import exact_matches
@@ -44,7 +44,7 @@ def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[dict[str, 
             split: [
                 {"question": asked[split, row["id"]]}
                 | {key: row[key] for key in ("answer", "prediction")}
-                | {"error": plain(error)}
+                | {"error": json_value(error)}
                 for error, row in found
             ]
             for split, found in parts.items()

@@ -1,63 +1,50 @@
 """A table built from run records: per cell mean, spread and interval over seeds, beside the paper's number."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from ntl.results.compare import (
-    beats_constants,
-    best_rows,
-    by_seed,
-    constant_values,
-    corrected,
-    differences,
-    find_primary,
-    primary_pair,
-)
+from ntl.results.compare import beats_constants, best_rows, by_seed, constant_values, correct, differences, find_primary
 from ntl.results.match import RowPlan, computing, plan_table, row_records
 from ntl.results.notes import control_note, example_notes, heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, ColumnSpec, TableSpec, load_table_spec
-from ntl.results.table import Block, Cell, Primary, Row, Table, TableRow
+from ntl.results.table import Block, Primary, Row, Table
 from ntl.system.errors import UserError
 
 
 def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
     """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
 
-    UserError: no such table or scale, two rows that claim one run, two records for one row and seed.
+    UserError: no such table or scale, a row that cannot be composed.
     """
     if isinstance(spec, str):
         spec = load_table_spec(spec)
     blocks: list[Block] = []
-    parts = plan_table(spec, scale)
     primary: Primary | None = None
-    wanted = spec.primary_of(scale)
+    parts, wanted = plan_table(spec, scale), spec.primary_of(scale)
     for block, plans in parts:
-        named = block is spec.blocks[wanted.block]
-        columns = tuple(block.columns)
-        endpoint = next(c for c in columns if not named or c.metric == wanted.metric)
+        named, pair = block is spec.blocks[wanted.block], None
+        endpoint = next(c for c in block.columns if not named or c.metric == wanted.metric)
         rows = _rows(block, scale, plans, records, endpoint)
-        pair = primary_pair(wanted, block, scale, rows) if named else None
-        compared = differences(columns, rows, pair, endpoint.metric)
-        if pair:
-            primary = find_primary(wanted, endpoint, pair, rows, compared)
-        remarks = [*notes(block, scale, rows), control_note(columns, rows), *example_notes(columns, rows)]
-        blocks.append(
-            Block(
-                block.title,
-                columns,
-                _table_rows(columns, rows),
-                tuple(compared),
-                tuple(warnings(block, scale, rows)),
-                tuple(filter(None, remarks)),
-                endpoint,
-            )
+        if named:
+            group = block.scales[scale].labels.get(wanted.group, wanted.group)
+            by_label = {row.spec.label: row for row in rows if row.spec.group == group and row.plan.overrides}
+            pair = by_label[wanted.against], by_label[wanted.row]
+        found = Block(
+            block.title,
+            block.columns,
+            [row for row in rows if not row.spec.constant or any(row.values.values())],
+            differences(block.columns, rows, pair, endpoint.metric),
+            warnings(block, scale, rows),
+            [*notes(block, scale, rows), *control_note(block.columns, rows), *example_notes(block.columns, rows)],
+            endpoint,
         )
-    whole = corrected([block.differences for block in blocks])
-    blocks = [replace(block, differences=each) for block, each in zip(blocks, whole, strict=True)]
+        blocks.append(found)
+        if pair:
+            primary = find_primary(wanted, pair, found)
+    correct(blocks)
     assert primary is not None  # its block has every scale of the table
-    title, added = heading(spec, scale, parts), computing(spec.added)
-    return Table(spec.name, scale, title, spec.title, spec.note, tuple(blocks), primary, spec, added)
+    title = heading(spec, scale, parts)
+    return Table(spec.name, scale, title, spec.title, spec.note, blocks, primary, spec, computing(spec.added))
 
 
 def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunRecord]) -> list[Table]:
@@ -70,42 +57,30 @@ def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunR
     return [build_table(spec, records, each) for spec, each in pairs]
 
 
-def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:
-    # A constant answer does not depend on the decoding; another parse rule may read it differently.
-    name, _, suffix = metric.partition("@")
-    read = any(suffix in record.config.get("beside", {}) for record in records)
-    return f"{name if read else metric}:{constant}"
-
-
 def _rows(
     block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Sequence[RunRecord], endpoint: ColumnSpec
 ) -> list[Row]:
-    by_row = [dict(sorted(row_records(plan, records).items())) for plan in plans]
+    by_row = [row_records(plan, records) for plan in plans]
     every = [record for have in by_row for record in have.values()]
     rows = []
     for plan, have in zip(plans, by_row, strict=True):
-        metrics, constant = [column.metric for column in block.columns], plan.row.constant
-        if constant:
-            values = {metric: constant_values(_constant_key(metric, constant, every), every) for metric in metrics}
-        else:
-            values = {metric: by_seed(metric, have) for metric in metrics}
-        rows.append(Row(plan, have, values, stand_in=is_stand_in(block, scale, plan)))
-    return [replace(row, learnt=each) for row, each in zip(rows, beats_constants(endpoint, rows), strict=True)]
+        values = {
+            column.metric: constant_values(_constant_key(column.metric, plan.row.constant, every), every)
+            if plan.row.constant
+            else by_seed(column.metric, have)
+            for column in block.columns
+        }
+        rows.append(Row(plan, have, values, is_stand_in(block, scale, plan)))
+    for row, learnt in zip(rows, beats_constants(endpoint, rows), strict=True):
+        row.learnt = learnt
+    for column in block.columns:
+        for row in best_rows(column, rows):
+            row.best |= {column.metric}
+    return rows
 
 
-def _table_rows(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> tuple[TableRow, ...]:
-    best = best_rows(columns, rows)
-    found = []
-    for row in rows:
-        cells = []
-        for column in columns:
-            values, paper = row.values[column.metric], tuple(row.spec.paper.get(column.metric, ()))
-            summary = row.summary(column) if values else None
-            cells.append(Cell(column, summary, tuple(values), paper, (row, column.metric) in best))
-        if row.spec.constant and not any(cell.summary for cell in cells):
-            continue  # a constant that no record scores
-        missing = tuple(seed for seed in row.plan.seeds if seed not in row.records)
-        start = "python train.py -m" if len(missing) > 1 else "python train.py"
-        command = f"{start} {' '.join(row.plan.overrides)} seed={','.join(map(str, missing))}" if missing else ""
-        found.append(TableRow(**vars(row), cells=tuple(cells), missing=missing, command=command))
-    return tuple(found)
+def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:
+    # A constant answer does not depend on the decoding; another parse rule may read it differently.
+    name, _, reading = metric.partition("@")
+    decoded = any(reading in record.config.get("beside", {}) for record in records)
+    return f"{name if decoded else metric}:{constant}"

@@ -17,20 +17,20 @@ from ntl.results.notes import model_name
 from ntl.results.render.text import interval_text
 from ntl.results.spec import BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
 from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
-from ntl.results.table import Table, TableRow, prints_as_zero
+from ntl.results.table import Row, Table, prints_as_zero
 from ntl.system.errors import UserError
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
 BENCHMARKS = RESULTS / "benchmarks"
 
 
-class Whose(Enum):
+class ClaimSource(Enum):
     paper = "The paper's claims"
     ours = "Where the gain comes from"
     beyond = "Beyond the paper"
 
 
-class Says(Enum):
+class Hypothesis(Enum):
     """What is claimed of ``row`` minus ``against``: better by more than the margin, or worse by less."""
 
     better = "better"
@@ -48,7 +48,7 @@ class EvidenceSpec(PairSpec):
 
     table: str = MISSING
     against_metric: str = ""
-    says: Says = MISSING
+    says: Hypothesis = MISSING
     margin: float = 0.0
     scales: list[str] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class ClaimSpec:
     name: str = MISSING
     text: str = MISSING
     source: str = MISSING
-    whose: Whose = MISSING
+    whose: ClaimSource = MISSING
     evidence: list[EvidenceSpec] = field(default_factory=list)
     timings: list[TimingSpec] = field(default_factory=list)
 
@@ -105,7 +105,7 @@ def load_claims(path: Path = CLAIMS, known: Iterable[TableSpec] = ()) -> list[Cl
             check_place(each, tables[each.table], place)
             if lost := [scale for scale in each.scales if scale not in tables[each.table].scales]:
                 raise UserError(f"{place}.scales: table {each.table!r} has no scale {lost[0]!r}")
-            if each.margin < 0 or (each.says is Says.no_worse and not each.margin):
+            if each.margin < 0 or (each.says is Hypothesis.no_worse and not each.margin):
                 raise UserError(f"{place}.margin: {each.says.name} takes a share of the mean, above 0 for no_worse")
         for index, each in enumerate(claim.timings):
             if not each.what:
@@ -153,8 +153,8 @@ class Compared:
     ``p`` is the exact sign-flip p, None below two seeds.
     """
 
-    row: TableRow
-    against: TableRow
+    row: Row
+    against: Row
     column: ColumnSpec
     against_metric: str
     paired: Paired | None
@@ -186,7 +186,7 @@ class Compared:
         return f"{text}, n = {self.paired.differences.n}" + ("" if self.p is None else f", p = {self.p:.3g}")
 
 
-def compare(table: Table, place: EvidenceSpec) -> Compared | None:
+def compare_rows(table: Table, place: EvidenceSpec) -> Compared | None:
     """The comparison at a place that ``check_place`` accepted; None where the table's scale does not have it."""
     spec = table.spec.blocks[place.block]
     part = spec.scales.get(table.scale)
@@ -287,7 +287,7 @@ def _side(low: float, high: float, bound: float) -> bool | None:
     return True if low > bound else False if high < bound else None
 
 
-def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, str]:
+def judge(compared: Compared, says: Hypothesis, margin: float) -> tuple[bool | None, str]:
     """True for the claim, False against it; None and a short reason where the comparison does not decide."""
     summary = compared.paired.differences if compared.paired else None
     if summary is None:
@@ -302,11 +302,11 @@ def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, s
         return None, "it prints as 0"
     low, high = sorted(compared.column.better.value * end for end in (summary.low, summary.high))
     bound = margin * abs(compared.base_mean or 0.0)
-    side = _side(low, high, bound if says is Says.better else -bound)
+    side = _side(low, high, bound if says is Hypothesis.better else -bound)
     return side, "" if side is not None else f"interval holds {'the margin' if margin else '0'}"
 
 
-def models(rows: Iterable[TableRow]) -> str:
+def models(rows: Iterable[Row]) -> str:
     """The names of the models of these rows, each once; constants have none."""
     return ", ".join(dict.fromkeys(model_name(str(row.plan.pins["model"])) for row in rows if "model" in row.plan.pins))
 
@@ -315,12 +315,12 @@ def _record_comparisons(each: EvidenceSpec, tables: Sequence[Table]) -> list[Com
     found = []
     for table in tables:
         wanted = table.name == each.table and (not each.scales or table.scale in each.scales)
-        if not wanted or (compared := compare(table, each)) is None:
+        if not wanted or (compared := compare_rows(table, each)) is None:
             continue
         what = table.subject.partition(": ")[0]
         where = f"`{table.scale}`, [{what}](tables/{table.stem}.md), {models((compared.row, compared.against))}"
         side, reason = judge(compared, each.says, each.margin)
-        margin = f", {each.says.value} {'within' if each.says is Says.no_worse else 'by'} {100 * each.margin:g}%"
+        margin = f", {each.says.value} {'within' if each.says is Hypothesis.no_worse else 'by'} {100 * each.margin:g}%"
         name = f"{compared.name}{margin if each.margin else ''}"
         found.append(Comparison(table.scale, what, where, name, compared.text, side, reason))
     return found

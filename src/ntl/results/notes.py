@@ -1,7 +1,8 @@
-"""The words that go with a table: its title, the warnings of its page, and the notes of its details."""
+"""The words that go with a table: its title, the warnings of its page, and the notes of its CSV."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ntl.results.compare import control_baseline, pairs_with, same_but_loss
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
@@ -61,7 +62,7 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
     for block, plans in parts:
         places = {new: old for old, new in block.scales[scale].replace.items()}
         for plan in (plan for plan in plans if plan.overrides and "model" in plan.pins):
-            scratch = " from scratch" if plan.pins.get("model.pretrained") is False else ""
+            scratch = " from scratch" if plan.pins.get("model.pretrained") == "false" else ""
             name = f"{model_name(plan.pins['model'])}{scratch}"
             if is_stand_in(block, scale, plan):
                 ran[name] = took[model_name(places[f"model={plan.pins['model']}"].removeprefix("model="))] = None
@@ -137,47 +138,42 @@ def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
         known, bad = False, []
         for row in rows:
             metrics = [record.metrics for record in row.records.values()]
-            pairs = [(each.get(f"{split}/unparsable"), each.get(f"{split}/count")) for each in metrics]
-            shares = [(share, count or 0) for share, count in pairs if share is not None]
-            known = known or bool(shares)
-            if not any(share for share, _ in shares):
-                continue
-            if all(count for _, count in shares):
-                number, total = round(sum(share * count for share, count in shares)), sum(count for _, count in shares)
-                bad.append(f"{row_name(row.spec)} {number} of {total:.0f}")
-            else:
-                bad.append(f"{row_name(row.spec)} {sum(share for share, _ in shares) / len(shares):.2%}")
+            metrics = [each for each in metrics if each.get(f"{split}/unparsable") is not None]
+            known = known or bool(metrics)
+            total = sum(each.get(f"{split}/count") or 0 for each in metrics)
+            found = sum((each[f"{split}/unparsable"] or 0) * (each.get(f"{split}/count") or 0) for each in metrics)
+            if found:
+                bad.append(f"{row_name(row.spec)} {round(found)} of {total:.0f}")
         if known:
             parts.append(f"{split}: {', '.join(bad) or 'none'}")
     return f"Unparsable outputs over all seeds: {'; '.join(parts)}." if parts else ""
 
 
 def _settings(rows: Sequence[Row]) -> str:
+    import pandas as pd
+
     plans = [row.plan for row in rows if row.plan.overrides]
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
-    varied = {key for plan in plans for key in plan.pins if len({repr(other.pins.get(key)) for other in plans}) > 1}
-    across: dict[tuple[str, int | None, str], set[str]] = {}
-    differing: set[str] = set()
-    for row in rows:
-        within: dict[tuple[str, int | None, str], set[str]] = {}
+    varied = {key for plan in plans for key in plan.pins if len({other.pins.get(key) for other in plans}) > 1}
+    found = []
+    for at, row in enumerate(rows):
         for record in row.records.values():
             head = record.config.get("model", {}).get("head", "lm")
             for key, value in leaves(record.config).items():
                 group = key.split(".")[0]
+                # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
+                # What comes with a model's head is compared among runs with that head.
+                drawn = record.seed if key == "base" or key.endswith(".seed") else 0
+                place = drawn, head if group in ("objective", "decoding") else ""
                 if group not in NOT_COMPUTED_WITH:
-                    # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
-                    # What comes with a model's head is compared among runs with that head.
-                    drawn = record.seed if key == "base" or key.endswith(".seed") else None
-                    place = (key, drawn, head if group in ("objective", "decoding") else "")
-                    within.setdefault(place, set()).add(json.dumps(value))
-        for place, values in within.items():
-            # Rows may differ in what they pin; the seeds of one row may differ in nothing.
-            if len(values) > 1:
-                differing.add(place[0])
-            elif place[0] not in varied and place[0].split(".")[0] not in varied:
-                across.setdefault(place, set()).update(values)
-    differing.update(place[0] for place, values in across.items() if len(values) > 1)
-    return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}." if differing else ""
+                    found.append((key, *place, at, bool({key, group} & varied), json.dumps(value)))
+    by = ["key", "drawn", "head"]
+    settings = pd.DataFrame(found, columns=[*by, "row", "varied", "value"]).astype({"varied": bool})
+    # Rows may differ in what they pin; the seeds of one row may differ in nothing.
+    groups = settings.groupby([*by, "row"]), settings[~settings["varied"]].groupby(by)
+    counts: list[Any] = [each["value"].nunique().groupby("key").max() for each in groups]
+    differing = sorted({key for each in counts for key in each.index[each > 1]})
+    return f"Not a fair comparison: the runs also differ in {', '.join(differing)}." if differing else ""
 
 
 def _data_versions(records: Sequence[RunRecord]) -> str:
@@ -199,7 +195,7 @@ def _origin(records: Sequence[RunRecord]) -> str:
     return f"From {len(records)} run record{plural}, commit {', '.join(commits)}, device {', '.join(devices)}."
 
 
-def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> str:
+def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
     """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
 
     All rows compared differ in the loss alone: gains are over the row without a number loss. A row that is not
@@ -220,7 +216,7 @@ def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> str:
             parts.append(f"{name}of the largest gain over {over}, {'; '.join(found)}")
         if none:
             parts.append(f"{name}no NTL row gains more over {over} than its seeds vary in {', '.join(none)}")
-    return f"What the control, which has no distance, gives alone: {'. '.join(parts)}." if parts else ""
+    return [f"What the control, which has no distance, gives alone: {'. '.join(parts)}."] if parts else []
 
 
 def _shares(columns: Sequence[ColumnSpec], base: Row, control: Row, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -252,11 +248,14 @@ def example_notes(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[st
     for column in columns:
         clear, held, over = [], 0, ""
         for base, row in pairs_with(rows, Role.baseline):
-            result = _over_seeds(column.metric, base, row)
-            if result is None:
+            common = sorted(set(base.records) & set(row.records))
+            pairs = [(base.records[seed], row.records[seed]) for seed in common]
+            # Where the seed draws the test set, too, an example has no mean over seeds.
+            same = len({str(data_read(record)) for pair in pairs for record in pair}) == 1
+            if not (result := example_difference(column.metric, pairs) if same else None):
                 continue
             mean, low, high = (number(value, column.format, "+") for value in result)
-            over = f"{_answers(column.metric, row)}: {column.header} minus {base.spec.label}"
+            over = f"{_answers(column.metric, pairs[0][1])}: {column.header} minus {base.spec.label}"
             if result[1] > 0 or result[2] < 0:
                 clear.append(f"{row_name(row.spec)} {mean} [{low}, {high}]")
             else:
@@ -269,21 +268,11 @@ def example_notes(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[st
     return found
 
 
-def _answers(metric: str, row: Row) -> str:
+def _answers(metric: str, record: RunRecord) -> str:
     """The share of the test set that a note covers."""
     split, _, name = metric.partition("/")
-    record = next(iter(row.records.values()))
     count = record.metrics.get(f"{split}/count") or 0
     kept = len(unpack_errors(record.errors[split])) if split in record.errors else 0
     if name == "accuracy" or kept >= count:
         return f"All {count:.0f} test answers"
-    whole = f"Only {kept} of the {count:.0f} test answers"
-    return f"{whole}, as the records keep the errors of no more; unlike the table"
-
-
-def _over_seeds(metric: str, base: Row, other: Row) -> tuple[float, float, float] | None:
-    pairs = [(base.records[seed], other.records[seed]) for seed in sorted(set(base.records) & set(other.records))]
-    # Where the seed draws the test set, too, an example has no mean over seeds.
-    if len({str(data_read(record)) for pair in pairs for record in pair}) != 1:
-        return None
-    return example_difference(metric, pairs)
+    return f"Only {kept} of the {count:.0f} test answers, as the records keep the errors of no more; unlike the table"

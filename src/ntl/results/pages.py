@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ntl.config.folders import RESULTS
-from ntl.results.claims import Claim, ClaimVerdict, Whose, capitalized, judge_claims, load_claims
+from ntl.results.claims import Claim, ClaimSource, ClaimVerdict, capitalized, judge_claims, load_claims
 from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
@@ -62,7 +62,7 @@ def results_page(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
 
 def _verdicts(claims: Sequence[Claim]) -> Iterator[str]:
     yield from ["## What was learnt", "", _CLAIMS_RULE, ""]
-    for whose in Whose:
+    for whose in ClaimSource:
         members = [each for each in claims if each.spec.whose is whose]
         if members:
             yield from [f"### {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
@@ -146,18 +146,18 @@ def readme_results(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
 def _claim_lines(claims: Sequence[Claim]) -> Iterator[str]:
     """A line for each claim, and one for all beyond the paper."""
     yield from ["[The evidence for each claim](results/README.md#evidence), with intervals, n and p.", ""]
-    for whose in (Whose.paper, Whose.ours):
+    for whose in (ClaimSource.paper, ClaimSource.ours):
         members = [each for each in claims if each.spec.whose is whose]
         yield from [f"{whose.value}:", ""]
         yield from (f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members)
         yield ""
     names: dict[ClaimVerdict, list[str]] = {}
     for each in claims:
-        if each.spec.whose is Whose.beyond:
+        if each.spec.whose is ClaimSource.beyond:
             names.setdefault(each.verdict, []).append(escape(each.spec.name))
     by_verdict = [f"**{verdict.value}** {'; '.join(names[verdict])}" for verdict in ClaimVerdict if verdict in names]
     if by_verdict:
-        yield from [f"{Whose.beyond.value}: {'. '.join(by_verdict)}.", ""]
+        yield from [f"{ClaimSource.beyond.value}: {'. '.join(by_verdict)}.", ""]
 
 
 def _of_paper(tables: Sequence[Table]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class RunRecord:
     wall_time_s: float = 0.0
     peak_memory_bytes: int = 0
     groups: dict[str, dict[str, dict[str, float | None]]] = field(default_factory=dict)
-    curves: Mapping[str, Sequence[Sequence[float | None]]] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     correct: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     digit_histograms: dict[str, dict[str, dict[str, list[int]]]] = field(default_factory=dict)
@@ -127,12 +127,12 @@ _KINDS: dict[str, Any] = {item.name: item.type for item in fields(RunRecord)}
 _REQUIRED = [item.name for item in fields(RunRecord) if item.default is MISSING and item.default_factory is MISSING]
 
 
-def plain(value: Any, digits: int | None = None) -> Any:
+def jsonable(value: Any, digits: int | None = None) -> Any:
     """JSON's own types, non-finite numbers as null; ``digits`` rounds to that many significant digits."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item, digits) for key, item in value.items()}
+        return {str(key): jsonable(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, digits) for item in value]
+        return [jsonable(item, digits) for item in value]
     if value is None or isinstance(value, bool | int | str):
         return value
     number = float(value)
@@ -153,14 +153,14 @@ def to_json(record: RunRecord) -> Json:
 
     Groups have the form of :func:`ntl.results.packing.pack_groups`.
     """
-    payload: Json = {"schema": SCHEMA, **{item.name: plain(getattr(record, item.name)) for item in fields(record)}}
+    payload: Json = {"schema": SCHEMA, **{item.name: jsonable(getattr(record, item.name)) for item in fields(record)}}
     for name in PUBLISHED_ALONE:
         if not payload[name]:
             del payload[name]
-    payload["metrics"] = plain(record.metrics, METRIC_DIGITS)
-    payload["groups"] = {split: pack_groups(plain(part, GROUP_DIGITS)) for split, part in record.groups.items()}
+    payload["metrics"] = jsonable(record.metrics, METRIC_DIGITS)
+    payload["groups"] = {split: pack_groups(jsonable(part, GROUP_DIGITS)) for split, part in record.groups.items()}
     payload["curves"] = {
-        name: [[plain(step), plain(value, CURVE_DIGITS)] for step, value in points]
+        name: [[jsonable(step), jsonable(value, CURVE_DIGITS)] for step, value in points]
         for name, points in record.curves.items()
     }
     return payload
@@ -198,15 +198,18 @@ def check(name: str, value: Any, kind: Any) -> None:
     # 1e999 is read as infinity.
     if not is_kind or (origin is float and not abs(value) <= sys.float_info.max):
         raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {WORDS[origin]}")
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list) and (inside := get_args(kind)[-1]) is not Any:
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            check(f"{name}.{key}", item, get_args(kind)[-1])
+            check(f"{name}.{key}", item, inside)
+
+
+POINTS = [[step, value] for step in (int, float) for value in (float, int, NoneType)]
 
 
 def _check_together(record: RunRecord) -> None:
     """ValueError where parts of a record contradict each other."""
     for name, points in record.curves.items():
-        if not all(len(point) == 2 and point[0] is not None for point in points):
+        if not all(isinstance(point, list) and list(map(type, point)) in POINTS for point in points):
             raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
     for split, packed in record.correct.items():
         if (count := record.metrics.get(f"{split}/count")) is not None:

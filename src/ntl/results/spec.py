@@ -20,7 +20,7 @@ TABLE_FOLDER = CONFIG_DIR / "table"
 # Printed with the constant answers, and none themselves: a rule that is wrong in a known way
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
-MOST_COLUMNS = 6  # of numbers, on the main page
+MOST_COLUMNS = 6  # of numbers, on a page
 
 
 def read_typed(schema: Any, path: Path) -> Any:
@@ -57,8 +57,8 @@ class ColumnSpec:
     """``format`` and ``paper_format`` are Python format specs: a paper number keeps the digits it was printed with.
 
     ``format`` and ``header`` are those of the list of metrics where they are empty; in a block of several splits the
-    header then begins with the split. ``short`` is the format of the main page, ``format`` where it is empty.
-    ``details`` columns are not on that page. UserError: the list lacks the metric.
+    header then begins with the split. ``short`` is the format of the page, ``format`` where it is empty.
+    ``details`` columns are in the CSV alone. UserError: the list lacks the metric.
     """
 
     metric: str = MISSING

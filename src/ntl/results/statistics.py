@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ntl.system.errors import UserError
 
 LEVEL = 0.95
 ALPHA = 0.05
-MOST_SIGNS = 20  # whose flips have 2^20 sums
+MOST_FLIPS = 2**20
 # Bootstrap draws for the scores that a record has of each example. Errors take many values, each of which costs.
 DRAWS = {"accuracy": 10_000, "mae": 2_000}
 
@@ -51,20 +52,6 @@ class Paired:
         return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def _mean(values: Sequence[float]) -> float:
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:  # of values near the end of float64
-        return math.fsum(value / len(values) for value in values)
-
-
-def _sd(values: Sequence[float], mean: float) -> float:
-    try:
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    except OverflowError:  # a square beyond float64, whose root need not be
-        return math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
-
-
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -75,16 +62,22 @@ def summarize(values: Sequence[float | None]) -> Summary:
     A sd or an end of the interval beyond float64 is None.
     """
     good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
-    mean = _mean(good) if good else None
-    sd = _finite(_sd(good, mean)) if mean is not None and len(good) > 1 else None
-    low, high = None, None
-    if mean is not None and sd is not None and len(good) > 2:
+    undefined, n, mean, sd, low, high = len(values) - len(good), len(good), None, None, None, None
+    if good:
+        # In a unit, a power of two that rounds nothing, in which no sum or square is beyond float64.
+        unit = 2.0 ** (math.frexp(max(map(abs, good)))[1] - 1)
+        scaled = [value / unit for value in good]
+        middle = fmean(scaled)
+        mean = middle * unit
+        if n > 1:
+            sd = _finite(math.sqrt(math.fsum((value - middle) ** 2 for value in scaled) / (n - 1)) * unit)
+    if mean is not None and sd is not None and n > 2:
         from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
-        half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(len(good))
-        low, high = _finite(mean - half), _finite(mean + half)
-    whole = None not in (low, high)
-    return Summary(good, len(values) - len(good), mean, sd, low if whole else None, high if whole else None)
+        half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
+        if math.isfinite(mean - half) and math.isfinite(mean + half):
+            low, high = mean - half, mean + half
+    return Summary(good, undefined, mean, sd, low, high)
 
 
 def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Paired | None:
@@ -109,20 +102,21 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
-    """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs.
+    """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs; above 20, of 2^20 flips.
 
-    The share of flips whose sum is at least as far from 0 as the observed one, which counts as one of them: p is never
-    below ``smallest_p(n)``. ValueError: none, more than 20, or one that is not finite.
+    The share of flips whose mean is at least as far from 0 as the observed one, which counts as one of them: p is never
+    below ``smallest_p(n)``.
     """
-    values = [float(value) for value in differences]
-    if not 0 < len(values) <= MOST_SIGNS or not all(map(math.isfinite, values)):
-        raise ValueError(f"an exact test takes 1 to {MOST_SIGNS} finite differences, not {values}")
-    sums = np.zeros(1)
-    for value in values:
-        sums = np.concatenate([sums + value, sums - value])
+    from scipy.stats import permutation_test
+
     # A flip that ties with the observed sum may differ from it in the last digits.
-    seen = abs(math.fsum(values)) - 1e-9 * math.fsum(map(abs, values))
-    return float(np.mean(np.abs(sums) >= seen))
+    seen = abs(math.fsum(differences)) - 1e-9 * math.fsum(map(abs, differences))
+
+    def is_as_far(values: np.ndarray, axis: int) -> np.ndarray:
+        return (np.abs(np.sum(values, axis=axis)) >= seen).astype(float)
+
+    flips = {"permutation_type": "samples", "alternative": "greater", "n_resamples": MOST_FLIPS, "rng": 0}
+    return float(permutation_test((differences,), is_as_far, vectorized=True, **flips).pvalue)
 
 
 def smallest_p(n: int) -> float:

@@ -49,7 +49,7 @@ def _settings(record: RunRecord) -> dict[str, str]:
     return {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in found.items()}
 
 
-def compare(records: Sequence[RunRecord]) -> "pd.DataFrame":
+def compare_runs(records: Sequence[RunRecord]) -> "pd.DataFrame":
     """A line for each row and metric: mean and sd over seeds, and the difference from the first row.
 
     Runs of one data set, of which those whose settings agree but for the seed are one row. Only scores on the same test
@@ -102,7 +102,7 @@ def show_sweep(folders: Sequence[Path]) -> None:
     for record in (read_record(folder / RECORD) for folder in done):
         datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
     for name, records in datasets.items():
-        print(f"\n{name}\n{compare(records).to_string()}")
+        print(f"\n{name}\n{compare_runs(records).to_string()}")
         made = [(record.git.get("commit", "")[:10], record.packages.get("torch"), record.device) for record in records]
         for what, values in pd.DataFrame(made, columns=["commits", "versions of torch", "devices"]).items():
             if values.nunique() > 1:

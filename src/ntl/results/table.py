@@ -8,7 +8,9 @@ from enum import Enum
 from ntl.results.match import RowPlan
 from ntl.results.record import RunRecord
 from ntl.results.spec import ColumnSpec, RowSpec, TableSpec
-from ntl.results.statistics import ALPHA, Paired, Summary, paired, summarize
+from ntl.results.statistics import Paired, Summary, paired, summarize
+
+Seeds = dict[int, float | None]  # the value of each seed, None where it is undefined
 
 
 @dataclass(frozen=True)
@@ -19,48 +21,55 @@ class Cell:
     summary: Summary | None
     seeds: tuple[int, ...]
     paper: tuple[float, ...]
-    best: bool = False
+    best: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Row:
     """A row and the records of its runs by seed.
 
-    ``values``: metric -> seed -> value, None where it is undefined; a constant row has the scores of its answer.
-    ``learnt`` is False where the mean is no better than that of the best constant answer, at the table's endpoint.
-    ``stand_in``: at this scale the model takes the place of the paper's.
+    ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``stand_in``: at this scale the
+    model takes the place of the paper's. ``learnt`` is False where the mean is no better than that of the best constant
+    answer, at the table's endpoint. ``best``: the metrics in which it is the best of its group.
     """
 
     plan: RowPlan
     records: dict[int, RunRecord]
-    values: dict[str, dict[int, float | None]]
-    learnt: bool | None = None
+    values: dict[str, Seeds]
     stand_in: bool = False
+    learnt: bool | None = None
+    best: frozenset[str] = frozenset()
 
     @property
     def spec(self) -> RowSpec:
         return self.plan.row
 
+    @property
+    def missing(self) -> list[int]:
+        """The seeds without a record."""
+        return [seed for seed in self.plan.seeds if seed not in self.records]
+
+    @property
+    def command(self) -> str:
+        """Trains the missing runs; empty without any."""
+        start = "python train.py -m" if len(self.missing) > 1 else "python train.py"
+        words = [start, *self.plan.overrides, f"seed={','.join(map(str, self.missing))}"]
+        return " ".join(words) if self.missing else ""
+
     def summary(self, column: ColumnSpec) -> Summary:
         return summarize(list(self.values[column.metric].values()))
+
+    def mean(self, column: ColumnSpec) -> float | None:
+        return self.summary(column).mean
 
     def minus(self, base: "Row", column: ColumnSpec) -> Paired | None:
         """The differences in a column over the seeds of both, None where they share none."""
         return paired(base.values[column.metric], self.values[column.metric])
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TableRow(Row):
-    """``missing`` are the seeds without a record, and ``command`` runs them; both may be empty."""
-
-    cells: tuple[Cell, ...]
-    missing: tuple[int, ...]
-    command: str
-
-    @property
-    def shown(self) -> list[Cell]:
-        """The cells of the main page."""
-        return [cell for cell in self.cells if not cell.column.details]
+    def cell(self, column: ColumnSpec) -> Cell:
+        metric, seeds = column.metric, tuple(self.values[column.metric])
+        summary = self.summary(column) if seeds else None
+        return Cell(column, summary, seeds, tuple(self.spec.paper.get(metric, ())), metric in self.best)
 
 
 def prints_as_zero(value: float, column: ColumnSpec) -> bool:
@@ -69,42 +78,23 @@ def prints_as_zero(value: float, column: ColumnSpec) -> bool:
     return any(not any(digit in text for digit in "123456789") for text in texts)
 
 
-@dataclass(frozen=True)
-class DifferenceCell:
-    """``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy).
-
-    ``p`` is the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory
-    comparison of the table, None for the ``primary`` one.
-    """
-
-    column: ColumnSpec
-    paired: Paired | None
-    examples: tuple[float, float, float] | None = None
-    p: float | None = None
-    holm: float | None = None
-    primary: bool = False
-
-    @property
-    def bold(self) -> bool:
-        """Whether the difference is shown: the primary one by its interval, any other by its corrected p."""
-        mean = self.paired.differences.mean if self.paired else None
-        if self.paired is None or mean is None or prints_as_zero(mean, self.column):
-            return False
-        return self.paired.excludes_zero if self.primary else self.holm is not None and self.holm <= ALPHA
-
-
-@dataclass(frozen=True)
+@dataclass
 class Difference:
-    """``row`` minus ``against``, paired by seed, one cell a column."""
+    """``row`` minus ``against`` in a column, paired by seed.
+
+    ``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy). ``p`` is
+    the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory comparison
+    of the table, None for the ``primary`` one.
+    """
 
     row: RowSpec
     against: RowSpec
-    cells: tuple[DifferenceCell, ...]
-
-    @property
-    def name(self) -> str:
-        label = f"{self.row.label} minus {self.against.label}"
-        return f"{self.row.group}: {label}" if self.row.group else label
+    column: ColumnSpec
+    paired: Paired
+    examples: tuple[float, float, float] | None
+    p: float | None
+    primary: bool
+    holm: float | None = None
 
 
 class Verdict(Enum):
@@ -138,23 +128,23 @@ class Block:
     """One data set's part of a table.
 
     ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
-    ``warnings`` are on the main page, ``notes`` in the details.
+    ``warnings`` are on the page, too; ``notes`` are in the CSV alone.
     """
 
     title: str
-    columns: tuple[ColumnSpec, ...]
-    rows: tuple[TableRow, ...]
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    columns: list[ColumnSpec]
+    rows: list[Row]
+    differences: list[Difference]
+    warnings: list[str]
+    notes: list[str]
     endpoint: ColumnSpec
 
     @property
     def shown(self) -> list[ColumnSpec]:
-        """The columns of the main page."""
+        """The columns of the page."""
         return [column for column in self.columns if not column.details]
 
-    def grouped_rows(self) -> Iterator[tuple[str | None, TableRow]]:
+    def grouped_rows(self) -> Iterator[tuple[str | None, Row]]:
         """Each row, with the name of its group where one begins, else None."""
         group = ""
         for row in self.rows:
@@ -184,7 +174,7 @@ class Table:
     title: str
     subject: str
     note: str
-    blocks: tuple[Block, ...] = field(repr=False)
+    blocks: list[Block] = field(repr=False)
     primary: Primary
     spec: TableSpec = field(repr=False)
     added: tuple[str, ...] = ()
@@ -201,10 +191,14 @@ class Table:
         return self.primary.sentence
 
     @property
+    def rows(self) -> list[Row]:
+        return [row for block in self.blocks for row in block.rows]
+
+    @property
     def num_records(self) -> int:
         return sum(block.num_records for block in self.blocks)
 
     @property
     def commands(self) -> list[str]:
         """One command for each row with missing runs, in the table's order."""
-        return [row.command for block in self.blocks for row in block.rows if row.command]
+        return [row.command for row in self.rows if row.command]

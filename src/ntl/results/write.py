@@ -10,15 +10,14 @@ from ntl.system.files import write_text
 
 # The files of a table, named by its stem, and what writes each.
 RENDERERS: dict[str, Callable[[Table], str]] = {
-    "{}.md": markdown.render,
-    "details/{}.md": markdown.render_details,
-    "{}.tex": latex.render,
-    "{}.csv": csv.render,
+    "{}.md": markdown.to_markdown,
+    "{}.tex": latex.to_latex,
+    "{}.csv": csv.to_csv,
 }
 
 
 def write_tables(tables: Sequence[Table], folder: Path | str) -> list[Path]:
-    """``<stem>.md``, ``.tex`` and ``.csv`` for each table with records, and ``details/<stem>.md``.
+    """``<stem>.md``, ``.tex`` and ``.csv`` for each table with records.
 
     A table without any has no files: what an earlier call left of it is removed. The same records give the same bytes.
     """

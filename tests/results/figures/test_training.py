@@ -56,7 +56,7 @@ METRIC = "interpolate/mape_median"
 
 @pytest.fixture
 def arm(tiny_record):
-    def make(loss: str, seed: int, score: float, *ce: float, base: str = "multiplication-base-0.3-s"):
+    def make(loss: str, seed: int, score: float, *ce: float, base: str = "base-s"):
         curves = {"eval_ce": [[2 * place, value] for place, value in enumerate(ce, start=1)]}
         return tiny_record(loss, seed, metrics={METRIC: score}, curves=curves, base=f"{base}{seed}@100")
 
@@ -65,7 +65,9 @@ def arm(tiny_record):
 
 @pytest.fixture
 def bases(tiny_record):
-    return [tiny_record("base", seed, metrics={"interpolate/accuracy": seed / 4}) for seed in (1, 2, 4)]
+    return [
+        tiny_record("ce", seed, id=f"base-s{seed}", metrics={"interpolate/accuracy": seed / 4}) for seed in (1, 2, 4)
+    ]
 
 
 def test_the_gain_of_each_seed_stands_with_its_base(arm, bases) -> None:

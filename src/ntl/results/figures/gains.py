@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from ntl.results.build import build_table
-from ntl.results.claims import Compared, EvidenceSpec, capitalized, compare, load_claims, models
+from ntl.results.claims import Compared, EvidenceSpec, capitalized, compare_rows, load_claims, models
 from ntl.results.figures.spec import FigureSpec, Source, table_spec
 from ntl.results.figures.style import Drawing, finish, name_rows, panels
 from ntl.results.table import Table
@@ -69,7 +69,7 @@ def gains(spec: FigureSpec, source: Source) -> dict[str, tuple[list[Gain], int]]
                     build_table(table, source.records, scale) for scale in table.scales if scale in ran_at
                 ]
             chosen = [table for table in tables[each.table] if not each.scales or table.scale in each.scales]
-            compared = [(table, one) for table in chosen if (one := compare(table, each)) and one.paired]
+            compared = [(table, one) for table in chosen if (one := compare_rows(table, each)) and one.paired]
             ran += [_gain(table, each, one) for table, one in compared]
         shown = [gain for gain in ran if gain]
         found[name] = shown, len(ran) - len(shown)

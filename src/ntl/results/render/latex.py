@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from ntl.results.render.text import LEGEND, header, not_learnt_legend, paper_line, value_parts
 from ntl.results.spec import ColumnSpec
-from ntl.results.table import Block, Table, TableRow
+from ntl.results.table import Block, Row, Table
 
 MOST_LINES = 45  # of a page with the notes; longer tables have closer lines
 HEADER_WIDTH = 14  # characters, about what a number and its spread take
@@ -47,9 +47,9 @@ def _number(text: str) -> str:
     return f"{{{signed}}}"
 
 
-def _row(row: TableRow) -> list[str]:
-    values, intervals = [], []
-    for cell in row.shown:
+def _row(row: Row, columns: Sequence[ColumnSpec]) -> list[str]:
+    values, intervals, cells = [], [], [row.cell(column) for column in columns]
+    for cell in cells:
         text, interval = value_parts(cell, row)
         values.append(rf"\textbf{_number(text)}" if cell.best else _number(text))
         intervals.append(rf"\footnotesize{_number(interval)}" if interval else "")
@@ -58,7 +58,7 @@ def _row(row: TableRow) -> list[str]:
     lines = [rf"{escape(row.spec.label + mark)} & {count} & {' & '.join(values)} \\"]
     if any(intervals):
         lines.append(rf" & & {' & '.join(intervals)} \\")
-    papers = [escape(paper_line(cell)) for cell in row.shown]
+    papers = [escape(paper_line(cell)) for cell in cells]
     if any(papers):
         lines.append(rf"\quad \textit{{paper}} & & {' & '.join(papers)} \\")
     return lines
@@ -77,7 +77,7 @@ def _panel(block: Block, caption: str, label: str, remarks: Sequence[str]) -> li
         if group is not None:
             body += [r"\addlinespace"] if body else []
             body.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{escape(group)}}}}} \\")
-        body += _row(row)
+        body += _row(row, columns)
     return [
         r"\begin{table}",
         r"\centering",
@@ -113,8 +113,8 @@ def _block(block: Block, table: Table, number: int) -> list[str]:
     return _panel(block, escape(f"{title} (scale: {scale})"), label, remarks)
 
 
-def render(table: Table) -> str:
-    """One ``table`` environment per block, with the columns of the main page."""
+def to_latex(table: Table) -> str:
+    """One ``table`` environment per block, with the columns of the page."""
     lines = ["% Needs \\usepackage{booktabs,graphicx}. Computed from run records: do not edit.", ""]
     for number, block in enumerate(table.blocks, start=1):
         lines += _block(block, table, number)
