@@ -1,13 +1,17 @@
 """A table built from run records: per cell mean, spread and interval over seeds, beside the paper's number."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 
-from ntl.results.compare import beats_constants, best_rows, by_seed, constant_values, correct, differences, find_primary
-from ntl.results.match import RowPlan, computing, plan_table, row_records
+from ntl.evaluation.metrics import Better
+from ntl.results.match import RowPlan, plan_table, row_records
 from ntl.results.notes import control_note, example_notes, heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, TableSpec, load_table_spec
-from ntl.results.table import Block, Primary, Row, Table
+from ntl.results.render.text import interval_text, number, seeds_text
+from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
+from ntl.results.statistics import ALPHA, example_difference, holm, sign_flip_p, smallest_p, summarize
+from ntl.results.table import Block, Difference, Row, Seeds, Table, pairs_with, prints_as_zero, same_but_loss
 from ntl.system.errors import UserError
 
 
@@ -19,8 +23,7 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
     if isinstance(spec, str):
         spec = load_table_spec(spec)
     blocks: list[Block] = []
-    primary: Primary | None = None
-    parts, wanted = plan_table(spec, scale), spec.primary_of(scale)
+    parts, wanted, finding = plan_table(spec, scale), spec.primary_of(scale), ""
     for block, plans in parts:
         named, pair = block is spec.blocks[wanted.block], None
         endpoint = next(c for c in block.columns if not named or c.metric == wanted.metric)
@@ -40,11 +43,11 @@ def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str 
         )
         blocks.append(found)
         if pair:
-            primary = find_primary(wanted, pair, found)
-    correct(blocks)
-    assert primary is not None  # its block has every scale of the table
-    title = heading(spec, scale, parts)
-    return Table(spec.name, scale, title, spec.title, spec.note, blocks, primary, spec, computing(spec.added))
+            finding = find_primary(wanted, pair, found)
+    tested = [each for block in blocks for each in block.differences if each.p is not None and not each.primary]
+    for each, p in zip(tested, holm([each.p or 0.0 for each in tested]), strict=True):
+        each.holm = p
+    return Table(spec, scale, heading(spec, scale, parts), blocks, finding)
 
 
 def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunRecord]) -> list[Table]:
@@ -55,6 +58,32 @@ def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunR
         known = dict.fromkeys(each for spec in specs for each in spec.scales)
         raise UserError(f"no table has the scale {scale!r}: choose from {', '.join(known)}")
     return [build_table(spec, records, each) for spec, each in pairs]
+
+
+def by_seed(metric: str, have: Mapping[int, RunRecord]) -> Seeds:
+    """A metric in the records that have it, by seed; None where it is undefined."""
+    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
+
+
+def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
+    """The score of a constant answer, which all records of the same data share.
+
+    Records of different test data have scores of their own; each is listed once.
+    """
+    scores = dict.fromkeys((_test_files(record), record.value(key)) for record in records if key in record.metrics)
+    return dict(enumerate(sorted((score for _, score in scores), key=lambda score: (score is None, score or 0.0))))
+
+
+def _test_files(record: RunRecord) -> str:
+    files = record.data.get("files", {})
+    return json.dumps({name: files[name] for name in sorted(files) if not name.startswith(("train", "validation"))})
+
+
+def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:
+    # A constant answer does not depend on the decoding; another parse rule may read it differently.
+    name, _, reading = metric.partition("@")
+    decoded = any(reading in record.config.get("beside", {}) for record in records)
+    return f"{name if decoded else metric}:{constant}"
 
 
 def _rows(
@@ -79,8 +108,109 @@ def _rows(
     return rows
 
 
-def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:
-    # A constant answer does not depend on the decoding; another parse rule may read it differently.
-    name, _, reading = metric.partition("@")
-    decoded = any(reading in record.config.get("beside", {}) for record in records)
-    return f"{name if decoded else metric}:{constant}"
+def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None]:
+    """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
+    sign, means = column.better.value, [row.summary(column).mean for row in rows]
+    constants = [row.spec.role is Role.constant and row.spec.constant not in REFERENCES for row in rows]
+    best = max(
+        (sign * mean for mean, constant in zip(means, constants, strict=True) if constant and mean is not None),
+        default=None,
+    )
+    known = [mean if row.plan.overrides and sign else None for row, mean in zip(rows, means, strict=True)]
+    return [None if mean is None or best is None else sign * mean > best for mean in known]
+
+
+def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
+    """The best row of each group, where the interval supports it.
+
+    The interval of the difference from the second best, paired by seed, must exclude 0, and the difference must not
+    print as 0. With a tie, fewer than three common seeds or a single row there is no best row. Constants and rows that
+    are undefined for a seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no
+    constant answer in the column, is never best.
+    """
+    if column.better is Better.neither:
+        return []
+    found, beats = [], dict(zip(rows, beats_constants(column, rows), strict=True))
+    means = {row: summary.mean for row in rows if row.plan.overrides and not (summary := row.summary(column)).undefined}
+    ranked = sorted(
+        (row for row, mean in means.items() if mean is not None),
+        key=lambda row: (row.spec.group, -column.better.value * (means[row] or 0.0)),
+    )
+    for _, group in groupby(ranked, key=lambda row: row.spec.group):
+        first, second, *_ = [*group, None]
+        gap = first.minus(second, column) if first and second else None
+        if not first or not gap or not gap.excludes_zero or prints_as_zero(gap.differences.mean or 0.0, column):
+            continue
+        if beats[first] is not False and first.learnt is not False:
+            found.append(first)
+    return found
+
+
+def differences(
+    columns: Sequence[ColumnSpec], rows: Sequence[Row], primary: tuple[Row, Row] | None = None, endpoint: str = ""
+) -> list[Difference]:
+    """Every row minus its group's baseline, and every ``ntl`` row minus a control that differs in the loss alone.
+
+    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its difference in the
+    metric ``endpoint`` is marked.
+    """
+    pairs = [*([primary] if primary else []), *pairs_with(rows, Role.baseline)]
+    for control, row in pairs_with(rows, Role.control):
+        if row.spec.role is Role.ntl and row in same_but_loss(rows, control):
+            pairs.append((control, row))
+    found = []
+    for base, row in dict.fromkeys(pairs):
+        for column in columns:
+            if (gap := row.minus(base, column)) is None:
+                continue
+            common, values, examples = sorted(set(base.records) & set(row.records)), gap.differences.values, None
+            if len(common) == 1 and column.metric.endswith("/accuracy"):
+                examples = example_difference(column.metric, [(base.records[common[0]], row.records[common[0]])])
+            p = sign_flip_p(values) if len(values) > 1 and column.better is not Better.neither else None
+            is_primary = (base, row) == primary and column.metric == endpoint
+            found.append(Difference(row.spec, base.spec, column, gap, examples, p, is_primary))
+    return found
+
+
+def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block) -> str:
+    """One sentence: the result of the comparison of ``pair``, (row it is against, row), at the block's endpoint."""
+    (against, row), endpoint = pair, block.endpoint
+    first, second, header = row.spec.label, against.spec.label, endpoint.header
+    found = next((each for each in block.differences if each.primary), None)
+    if not found:
+        return f"Nothing is shown yet: no seed of both {first} and {second} has {header}."
+    summary, shown = found.paired.differences, False
+    if summary.mean is None:
+        return f"Nothing is shown: {header} is undefined for a run of {first} or {second}."
+    unlearnt = [each.spec.label for each in (row, against) if each.learnt is False]
+    if len(unlearnt) == 2:
+        lead = f"Nothing is shown, as neither {first} nor {second} beats a constant answer in {header}"
+    elif summary.low is None:
+        lead = f"Nothing is shown, as so few seeds have no interval: {first} minus {second} in {header}"
+    elif not found.paired.excludes_zero or prints_as_zero(summary.mean, found.column):
+        lead = f"No difference between {first} and {second} in {header} is shown"
+    else:
+        shown = endpoint.better.value * summary.mean > 0
+        lead = f"{first} is {'better' if shown else 'worse'} than {second} in {header}"
+        if found.p is None or found.p > ALPHA:
+            lead += " by the interval, but not by the exact test"
+    # The mean of ``against`` over the seeds of both rows says how large a difference is.
+    ours, theirs = row.values[endpoint.metric], against.values[endpoint.metric]
+    common = summarize([theirs[seed] for seed in theirs if seed in ours])
+    whole = "" if common.mean is None else number(common.mean, endpoint.format)
+    remarks = [*filter(None, [row.spec.group]), f"n = {seeds_text([common.n])}"]
+    if found.p is not None:
+        cannot = f", and n = {common.n} cannot reach {ALPHA}" if smallest_p(common.n) > ALPHA else ""
+        remarks.append(f"exact p = {found.p:.3g}{cannot}")
+    commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
+    if any(commit.startswith(tuple(spec.seen)) for commit in commits):
+        remarks.append("named after these runs")
+    parts = [f"{lead}: {interval_text(summary, endpoint)} against a mean of {whole} ({'; '.join(remarks)})"]
+    if len(unlearnt) == 1:
+        parts.append(f"{unlearnt[0]} beats no constant answer")
+    same = same_but_loss(block.rows, against)
+    control = next((each for each in same if each.spec.role is Role.control and each is not row), None)
+    gain = control.minus(against, endpoint) if control and row in same and shown else None
+    if alone := interval_text(gain.differences, endpoint) if gain else "":
+        parts.append(f"the control, which has no distance: {alone}")
+    return f"{'; '.join(parts)}."

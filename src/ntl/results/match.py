@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ntl.config.folders import CONFIG_DIR
 from ntl.config.identity import NOT_RECORDED, plain, run_id
 from ntl.config.root import Config
-from ntl.config.yaml_files import read_yaml
 from ntl.results.record import RunRecord
 from ntl.results.spec import BlockSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
@@ -16,6 +14,8 @@ from ntl.system.errors import UserError
 # Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
 # metrics and changes none.
 NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
+CHOSEN = {"dataset", "scale", "model", "tokenizer", "loss"}  # groups whose choice a record's config has as their name
+ANY_SEED = 2**31 - 1  # composed in place of a row's seeds
 WEIGHTS = ("model", "tokenizer")  # the groups that have a path to files of weights
 
 
@@ -70,8 +70,8 @@ def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = 
         elif not part.groups or row.group in part.groups:
             words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *row.overrides]
             words = [part.replace.get(word, word) for word in words]
-            pins = _pins(words, f"{where}: {row.label}")
             seeds = tuple(seed for seed in part.seeds if seed in (row.seeds or part.seeds))
+            pins = _pins(words, f"{where}: {row.label}")
             plans.append(RowPlan(named, (*words, *added), pins, seeds, computing(added)))
     return plans
 
@@ -118,14 +118,6 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
     return lacking
 
 
-@cache
-def readings(choice: str) -> set[str]:
-    """The names under which a choice of ``beside`` reads a run again; none for what is no choice."""
-    path = CONFIG_DIR / "beside" / f"{choice}.yaml"
-    found = read_yaml(path).get("defaults", []) if path.is_file() else []
-    return {key.rpartition(".")[2] for entry in found for key in entry}
-
-
 def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(config, Mapping) or not config:
         return {prefix: config}
@@ -137,19 +129,29 @@ def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 @cache
-def _composed(overrides: tuple[str, ...]) -> tuple[Config, str]:
+def _composed(overrides: tuple[str, ...]) -> Config:
     from ntl.config.composition import compose  # here, since it costs Hydra's import, and there may be no record
 
-    config = compose(overrides)
+    return compose(overrides)
+
+
+@cache
+def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, str]:
+    """The config of a row's run, and its id. Seeds share one composition, but for a base, which has their seed."""
+    if any(word.startswith("base=") for word in overrides):
+        config = _composed((*overrides, f"seed={seed}"))
+    else:
+        config = replace(_composed((*overrides, f"seed={ANY_SEED}")), seed=seed)
+        if getattr(config.dataset, "seed", None) == ANY_SEED:  # the run's seed draws the data
+            config = replace(config, dataset=replace(config.dataset, seed=seed))
     return config, run_id(config)
 
 
-def _is_run(record: RunRecord, overrides: tuple[str, ...]) -> bool:
+def _is_run(record: RunRecord, plan: RowPlan) -> bool:
     # Without what changes no id, and in one order: rows then share what they have in common.
-    config, name = _composed((*computing(overrides), *(word for word in overrides if word.startswith("data_dir="))))
-    if record.id.rpartition("-")[0] != name.rpartition("-")[0]:
-        return False
-    typed = {override_key(word) for word in (*overrides, *record.overrides)}
+    words = (*computing(plan.overrides), *(word for word in plan.overrides if word.startswith("data_dir=")))
+    config, name = _of_seed(words, record.seed)
+    typed = {override_key(word) for word in (*plan.overrides, *record.overrides)}
     if config.model.pretrained and not typed & {f"{group}.path" for group in WEIGHTS}:
         paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
         name = run_id(replace(config, **{key: replace(getattr(config, key), path=path) for key, path in paths.items()}))
@@ -166,10 +168,10 @@ def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRec
     """
     found: dict[int, RunRecord] = {}
     for record in records:
-        here = [record.config.get(group, {}).get("name") for group in ("dataset", "scale")]
-        if record.seed not in plan.seeds or here != [plan.pins["dataset"], plan.pins["scale"]]:
-            continue  # nothing is composed for a scale without records
-        if not _is_run(record, plan.run(record.seed)):
+        # Nothing is composed for a row without records.
+        groups = CHOSEN & plan.pins.keys()
+        chosen = all(record.config.get(group, {}).get("name") == plan.pins[group] for group in groups)
+        if record.seed not in plan.seeds or not chosen or not _is_run(record, plan):
             continue
         if (other := found.get(record.seed)) is not None:
             where = f"row {row_name(plan.row)!r}, seed {record.seed}"

@@ -1,17 +1,16 @@
 """The words that go with a table: its title, the warnings of its page, and the notes of its CSV."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ntl.results.compare import control_baseline, pairs_with, same_but_loss
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
 from ntl.results.packing import unpack_errors
 from ntl.results.record import RunRecord, data_read
 from ntl.results.render.text import number
-from ntl.results.spec import BlockSpec, ColumnSpec, Role, TableSpec
+from ntl.results.spec import BlockSpec, ColumnSpec, Role, ScaleSpec, TableSpec
 from ntl.results.statistics import example_difference
-from ntl.results.table import Row
+from ntl.results.table import Row, pairs_with, same_but_loss
 
 # What a model is called in a text; its head is named by the row.
 MODELS = {
@@ -85,9 +84,7 @@ def _records(rows: Sequence[Row]) -> list[RunRecord]:
 
 def notes(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
     """The notes that apply, one or two sentences each, in a fixed order."""
-    part = block.scales[scale]
-    stand_ins = _stand_ins(scale, part.replace, bool(part.groups) and not part.labels)
-    remarks = [block.note, stand_ins, _unparsable(block, rows), _origin(_records(rows))]
+    remarks = [block.note, _stand_ins(scale, block.scales[scale]), _unparsable(block, rows), _origin(_records(rows))]
     return [" ".join(remark.split()) for remark in remarks if remark]
 
 
@@ -112,24 +109,17 @@ def _longer_than_train(records: Sequence[RunRecord]) -> str:
     for record in records:
         for split, share in record.data.get("longer_than_train", {}).items():
             by_split.setdefault(split, set()).add(share)
-    parts = [
-        f"{split} {' to '.join(f'{share:.0%}' for share in sorted({min(shares), max(shares)}))}"
-        for split, shares in by_split.items()
-        if max(shares) > 0
-    ]
+    ends = {split: sorted({min(shares), max(shares)}) for split, shares in by_split.items() if max(shares) > 0}
+    parts = [f"{split} {' to '.join(f'{share:.0%}' for share in shares)}" for split, shares in ends.items()]
     return f"Test examples with more tokens than any that was trained on: {', '.join(parts)}." if parts else ""
 
 
-def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:
-    pairs = [
-        f"{new.removeprefix('model=')} stands in for {old.removeprefix('model=')}"
-        for old, new in replace.items()
-        if old.startswith("model=") and new.startswith("model=")
-    ]
-    if not pairs:
-        return ""
-    others = "; the other models are left out" if left_out else ""
-    return f"At scale={scale} {', '.join(pairs)}{others}. The paper's numbers are those of the published models."
+def _stand_ins(scale: str, part: ScaleSpec) -> str:
+    models = {old: new for old, new in part.replace.items() if old.startswith("model=")}
+    pairs = [f"{new.removeprefix('model=')} stands in for {old.removeprefix('model=')}" for old, new in models.items()]
+    others = "; the other models are left out" if part.groups and not part.labels else ""
+    published = "The paper's numbers are those of the published models."
+    return f"At scale={scale} {', '.join(pairs)}{others}. {published}" if pairs else ""
 
 
 def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
@@ -137,13 +127,14 @@ def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
     for split in dict.fromkeys(column.metric.partition("/")[0] for column in block.columns):
         known, bad = False, []
         for row in rows:
-            metrics = [record.metrics for record in row.records.values()]
-            metrics = [each for each in metrics if each.get(f"{split}/unparsable") is not None]
-            known = known or bool(metrics)
-            total = sum(each.get(f"{split}/count") or 0 for each in metrics)
-            found = sum((each[f"{split}/unparsable"] or 0) * (each.get(f"{split}/count") or 0) for each in metrics)
-            if found:
-                bad.append(f"{row_name(row.spec)} {round(found)} of {total:.0f}")
+            shares = [
+                (record.metrics[f"{split}/unparsable"] or 0, record.metrics.get(f"{split}/count") or 0)
+                for record in row.records.values()
+                if record.metrics.get(f"{split}/unparsable") is not None
+            ]
+            known = known or bool(shares)
+            if found := sum(share * count for share, count in shares):
+                bad.append(f"{row_name(row.spec)} {round(found)} of {sum(count for _, count in shares):.0f}")
         if known:
             parts.append(f"{split}: {', '.join(bad) or 'none'}")
     return f"Unparsable outputs over all seeds: {'; '.join(parts)}." if parts else ""
@@ -198,15 +189,18 @@ def _origin(records: Sequence[RunRecord]) -> str:
 def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
     """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
 
-    All rows compared differ in the loss alone: gains are over the row without a number loss. A row that is not
-    ``learnt`` has no gain. Empty where a group has no such rows, or fewer than three seeds in common.
+    All rows compared differ in the loss alone: gains are over the row that the control adds its weight to, which is the
+    baseline, or another one if the baseline's tokenizer differs. A row that is not ``learnt`` has no gain. Empty where
+    a group has no such rows, or fewer than three seeds in common.
     """
     parts = []
     for control in (row for row in rows if row.spec.role is Role.control):
-        base = control_baseline(rows, control)
-        if base is None:
+        same = same_but_loss(rows, control)
+        bases = [row for row in same if row.spec.role in (Role.baseline, Role.other)]
+        if not bases:
             continue
-        others = [row for row in same_but_loss(rows, control) if row.spec.role is Role.ntl]
+        base = min(bases, key=lambda row: row.spec.role is not Role.baseline)
+        others = [row for row in same if row.spec.role is Role.ntl]
         learnt = [row for row in others if row.learnt is not False]
         name, over = f"{control.spec.group}: " if control.spec.group else "", base.spec.label
         found, none = _shares(columns, base, control, learnt)
@@ -248,8 +242,7 @@ def example_notes(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[st
     for column in columns:
         clear, held, over = [], 0, ""
         for base, row in pairs_with(rows, Role.baseline):
-            common = sorted(set(base.records) & set(row.records))
-            pairs = [(base.records[seed], row.records[seed]) for seed in common]
+            pairs = [(base.records[seed], row.records[seed]) for seed in sorted(base.records.keys() & row.records)]
             # Where the seed draws the test set, too, an example has no mean over seeds.
             same = len({str(data_read(record)) for pair in pairs for record in pair}) == 1
             if not (result := example_difference(column.metric, pairs) if same else None):

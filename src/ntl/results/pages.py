@@ -39,9 +39,13 @@ _UNKNOWN = (
 def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     """The texts of ``results/README.md`` and of README by their paths. UserError: README has no place for results."""
     with one_line_errors("read", readme):
-        text = readme.read_text(encoding="utf-8")
+        before, begun, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not begun or not ended:
+        raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables)
-    return {page: results_page(claims, tables), readme: with_results(text, readme_results(claims, tables), readme)}
+    text = f"{before}{BEGIN}\n{readme_results(claims, tables)}\n{END}{after}"
+    return {page: results_page(claims, tables), readme: text}
 
 
 def results_page(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
@@ -93,7 +97,7 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
     yield line(["---", "---", "---", "---:", "---:", "---", "---"])
     empty: dict[str, list[str]] = {}
     for table in tables:
-        what, _, subject = table.subject.partition(": ")
+        what, subject = table.parts
         if not table.num_records:
             empty.setdefault(what, []).append(table.scale)
             continue
@@ -137,7 +141,7 @@ def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
 def readme_results(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
     """The generated part of README: one finding, a line for each claim, and the tables and figures of the paper."""
     (headline,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
-    what = headline.subject.partition(": ")[0]
+    what = headline.parts[0]
     page = f"[{what} at `scale={headline.scale}`](results/tables/{headline.stem}.md)"
     lines = [f"{page}: {escape(headline.finding)}", "", *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN]
     return "\n".join(lines)
@@ -167,11 +171,11 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
     yield line(["---"] * 5)
     for name, same in groupby(tables, key=lambda table: table.name):
         at_scales = list(same)
-        what, _, subject = at_scales[0].subject.partition(": ")
+        what, subject = at_scales[0].parts
         if what.startswith(("Table", "Appendix")):
             command = f"`python scripts/reproduce.py table={name.removeprefix('table').lstrip('_')} scale=tiny`"
             there = [
-                f"[{each.scale}](results/tables/{each.stem}.md){' (some runs)' if each.commands else ''}"
+                f"[{each.scale}](results/tables/{each.stem}.md){' (some runs)' * any(row.missing for row in each.rows)}"
                 for each in at_scales
                 if each.num_records
             ]
@@ -182,12 +186,3 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
         scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
         link = f"[{scale or 'drawn'}](results/figures/{spec.name}.png)" if drawn else ""
         yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])
-
-
-def with_results(page: str, results: str, path: Path) -> str:
-    """``page``, the text of ``path``, with ``results`` between its two marks. UserError where it lacks them."""
-    before, begun, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not begun or not ended:
-        raise UserError(f"{path}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
-    return f"{before}{BEGIN}\n{results}\n{END}{after}"

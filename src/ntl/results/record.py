@@ -5,14 +5,14 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from ntl.config.targets import as_now, check_name
 from ntl.evaluation.metrics import metric_of
-from ntl.results.packing import pack_groups, unpack_bits, unpack_errors, unpack_groups
+from ntl.results.packing import pack_groups, unpack_groups
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
@@ -63,11 +63,11 @@ class RunRecord:
     tokens_seen: int = 0
     wall_time_s: float = 0.0
     peak_memory_bytes: int = 0
-    groups: dict[str, dict[str, dict[str, float | None]]] = field(default_factory=dict)
+    groups: Json = field(default_factory=dict)
     curves: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     correct: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    digit_histograms: dict[str, dict[str, dict[str, list[int]]]] = field(default_factory=dict)
+    digit_histograms: Json = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
@@ -77,13 +77,12 @@ class RunRecord:
 
     def __post_init__(self) -> None:
         # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
-        for name in _absent_terms(self.config):
-            if self.metrics.get(f"validation/{name}") == 0:
-                self.metrics = {key: value for key, value in self.metrics.items() if key != f"validation/{name}"}
-            for series in (name, f"eval_{name}"):
-                kept = [point for point in self.curves.get(series) or () if list(point[1:]) != [0]]
-                curves = {key: kept if key == series else points for key, points in self.curves.items()}
-                self.curves = {key: points for key, points in curves.items() if key != series or kept}
+        absent = _absent_terms(self.config)
+        names = {f"validation/{name}" for name in absent}
+        self.metrics = {key: value for key, value in self.metrics.items() if value != 0 or key not in names}
+        series = {name for each in absent for name in (each, f"eval_{each}")}
+        kept = {name: [point for point in self.curves.get(name, ()) if point[1] != 0] for name in series}
+        self.curves = {key: kept.get(key, points) for key, points in self.curves.items() if kept.get(key, True)}
 
     @property
     def scored_step(self) -> int:
@@ -124,7 +123,6 @@ def _absent_terms(config: Json) -> list[str]:
 
 
 _KINDS: dict[str, Any] = {item.name: item.type for item in fields(RunRecord)}
-_REQUIRED = [item.name for item in fields(RunRecord) if item.default is MISSING and item.default_factory is MISSING]
 
 
 def jsonable(value: Any, digits: int | None = None) -> Any:
@@ -203,67 +201,24 @@ def check(name: str, value: Any, kind: Any) -> None:
             check(f"{name}.{key}", item, inside)
 
 
-POINTS = [[step, value] for step in (int, float) for value in (float, int, NoneType)]
-
-
-def _check_together(record: RunRecord) -> None:
-    """ValueError where parts of a record contradict each other."""
-    for name, points in record.curves.items():
-        if not all(isinstance(point, list) and list(map(type, point)) in POINTS for point in points):
-            raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
-    for split, packed in record.correct.items():
-        if (count := record.metrics.get(f"{split}/count")) is not None:
-            unpack_bits(packed, int(count))
-    for packed in record.errors.values():
-        unpack_errors(packed)
-
-
-def from_json(payload: Any, where: str) -> RunRecord:
-    """A record from parsed JSON; ``where`` names the file in the UserError of a payload that is none."""
-    if not isinstance(payload, dict) or type(payload.get("schema")) is not int:
-        raise UserError(f"{where}: not a run record (no integer 'schema')")
-    if payload["schema"] > SCHEMA:
-        raise UserError(f"{where}: written by a newer ntl (record schema {payload['schema']}, here {SCHEMA}): upgrade")
-    if missing := [name for name in _REQUIRED if name not in payload]:
-        raise UserError(f"{where}: the record lacks {', '.join(missing)}: copy the whole file or run again")
-    if unknown := sorted(set(payload) - set(_KINDS) - {"schema"}):
-        raise UserError(f"{where}: the record has unknown keys {', '.join(unknown)}: was it edited by hand?")
-    values = {name: value for name, value in payload.items() if name != "schema"}
-    try:
-        values["groups"] = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{where}: 'groups' cannot be unpacked ({error}): restore the file or run again") from error
-    try:
-        for name, value in values.items():
-            check(name, value, _KINDS[name])
-        values["config"] = as_now(values["config"])
-        record = RunRecord(**values)
-        _check_together(record)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}: restore the file or run again") from error
-    check_name(record.id, f"{where}: id")
-    return record
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
-
-
-def _parse(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, endless lists
-        raise UserError(f"{path}: broken JSON ({error}): restore the file or run again") from error
-
-
 def read_record(path: Path | str) -> RunRecord:
     """The record in a file. One-line UserError where it is broken, incomplete or from a newer version."""
-    path = Path(path)
-    return from_json(_parse(path), str(path))
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        if (schema := values.pop("schema")) > SCHEMA:
+            raise UserError(f"{path}: written by a newer ntl (record schema {schema}, here {SCHEMA}): upgrade")
+        for name, value in values.items():
+            check(name, value, _KINDS[name])
+        groups = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
+        record = RunRecord(**{**values, "config": as_now(values["config"]), "groups": groups})
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path}: not a whole run record ({error}): restore the file or run again") from error
+    check_name(record.id, f"{path}: id")
+    return record
 
 
 def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:

@@ -1,7 +1,6 @@
 """Schemas of ``config/table``, what a table runs and prints, and of ``results/paper``, what the paper prints there."""
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER
+from ntl.config.suggestions import nearest
 from ntl.config.yaml_files import read_yaml
 from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 
-# Settings that change no cell: the folders, and the checkpoint that a run resumes from.
-LOCATIONS = ("data_dir", "output_dir", "resume")
 TABLE_FOLDER = CONFIG_DIR / "table"
 # Printed with the constant answers, and none themselves: a rule that is wrong in a known way
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
@@ -70,6 +68,11 @@ class ColumnSpec:
 
     def __post_init__(self) -> None:
         self.format = self.format or metric_of(self.metric).format
+        for spec in (self.format, self.paper_format, self.short):
+            try:
+                format(1.0, f"+{spec}")
+            except ValueError as error:
+                raise UserError(f"{self.metric}: {spec!r} is no format for a number") from error
 
     @property
     def better(self) -> Better:
@@ -92,6 +95,10 @@ class RowSpec:
     constant: str = ""
     seeds: list[int] = field(default_factory=list)
     paper: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.role is Role.constant) != bool(self.constant) or (self.constant and self.overrides):
+            raise UserError(f"{self.label}: a constant row has role constant, a constant and no overrides")
 
 
 @dataclass
@@ -214,19 +221,37 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
     path = folder / f"{name}.yaml"
     if not path.is_file():
         names = table_names(folder)
-        near = get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
-        raise UserError(f"no table {name!r}: {hint}")
+        raise UserError(f"no table {name!r}:{nearest(name, names) or ' choose from ' + ', '.join(names)}")
     spec: TableSpec = read_typed(TableSpec, path)
-    if spec.added:
-        raise UserError(f"{path}: added: an override of all rows of a block goes into its overrides")
     spec.name = name
-    _check(spec, path)
-    for block in spec.blocks:
+    for number, block in enumerate(spec.blocks):
+        _check_block(block, f"{path}: blocks[{number}]")
         _name_columns(block)
+    for scale in spec.scales:
+        primary, where = spec.primary_of(scale), f"{path}: primary at scale {scale!r}"
+        part = check_pair(primary, spec, where).scales.get(scale)
+        if part is None or (part.groups and primary.group not in part.groups):
+            raise UserError(f"{where}: its rows are not run there")
+        if primary.metric not in [column.metric for column in spec.blocks[primary.block].columns if not column.details]:
+            raise UserError(f"{where}: {primary.metric!r} is no shown column")
     if (numbers := paper / path.name).is_file():
         _attach(spec, numbers)
     return spec
+
+
+def _check_block(block: BlockSpec, where: str) -> None:
+    groups = {row.group for row in block.rows}
+    if len({column.metric for column in block.columns}) < len(block.columns):
+        raise UserError(f"{where}.columns: a metric is listed twice")
+    if sum(not column.details for column in block.columns) > MOST_COLUMNS:
+        raise UserError(f"{where}.columns: more than {MOST_COLUMNS} to show: mark the others details: true")
+    for scale, part in block.scales.items():
+        if not part.seeds or len(set(part.seeds)) < len(part.seeds):
+            raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
+        if lost := [row.label for row in block.rows if set(row.seeds) - set(part.seeds)]:
+            raise UserError(f"{where}.rows: {lost[0]}: seeds that scale {scale!r} does not have")
+        if lost := sorted({*part.groups, *part.labels} - groups):
+            raise UserError(f"{where}.scales.{scale}: no row has the group {lost[0]!r}")
 
 
 def _name_columns(block: BlockSpec) -> None:
@@ -245,42 +270,9 @@ def _attach(spec: TableSpec, path: Path) -> None:
         row = rows.get((printed.block, printed.group, printed.label))
         if row is None:
             raise UserError(f"{where}: block {printed.block} of table {spec.name!r} has no such row")
-        metrics = [column.metric for column in spec.blocks[printed.block].columns]
-        if lost := [metric for metric in printed.values if metric not in metrics]:
-            raise UserError(f"{where}: {lost[0]} has no column in table {spec.name!r}")
+        if lost := printed.values.keys() - {column.metric for column in spec.blocks[printed.block].columns}:
+            raise UserError(f"{where}: {min(lost)} has no column in table {spec.name!r}")
         row.paper = printed.values
-
-
-def _check(spec: TableSpec, path: Path) -> None:
-    for number, block in enumerate(spec.blocks):
-        where = f"{path}: blocks[{number}]"
-        metrics = [column.metric for column in block.columns]
-        groups = {row.group for row in block.rows}
-        if len(set(metrics)) < len(metrics):
-            raise UserError(f"{where}.columns: a metric is listed twice")
-        for column in block.columns:
-            for key in ("format", "paper_format", "short"):
-                _check_format(getattr(column, key), f"{where}.columns: {column.metric}: {key}")
-        if sum(not column.details for column in block.columns) > MOST_COLUMNS:
-            raise UserError(f"{where}.columns: more than {MOST_COLUMNS} to show: mark the others details: true")
-        _check_overrides(block.overrides, f"{where}.overrides")
-        for row in block.rows:
-            _check_row(row, f"{where}.rows: {row.label}")
-        for scale, part in block.scales.items():
-            _check_overrides([*part.overrides, *part.replace.values()], f"{where}.scales.{scale}")
-            if not part.seeds or len(set(part.seeds)) < len(part.seeds):
-                raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
-            if lost := [row.label for row in block.rows if set(row.seeds) - set(part.seeds)]:
-                raise UserError(f"{where}.rows: {lost[0]}: seeds that scale {scale!r} does not have")
-            for key, named in (("groups", part.groups), ("labels", part.labels)):
-                if lost := sorted(set(named) - groups):
-                    raise UserError(f"{where}.scales.{scale}.{key}: no row has the group {lost[0]!r}")
-    if lost := sorted(set(spec.primary_at) - set(spec.scales)):
-        raise UserError(f"{path}: primary_at: no block has the scale {lost[0]!r}")
-    others = [scale for scale in spec.scales if scale not in spec.primary_at]
-    _check_primary(spec, spec.primary, others, f"{path}: primary")
-    for scale, primary in spec.primary_at.items():
-        _check_primary(spec, primary, [scale], f"{path}: primary_at.{scale}")
 
 
 def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
@@ -294,44 +286,6 @@ def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
             within = f" in the group {pair.group!r}" if pair.group else ""
             raise UserError(f"{where}.{key}: table {table.name!r} has no row {label!r}{within} that runs")
     return block
-
-
-def _check_primary(spec: TableSpec, primary: PrimarySpec, scales: list[str], where: str) -> None:
-    block = check_pair(primary, spec, where)
-    if primary.row == primary.against:
-        raise UserError(f"{where}.against: a row is not compared with itself")
-    ends = [c.metric for c in block.columns if not c.details and c.better is not Better.neither]
-    if primary.metric not in ends:
-        raise UserError(f"{where}.metric: {primary.metric!r} is no shown column with a good end: {', '.join(ends)}")
-    for scale in scales:
-        part = block.scales.get(scale)
-        if part is None or (part.groups and primary.group not in part.groups):
-            raise UserError(f"{where}: its rows are not run at scale {scale!r}")
-
-
-def _check_row(row: RowSpec, where: str) -> None:
-    if row.paper:
-        raise UserError(f"{where}: paper: the paper's numbers belong in results/paper")
-    if (row.role is Role.constant) != bool(row.constant) or (row.constant and row.overrides):
-        raise UserError(f"{where}: a constant row has role constant, a constant and no overrides")
-    _check_overrides(row.overrides, where)
-
-
-def _check_overrides(overrides: list[str], where: str) -> None:
-    for override in overrides:
-        if override.partition("=")[0].lstrip("+~") in LOCATIONS:
-            raise UserError(
-                f"{where}: {override}: where files lie is no part of a table; leave it out (data is also found under "
-                "NTL_DATA_DIR, and reproduce.py has outputs=)"
-            )
-
-
-def _check_format(text: str, where: str) -> None:
-    try:
-        format(1.0, text)
-        format(1.0, f"+{text}")
-    except ValueError as error:
-        raise UserError(f"{where} {text!r} is no format for a number") from error
 
 
 def read_paper(path: Path) -> PaperNumbers:

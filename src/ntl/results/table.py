@@ -1,13 +1,12 @@
-"""A computed table: cells, rows, differences, its primary comparison, and nothing of how it is written."""
+"""A computed table: cells, rows and differences, and nothing of how it is written."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
-from ntl.results.match import RowPlan
+from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, computing
 from ntl.results.record import RunRecord
-from ntl.results.spec import ColumnSpec, RowSpec, TableSpec
+from ntl.results.spec import ColumnSpec, Role, RowSpec, TableSpec
 from ntl.results.statistics import Paired, Summary, paired, summarize
 
 Seeds = dict[int, float | None]  # the value of each seed, None where it is undefined
@@ -59,9 +58,6 @@ class Row:
     def summary(self, column: ColumnSpec) -> Summary:
         return summarize(list(self.values[column.metric].values()))
 
-    def mean(self, column: ColumnSpec) -> float | None:
-        return self.summary(column).mean
-
     def minus(self, base: "Row", column: ColumnSpec) -> Paired | None:
         """The differences in a column over the seeds of both, None where they share none."""
         return paired(base.values[column.metric], self.values[column.metric])
@@ -76,6 +72,25 @@ def prints_as_zero(value: float, column: ColumnSpec) -> bool:
     """Whether one of the formats of the column prints only zeros for the value."""
     texts = (format(value, spec) for spec in filter(None, (column.format, column.short)))
     return any(not any(digit in text for digit in "123456789") for text in texts)
+
+
+def pairs_with(rows: Sequence[Row], role: Role) -> Iterator[tuple[Row, Row]]:
+    """(row with this role, another row of its group that has runs)."""
+    for base in (row for row in rows if row.spec.role is role):
+        for row in rows:
+            if row.plan.overrides and row is not base and row.spec.group == base.spec.group:
+                yield base, row
+
+
+def same_but_loss(rows: Sequence[Row], row: Row) -> list[Row]:
+    """The other rows of a row's group whose runs differ from its runs in the loss alone."""
+    aside = {"loss", *NOT_COMPUTED_WITH}
+
+    def rest(each: Row) -> dict[str, str]:
+        return {key: value for key, value in each.plan.pins.items() if key.split(".")[0] not in aside}
+
+    others = [other for other in rows if other is not row and other.plan.overrides]
+    return [other for other in others if other.spec.group == row.spec.group and rest(other) == rest(row)]
 
 
 @dataclass
@@ -95,32 +110,6 @@ class Difference:
     p: float | None
     primary: bool
     holm: float | None = None
-
-
-class Verdict(Enum):
-    """The result of the primary comparison; all but the last two mean that nothing is shown."""
-
-    not_run = "not run"
-    too_few = "too few seeds"  # below three, which have no interval
-    undefined = "undefined"
-    not_learnt = "not learnt"  # neither row beats a constant answer
-    nothing = "no difference shown"  # the interval holds 0
-    better = "better"
-    worse = "worse"
-
-
-@dataclass(frozen=True)
-class Primary:
-    """The result of the primary comparison, in one ``sentence``.
-
-    ``p`` is the exact two-sided sign-flip p, None below two seeds. ``named_after``: the results were known when the
-    comparison was named.
-    """
-
-    verdict: Verdict
-    p: float | None
-    named_after: bool
-    sentence: str
 
 
 @dataclass(frozen=True)
@@ -156,28 +145,32 @@ class Block:
         """The records of each row that is no constant."""
         return [len(row.records) for row in self.rows if not row.spec.constant]
 
-    @property
-    def num_records(self) -> int:
-        return sum(len(row.records) for row in self.rows)
-
 
 @dataclass(frozen=True)
 class Table:
-    """A computed table: each renderer of the same records writes the same bytes.
+    """A computed table. ``title`` has the models that ran; ``finding`` is a sentence: what it shows, or that it shows
+    nothing."""
 
-    ``title`` has the models that ran, ``subject`` is without. ``added`` are the overrides that a command line added to
-    all of its runs.
-    """
-
-    name: str
+    spec: TableSpec = field(repr=False)
     scale: str
     title: str
-    subject: str
-    note: str
     blocks: list[Block] = field(repr=False)
-    primary: Primary
-    spec: TableSpec = field(repr=False)
-    added: tuple[str, ...] = ()
+    finding: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The two parts of the file's title, as ``Table 2`` and ``loss variants``."""
+        what, _, subject = self.spec.title.partition(": ")
+        return what, subject
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The overrides that a command line added to all of its runs."""
+        return computing(self.spec.added)
 
     @property
     def stem(self) -> str:
@@ -186,19 +179,9 @@ class Table:
         return f"{self.name}_{self.scale}{mark}"
 
     @property
-    def finding(self) -> str:
-        """One sentence: what the table shows, or that it shows nothing."""
-        return self.primary.sentence
-
-    @property
     def rows(self) -> list[Row]:
         return [row for block in self.blocks for row in block.rows]
 
     @property
     def num_records(self) -> int:
-        return sum(block.num_records for block in self.blocks)
-
-    @property
-    def commands(self) -> list[str]:
-        """One command for each row with missing runs, in the table's order."""
-        return [row.command for row in self.rows if row.command]
+        return sum(len(row.records) for row in self.rows)

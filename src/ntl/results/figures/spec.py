@@ -9,7 +9,7 @@ from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.config.targets import check_target
-from ntl.results.compare import by_seed, constant_values
+from ntl.results.build import by_seed, constant_values
 from ntl.results.match import RowPlan, plan_block, row_records
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord

@@ -107,7 +107,7 @@ def _block(block: Block, table: Table, number: int) -> list[str]:
     title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
     label = f"tab:{table.name}-{table.scale}" + (f"-{number}" if several else "")
     first = [table.finding] if number == 1 else []
-    last = [" ".join(table.note.split())] if table.note and number == 1 else []
+    last = [" ".join(table.spec.note.split())] if table.spec.note and number == 1 else []
     remarks = [*first, LEGEND + not_learnt_legend(block), *last, *block.warnings]
     scale = ", ".join([table.scale, *table.added])
     return _panel(block, escape(f"{title} (scale: {scale})"), label, remarks)

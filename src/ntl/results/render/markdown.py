@@ -73,8 +73,8 @@ def to_markdown(table: Table) -> str:
     lines = [f"# {escape(table.title)}{added}", "", f"**{escape(table.finding)}**", ""]
     for block in table.blocks:
         lines += _block(block)
-    if table.note:
-        lines += [escape(" ".join(table.note.split())), ""]
+    if table.spec.note:
+        lines += [escape(" ".join(table.spec.note.split())), ""]
     missing = sum(len(row.missing) for row in table.rows)
     lacks = f" Of its runs {missing} are missing; the CSV has their commands." if missing else ""
     reproduce = "python scripts/reproduce.py"
