@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
 from ntl.results.packing import unpack_errors
@@ -60,11 +59,10 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
     ran, took, own = {}, {}, {}
     for block, plans in parts:
         places = {new: old for old, new in block.scales[scale].replace.items()}
-        for plan in (plan for plan in plans if plan.overrides and "model" in plan.pins):
-            scratch = " from scratch" if plan.pins.get("model.pretrained") == "false" else ""
-            name = f"{model_name(plan.pins['model'])}{scratch}"
-            if is_stand_in(block, scale, plan):
-                ran[name] = took[model_name(places[f"model={plan.pins['model']}"].removeprefix("model="))] = None
+        for pins in (plan.pins for plan in plans if "model" in plan.pins):
+            name = model_name(pins["model"]) + " from scratch" * (pins.get("model.pretrained") == "false")
+            if old := places.get(f"model={pins['model']}"):
+                ran[name] = took[model_name(old.removeprefix("model="))] = None
             else:
                 own[name] = None
     what, colon, subject = spec.title.partition(": ")
@@ -141,29 +139,21 @@ def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
 
 
 def _settings(rows: Sequence[Row]) -> str:
-    import pandas as pd
-
     plans = [row.plan for row in rows if row.plan.overrides]
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
     varied = {key for plan in plans for key in plan.pins if len({other.pins.get(key) for other in plans}) > 1}
-    found = []
-    for at, row in enumerate(rows):
-        for record in row.records.values():
-            head = record.config.get("model", {}).get("head", "lm")
-            for key, value in leaves(record.config).items():
-                group = key.split(".")[0]
+    values: dict[tuple[str, int, str], set[str]] = {}
+    for record in _records(rows):
+        head = record.config.get("model", {}).get("head", "lm")
+        for key, value in leaves(record.config).items():
+            group = key.split(".")[0]
+            if group not in NOT_COMPUTED_WITH and not {key, group} & varied:
                 # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
                 # What comes with a model's head is compared among runs with that head.
-                drawn = record.seed if key == "base" or key.endswith(".seed") else 0
-                place = drawn, head if group in ("objective", "decoding") else ""
-                if group not in NOT_COMPUTED_WITH:
-                    found.append((key, *place, at, bool({key, group} & varied), json.dumps(value)))
-    by = ["key", "drawn", "head"]
-    settings = pd.DataFrame(found, columns=[*by, "row", "varied", "value"]).astype({"varied": bool})
-    # Rows may differ in what they pin; the seeds of one row may differ in nothing.
-    groups = settings.groupby([*by, "row"]), settings[~settings["varied"]].groupby(by)
-    counts: list[Any] = [each["value"].nunique().groupby("key").max() for each in groups]
-    differing = sorted({key for each in counts for key in each.index[each > 1]})
+                seed = record.seed if key == "base" or key.endswith(".seed") else 0
+                place = key, seed, head if group in ("objective", "decoding") else ""
+                values.setdefault(place, set()).add(json.dumps(value))
+    differing = sorted({key for (key, *_), found in values.items() if len(found) > 1})
     return f"Not a fair comparison: the runs also differ in {', '.join(differing)}." if differing else ""
 
 

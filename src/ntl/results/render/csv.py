@@ -6,31 +6,26 @@ from ntl.results.render.text import paper_difference
 from ntl.results.statistics import Summary
 from ntl.results.table import Cell, Difference, Row, Table
 
+NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 FIELDS = (
-    "table", "scale", "block", "kind", "group", "row", "against", "metric",
-    "n", "undefined", "mean", "sd", "low", "high", "best", "learnt", "paper_mean", "paper_sd", "minus_paper",
-    "agree", "p", "p_holm", "primary", "seeds", "values", "records", "command", "text",
-)  # fmt: skip
+    *("table", "scale", "block", "kind", "group", "row", "against", "metric", *NUMBERS, "best", "learnt"),
+    *("paper_mean", "paper_sd", "minus_paper", "agree", "p", "p_holm", "primary", "seeds", "values", "records"),
+    *("command", "text"),
+)
 
 
 def _numbers(summary: Summary | None) -> dict[str, Any]:
     if summary is None:
         return {"n": 0, "undefined": 0}
-    names = ("n", "undefined", "mean", "sd", "low", "high")
-    return {**{name: getattr(summary, name) for name in names}, "values": list(summary.values)}
+    return {**{name: getattr(summary, name) for name in NUMBERS}, "values": list(summary.values)}
 
 
 def _cell(row: Row, cell: Cell) -> dict[str, Any]:
+    paper_mean, paper_sd, *_ = (*cell.paper, None, None)
     return {
-        "kind": "cell",
-        "group": row.spec.group,
-        "row": row.spec.label,
-        "metric": cell.column.metric,
+        **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": cell.column.metric},
         **_numbers(cell.summary),
-        "best": cell.best,
-        "learnt": row.learnt,
-        "paper_mean": cell.paper[0] if cell.paper else None,
-        "paper_sd": cell.paper[1] if len(cell.paper) > 1 else None,
+        **{"best": cell.best, "learnt": row.learnt, "paper_mean": paper_mean, "paper_sd": paper_sd},
         "minus_paper": paper_difference(cell),
         "seeds": [] if row.spec.constant else list(cell.seeds),
         "records": [record.id for record in row.records.values()],
@@ -41,17 +36,11 @@ def _cell(row: Row, cell: Cell) -> dict[str, Any]:
 def _difference(each: Difference) -> dict[str, Any]:
     """With one common seed, low and high are the interval of the bootstrap over examples."""
     return {
-        "kind": "difference",
-        "group": each.row.group,
-        "row": each.row.label,
-        "against": each.against.label,
+        **{"kind": "difference", "group": each.row.group, "row": each.row.label, "against": each.against.label},
         "metric": each.column.metric,
         **_numbers(each.paired.differences),
         **({"low": each.examples[1], "high": each.examples[2]} if each.examples else {}),
-        "agree": each.paired.agree,
-        "p": each.p,
-        "p_holm": each.holm,
-        "primary": each.primary,
+        **{"agree": each.paired.agree, "p": each.p, "p_holm": each.holm, "primary": each.primary},
     }
 
 
@@ -76,8 +65,7 @@ def to_csv(table: Table) -> str:
     """The header is FIELDS, and "added" for overrides; lists are joined by semicolons, an empty field is no number."""
     import pandas as pd
 
-    frame = pd.DataFrame(cells(table), dtype=object)
-    return frame.map(_text).to_csv(index=False, lineterminator="\n")
+    return pd.DataFrame(cells(table), dtype=object).map(_text).to_csv(index=False, lineterminator="\n")
 
 
 def _text(value: Any) -> str:
