@@ -290,7 +290,7 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
 
 
-_VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*")
+_VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*|base='[^'$]*'")
 
 
 def _raw(overrides: Sequence[str]) -> DictConfig:

@@ -121,11 +121,7 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-class ClaimVerdict(Enum):
-    confirmed = "confirmed"
-    refuted = "refuted"
-    undecided = "undecided"
-    untested = "untested"
+VERDICTS = CONFIRMED, REFUTED, UNDECIDED, UNTESTED = "confirmed", "refuted", "undecided", "untested"
 
 
 @dataclass(frozen=True)
@@ -202,10 +198,6 @@ class Comparison:
     side: bool | None
     reason: str = ""
 
-    @property
-    def ran(self) -> bool:
-        return bool(self.text)
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -215,20 +207,12 @@ class Claim:
     @property
     def ran(self) -> list[Comparison]:
         """The comparisons that were run."""
-        return [each for each in self.comparisons if each.ran]
+        return [each for each in self.comparisons if each.text]
 
     @property
-    def verdict(self) -> ClaimVerdict:
+    def verdict(self) -> str:
         sides = [each.side for each in self.ran]
-        if not sides:
-            return ClaimVerdict.untested
-        if False in sides:
-            return ClaimVerdict.refuted
-        return ClaimVerdict.confirmed if all(sides) else ClaimVerdict.undecided
-
-    @property
-    def _deciding(self) -> list[Comparison]:
-        return [each for each in self.ran if each.side is (self.verdict is ClaimVerdict.confirmed)]
+        return UNTESTED if not sides else REFUTED if False in sides else CONFIRMED if all(sides) else UNDECIDED
 
     @property
     def why(self) -> str:
@@ -236,25 +220,29 @@ class Claim:
 
         Of more than three reasons the two most common are named, and the rest counted: the page lists each comparison.
         """
-        if self.verdict is ClaimVerdict.untested:
+        if self.verdict == UNTESTED:
             return "no run"
-        if self.verdict is ClaimVerdict.undecided:
+        if self.verdict == UNDECIDED:
             reasons = Counter(each.reason or "for the claim" for each in self.ran).most_common()
             if len(reasons) > 3:
                 reasons[2:] = [("other", sum(n for _, n in reasons[2:]))]
             return ", ".join(f"{reason}: {n}" for reason, n in reasons)
-        return f"{self._deciding[0].text} ({len(self._deciding)} of {len(self.ran)})"
+        deciding = self._deciding
+        return f"{deciding[0].text} ({len(deciding)} of {len(self.ran)})"
+
+    @property
+    def _deciding(self) -> list[Comparison]:
+        return [each for each in self.ran if each.side is (self.verdict == CONFIRMED)]
 
     @property
     def sentence(self) -> str:
         """The claim and what decides it, or how many of the comparisons that were run support it."""
-        reason = "No run yet"
-        if self.verdict is ClaimVerdict.undecided:
-            sides = [each.side for each in self.ran]
-            reason = f"Supported by {sides.count(True)} of {len(sides)} comparisons, contradicted by none"
-        elif self.verdict is not ClaimVerdict.untested:
-            reason = capitalized(f"{self._deciding[0].name}: {self.why}")
-        return f"{self.spec.text} {reason}."
+        if self.verdict == UNTESTED:
+            return f"{self.spec.text} No run yet."
+        if self.verdict == UNDECIDED:
+            support = f"{sum(each.side is True for each in self.ran)} of {len(self.ran)} comparisons"
+            return f"{self.spec.text} Supported by {support}, contradicted by none."
+        return f"{self.spec.text} {capitalized(self._deciding[0].name)}: {self.why}."
 
 
 def _side(low: float, high: float, bound: float) -> bool | None:

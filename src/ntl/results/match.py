@@ -149,14 +149,17 @@ def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, str]:
 
 def _is_run(record: RunRecord, plan: RowPlan) -> bool:
     # Without what changes no id, and in one order: rows then share what they have in common.
-    words = (*computing(plan.overrides), *(word for word in plan.overrides if word.startswith("data_dir=")))
-    config, name = _of_seed(words, record.seed)
+    beside = tuple(word for word in plan.overrides if word.startswith("beside"))
+    words = [word for word in computing(plan.overrides) if word not in beside]
+    words += [word for word in plan.overrides if word.startswith("data_dir=")]
+    config, name = _of_seed(tuple(words), record.seed)
     typed = {override_key(word) for word in (*plan.overrides, *record.overrides)}
     if config.model.pretrained and not typed & {f"{group}.path" for group in WEIGHTS}:
         paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
         name = run_id(replace(config, **{key: replace(getattr(config, key), path=path) for key, path in paths.items()}))
     decoded = record.config.get("decoding", {}).get("name") == config.decoding.name
-    return record.id == name and decoded and not lacking_readings(record.config, plain(config.beside))
+    wanted = plain(config.beside) | (plain(_composed(beside).beside) if beside else {})
+    return record.id == name and decoded and not lacking_readings(record.config, wanted)
 
 
 def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRecord]:

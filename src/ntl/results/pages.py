@@ -5,8 +5,8 @@ from itertools import groupby
 from pathlib import Path
 
 from ntl.config.folders import RESULTS
-from ntl.results.claims import Claim, ClaimSource, ClaimVerdict, capitalized, judge_claims, load_claims
-from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
+from ntl.results.claims import VERDICTS, Claim, ClaimSource, capitalized, judge_claims, load_claims
+from ntl.results.figures.spec import figure_names, load_figure_spec
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
@@ -14,6 +14,10 @@ from ntl.system.errors import UserError, one_line_errors
 FIGURES = RESULTS / "figures"
 HEADLINE = ("table2", "hour")  # the table and scale whose finding README states
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"
+_ABOUT = (
+    "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
+    "[LOG.md](LOG.md) is the log of experiments."
+)
 _CLAIMS_RULE = (
     "**Confirmed**: every comparison that was run has its 95% interval wholly on the claim's side, and neither row is "
     '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
@@ -44,24 +48,9 @@ def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     if not begun or not ended:
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables)
-    text = f"{before}{BEGIN}\n{readme_results(claims, tables)}\n{END}{after}"
-    return {page: results_page(claims, tables), readme: text}
-
-
-def results_page(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
-    """``results/README.md``: the verdict on each claim, the figures, the index of tables, then the evidence."""
-    lines = [
-        "# Results",
-        "",
-        "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
-        "[LOG.md](LOG.md) is the log of experiments.",
-        "",
-        *_verdicts(claims),
-        *_figures(),
-        *_index(tables),
-        *_evidence(claims),
-    ]
-    return "\n".join(lines)
+    text = "\n".join([*_headline(tables), *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN])
+    parts = [*_verdicts(claims), *_figures(), *_index(tables), *_evidence(claims)]
+    return {page: "\n".join(["# Results", "", _ABOUT, "", *parts]), readme: f"{before}{BEGIN}\n{text}\n{END}{after}"}
 
 
 def _verdicts(claims: Sequence[Claim]) -> Iterator[str]:
@@ -70,24 +59,14 @@ def _verdicts(claims: Sequence[Claim]) -> Iterator[str]:
         members = [each for each in claims if each.spec.whose is whose]
         if members:
             yield from [f"### {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
-            yield from (line([escape(c.spec.name), f"**{c.verdict.value}**", escape(c.why)]) for c in members)
+            yield from (line([escape(c.spec.name), f"**{c.verdict}**", escape(c.why)]) for c in members)
             yield ""
-
-
-def _drawn(*, of_paper: bool) -> list[tuple[FigureSpec, bool]]:
-    """The figures of the paper, or ours, each with whether it is drawn."""
-    specs = map(load_figure_spec, figure_names())
-    return [
-        (spec, (FIGURES / f"{spec.name}.png").is_file())
-        for spec in specs
-        if spec.title.startswith("Figure ") is of_paper
-    ]
 
 
 def _figures() -> Iterator[str]:
     yield from ["## Figures", "", "Captions, and the figures of the paper, are in [figures](figures/README.md).", ""]
-    for spec, drawn in _drawn(of_paper=False):
-        if drawn:
+    for spec in map(load_figure_spec, figure_names()):
+        if not spec.title.startswith("Figure ") and (FIGURES / f"{spec.name}.png").is_file():
             yield from [f"### {spec.title}", "", f"![{spec.title}](figures/{spec.name}.png)", ""]
 
 
@@ -115,7 +94,7 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
 
 def core_hours(table: Table) -> float:
     """The wall time of the runs in a table's rows, each once, in hours; a run takes one core."""
-    runs = {record.id: record for block in table.blocks for row in block.rows for record in row.records.values()}
+    runs = {record.id: record for row in table.rows for record in row.records.values()}
     return sum(record.wall_time_s * record.num_devices for record in runs.values()) / 3600
 
 
@@ -123,14 +102,14 @@ def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
     """Each claim's comparisons, those without a run in one line."""
     yield from ["## Evidence", ""]
     for claim in claims:
-        yield from [f"### {capitalized(claim.spec.name)}: {claim.verdict.value}", ""]
+        yield from [f"### {capitalized(claim.spec.name)}: {claim.verdict}", ""]
         yield from [f"{escape(claim.spec.text)} ({escape(claim.spec.source)})", ""]
         for each in claim.ran:
             side = each.reason if each.side is None else ("for the claim" if each.side else "against it")
             yield f"- {each.where}: {escape(each.name)}: {escape(each.text)}: **{side}**"
         lacking: dict[str, dict[str, None]] = {}
         for each in claim.comparisons:
-            if not each.ran:
+            if not each.text:
                 lacking.setdefault(each.scale, {})[each.source] = None
         if lacking:
             parts = [f"`{scale}`, {', '.join(names)}" for scale, names in lacking.items()]
@@ -138,13 +117,10 @@ def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
         yield ""
 
 
-def readme_results(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
-    """The generated part of README: one finding, a line for each claim, and the tables and figures of the paper."""
-    (headline,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
-    what = headline.parts[0]
-    page = f"[{what} at `scale={headline.scale}`](results/tables/{headline.stem}.md)"
-    lines = [f"{page}: {escape(headline.finding)}", "", *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN]
-    return "\n".join(lines)
+def _headline(tables: Sequence[Table]) -> Iterator[str]:
+    (table,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
+    page = f"[{table.parts[0]} at `scale={table.scale}`](results/tables/{table.stem}.md)"
+    yield from [f"{page}: {escape(table.finding)}", ""]
 
 
 def _claim_lines(claims: Sequence[Claim]) -> Iterator[str]:
@@ -153,13 +129,13 @@ def _claim_lines(claims: Sequence[Claim]) -> Iterator[str]:
     for whose in (ClaimSource.paper, ClaimSource.ours):
         members = [each for each in claims if each.spec.whose is whose]
         yield from [f"{whose.value}:", ""]
-        yield from (f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members)
+        yield from (f"- **{each.verdict}**: {escape(each.sentence)}" for each in members)
         yield ""
-    names: dict[ClaimVerdict, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for each in claims:
         if each.spec.whose is ClaimSource.beyond:
             names.setdefault(each.verdict, []).append(escape(each.spec.name))
-    by_verdict = [f"**{verdict.value}** {'; '.join(names[verdict])}" for verdict in ClaimVerdict if verdict in names]
+    by_verdict = [f"**{verdict}** {'; '.join(names[verdict])}" for verdict in VERDICTS if verdict in names]
     if by_verdict:
         yield from [f"{ClaimSource.beyond.value}: {'. '.join(by_verdict)}.", ""]
 
@@ -181,8 +157,10 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
             ]
             lacking = [each.scale for each in at_scales if not each.num_records]
             yield line([what, escape(subject), command, ", ".join(there), ", ".join(lacking)])
-    for spec, drawn in _drawn(of_paper=True):
+    for spec in map(load_figure_spec, figure_names()):
         what, _, subject = spec.title.partition(": ")
-        scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
-        link = f"[{scale or 'drawn'}](results/figures/{spec.name}.png)" if drawn else ""
-        yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])
+        if what.startswith("Figure "):
+            drawn = (FIGURES / f"{spec.name}.png").is_file()
+            scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
+            link = f"[{scale or 'drawn'}](results/figures/{spec.name}.png)" if drawn else ""
+            yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])

@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 
 from ntl.results.figures.spec import Source
 from ntl.results.figures.style import COLUMN, LOOKS, PAGE, RASTER, Drawing, finish, name_of, name_rows, panels
-from ntl.results.spec import PaperNumbers, read_typed
+from ntl.results.spec import read_paper
 
 
 def draw_by_digit(source: Source) -> Drawing:
@@ -54,7 +54,6 @@ OURS, THEIRS = "#0072B2", "#D55E00"
 
 def draw_runtime(source: Source) -> Drawing:
     """Time of each loss as a ratio to CE, here and in the paper, whose overhead of 0.01 is a ratio of 1.01."""
-    printed: PaperNumbers = read_typed(PaperNumbers, source.file("paper"))
     rows = source.table("benchmark").query(f"share == {SHARE}")
     order = [loss for loss in LOOKS if loss in set(rows["loss"])]
     rows = rows.assign(place=rows["loss"].map(order.index))
@@ -64,9 +63,9 @@ def draw_runtime(source: Source) -> Drawing:
         each.hlines(here["place"], here["ratio_low"], here["ratio_high"], color=OURS, linewidth=2)
         each.plot(here["ratio"], here["place"], "o", color=OURS, markersize=4, label="measured here")
         theirs = {
-            order.index(row.label): value + BASE[key.rpartition("/")[2]]
-            for row in printed.rows
-            for key, (value,) in row.values.items()
+            order.index(row["label"]): value + BASE[key.rpartition("/")[2]]
+            for row in read_paper(source.file("paper"))
+            for key, (value,) in row["values"].items()
             if key.rpartition("/")[0] == part
         }
         each.plot(list(theirs.values()), list(theirs), "x", color=THEIRS, markersize=5, label="paper (GPU)")
@@ -99,7 +98,7 @@ BATCHES = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"
 def draw_drafts(source: Source) -> Drawing:
     """Tokens a forward pass, kept drafts by head, and the speed-up."""
     rows = source.table("benchmark")
-    first, most = rows.iloc[0], rows["heads"].max()
+    first, most = rows.iloc[0], int(rows["heads"].max())
     by_batch = list(rows.groupby("batch", sort=False))
     figure, axes = panels(PAGE, 2.3, 3)
     for (batch, here), (marker, colour) in zip(by_batch, BATCHES, strict=False):
