@@ -54,7 +54,7 @@ def make_row(
 ) -> Row:
     """A row with these scores by metric; without ``records`` one for each of its seeds."""
     plan = RowPlan(
-        RowSpec(label=label, role=role, group=group),
+        RowSpec(label=label, role=role, group=group, constant="mean" if role is Role.constant else ""),
         () if role is Role.constant else (f"loss={label}",),
         pins or {},
         (1, 2, 3),

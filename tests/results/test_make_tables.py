@@ -26,7 +26,7 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tabel5"], "no table 'tabel5': did you mean 'table5'?"),
+        (["tabel5"], "no table 'tabel5'. Did you mean 'table5'?"),
         (["--scale", "huge"], "no table has the scale 'huge': choose from tiny, small, paper, hour"),
         (["--records", "not/there"], "--records not/there: no such folder"),
         (["table2", "--pages"], "--pages: they say what all tables show; leave out the names and --scale."),

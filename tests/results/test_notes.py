@@ -121,10 +121,6 @@ def test_what_a_head_brings_along_may_differ_between_heads_alone() -> None:
     assert remarks(greedy, beam)[0] == UNFAIR.format("model.head")
 
 
-def test_seeds_of_one_row_differ_in_nothing_not_even_in_what_rows_vary() -> None:
-    assert remarks(record("ce", 1), config(record("ce", 2), "loss", weight=0.5))[0] == UNFAIR.format("loss.weight")
-
-
 def test_different_data_are_named() -> None:
     def reading(loss: str, digest: str, **shares: float) -> RunRecord:
         return record(loss, 1, data={"files": {"train": digest}, "longer_than_train": shares})

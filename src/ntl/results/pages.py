@@ -48,9 +48,22 @@ def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     if not begun or not ended:
         raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables)
-    text = "\n".join([*_headline(tables), *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN])
+    text = f"{before}{BEGIN}\n{readme_results(claims, tables)}\n{END}{after}"
+    return {page: results_page(claims, tables), readme: text}
+
+
+def results_page(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
+    """``results/README.md``: the verdict on each claim, the figures, the index of tables, then the evidence."""
     parts = [*_verdicts(claims), *_figures(), *_index(tables), *_evidence(claims)]
-    return {page: "\n".join(["# Results", "", _ABOUT, "", *parts]), readme: f"{before}{BEGIN}\n{text}\n{END}{after}"}
+    return "\n".join(["# Results", "", _ABOUT, "", *parts])
+
+
+def readme_results(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
+    """The generated part of README: one finding, a line for each claim, and the tables and figures of the paper."""
+    (headline,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
+    page = f"[{headline.parts[0]} at `scale={headline.scale}`](results/tables/{headline.stem}.md)"
+    finding = f"{page}: {escape(headline.finding)}"
+    return "\n".join([finding, "", *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN])
 
 
 def _verdicts(claims: Sequence[Claim]) -> Iterator[str]:
@@ -115,12 +128,6 @@ def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
             parts = [f"`{scale}`, {', '.join(names)}" for scale, names in lacking.items()]
             yield f"- no run: {'; '.join(parts)}"
         yield ""
-
-
-def _headline(tables: Sequence[Table]) -> Iterator[str]:
-    (table,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
-    page = f"[{table.parts[0]} at `scale={table.scale}`](results/tables/{table.stem}.md)"
-    yield from [f"{page}: {escape(table.finding)}", ""]
 
 
 def _claim_lines(claims: Sequence[Claim]) -> Iterator[str]:

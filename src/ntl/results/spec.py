@@ -213,7 +213,7 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
     path = folder / f"{name}.yaml"
     if not path.is_file():
         names = table_names(folder)
-        raise UserError(f"no table {name!r}:{nearest(name, names) or ' choose from ' + ', '.join(names)}")
+        raise UserError(f"no table {name!r}.{nearest(name, names) or ' Choose from ' + ', '.join(names)}")
     spec: TableSpec = read_typed(TableSpec, path)
     spec.name = name
     for number, block in enumerate(spec.blocks):

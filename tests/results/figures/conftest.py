@@ -34,7 +34,7 @@ def draw() -> Callable[..., Drawing]:
 
     def drawn(figure: str | FigureSpec, records: Sequence[RunRecord] = (), results: Path = RESULTS) -> Drawing:
         spec = load_figure_spec(figure) if isinstance(figure, str) else figure
-        drawing = locate(spec.draw)(spec, Source(records, results))
+        drawing = locate(spec.draw)(Source(spec, records, results))
         assert drawing is not None
         return drawing
 

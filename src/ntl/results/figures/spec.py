@@ -87,7 +87,8 @@ class Panel:
     """The rows that a panel names, and their runs.
 
     Attributes:
-        runs: Loss -> seed -> record, of the rows that have any, in the panel's order.
+        plans: The rows, in the panel's order.
+        runs: Loss -> seed -> record, of the rows that have any.
         model, place: The name of the model, and of the one it stands in for at this scale (the same where it does not).
     """
 
@@ -97,10 +98,10 @@ class Panel:
         by_label = {plan.row.label: plan for plan in plans if plan.overrides and plan.row.group == spec.group}
         if lost := [label for label in spec.rows if label not in by_label]:
             raise UserError(f"{where}: table {spec.table!r} has no row {lost[0]!r} there that runs")
-        chosen = [by_label[label] for label in spec.rows]
-        found = {str(plan.pins.get("loss")): row_records(plan, records) for plan in chosen}
+        self.plans = [by_label[label] for label in spec.rows]
+        found = {str(plan.pins.get("loss")): row_records(plan, records) for plan in self.plans}
         self.runs = {loss: have for loss, have in found.items() if have}
-        pinned = [plan.pins["model"] for plan in chosen if "model" in plan.pins]
+        pinned = [plan.pins["model"] for plan in self.plans if "model" in plan.pins]
         places = {new: old for old, new in self.block.scales[spec.scale].replace.items()}
         replaced = [places.get(f"model={name}", f"model={name}").removeprefix("model=") for name in pinned]
         self.model, self.place = (", ".join(dict.fromkeys(map(model_name, names))) for names in (pinned, replaced))
@@ -142,8 +143,8 @@ class Source:
 
     @property
     def empty(self) -> bool:
-        """Whether no run of any of its panels has a record."""
-        return bool(self.panels) and not any(panel.runs for panel in self.panels)
+        """Whether a panel has no run with a record."""
+        return not all(panel.runs for panel in self.panels)
 
     def file(self, name: str) -> Path:
         """One of the figure's ``files``."""
