@@ -85,7 +85,6 @@ CE = [10.0, 10.0, 10.0]
         ([12.1, 12.0, 11.9], "refuted", "+2.000 [+1.752, +2.248], n = 3, p = 0.25", "against it"),
         ([9.0, 8.0, 7.0], "undecided", "-2.000 [-4.484, +0.484], n = 3, p = 0.25", "interval holds 0"),
         ([22.1, 22.0, 21.9], "undecided", "+12.000 [+11.752, +12.248], n = 3, p = 0.25", "not learnt"),
-        ([9.9999, 9.9999, 9.9999], "undecided", "+0.000 [+0.000, +0.000], n = 3, p = 0.25", "it prints as 0"),
     ],
 )
 def test_the_verdict_on_one_comparison(judge, was: list[float], verdict: str, text: str, why: str) -> None:

@@ -40,22 +40,6 @@ def test_mistakes_of_the_user(
     assert not (tmp_path / "out").exists()
 
 
-def test_without_folders_the_repository_is_read_from_wherever_one_is(
-    tmp_path: Path, make_record, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert (PLACES["RUNS"], PLACES["OUTPUTS"], PLACES["TABLES"]) == (
-        ROOT / "results" / "runs",
-        ROOT / "outputs",
-        ROOT / "results" / "tables",
-    )
-    monkeypatch.setitem(PLACES, "RUNS", tmp_path / "runs")
-    monkeypatch.setitem(PLACES, "OUTPUTS", tmp_path / "none")
-    write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.5}))
-    make_tables(["quickstart", "--out", str(tmp_path / "out")])
-    assert "table=quickstart scale=tiny" in capsys.readouterr().out
-    assert "1.500" in (tmp_path / "out" / "quickstart_tiny.md").read_text()
-
-
 @pytest.mark.slow
 def test_readme_is_looked_at_before_anything_is_written(
     tmp_path: Path, make_record, monkeypatch: pytest.MonkeyPatch

@@ -9,24 +9,6 @@ from ntl.results import build_table, load_records, write_record, write_tables
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
-def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()
-    }
-
-
-NAMES = ["quickstart_tiny.md", "quickstart_tiny.tex", "quickstart_tiny.csv"]
-
-
-def test_files_of_tables_are_stable(tmp_path: Path, make_record) -> None:
-    tables = [build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})])]
-    out = tmp_path / "out"
-    assert write_tables(tables, out) == [out / name for name in NAMES]
-    before = snapshot(out)
-    write_tables(tables, out)
-    assert snapshot(out) == before
-
-
 def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:
     record = make_record("ce", 1, {"test/mae": 1.0})
     assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 3

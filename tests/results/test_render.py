@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ntl.results import build_table
-from ntl.results.render import latex, markdown
+from ntl.results.render import latex
 from ntl.results.render.text import header, interval_text, number, short_text, value_parts
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import summarize
@@ -102,10 +101,6 @@ def test_on_the_page_a_second_line_counts_the_seeds_of_a_cell() -> None:
     assert text_of([1.0, 3.0], records=3, text=short_text) == "1.00, 3.00\n2 of 3 seeds"
 
 
-def test_markdown_escapes_what_would_break_a_table() -> None:
-    assert markdown.escape(r"a|b *c* d_e `f` <g> \h") == r"a\|b \*c\* d\_e \`f\` \<g> \\h"
-
-
 TABLES = Path(__file__).resolve().parents[2] / "results" / "tables"
 WIDEST, MOST = 100, 7  # characters of a row as it is read, and columns
 
@@ -127,22 +122,6 @@ def test_every_committed_page_is_narrow_enough_to_be_read(path: Path) -> None:
         assert sum(widths) + len(widths) - 1 <= WIDEST, widths
 
 
-def test_the_terminal_shows_the_finding_bold_and_what_is_missing(make_record) -> None:
-    made = [make_record(loss, s, {"test/rmse": s / 7 + len(loss)}) for loss in ("ce", "ntl_was") for s in (1, 2, 3)]
-    table = build_table("quickstart", made)
-    console = Console(width=300, force_terminal=True, color_system="standard")
-    with console.capture() as shown:
-        markdown.show(table, console)
-    styled = shown.get()
-    screen = " ".join(re.sub(r"\x1b\[[\d;]*m", "", styled).split())
-    assert "\x1b[1m2.29 ± 0.14" in styled
-    assert "\x1b[1m7.29" not in styled
-    assert "<br>" not in screen
-    assert "Of its runs 9 are missing" in screen
-    assert "Nothing is shown: " not in screen
-    assert "Nothing is shown yet: no seed of both NTL-WAS, λ = 0.3 and CE has RMSE to the noise-free target." in screen
-
-
 # The first that is installed is taken.
 ENGINES = {
     "pdflatex": ("-interaction=nonstopmode", "-halt-on-error"),
@@ -160,14 +139,6 @@ ARTICLE = r"""\documentclass{article}
 PACKAGES = re.compile(r"^% Needs \\usepackage\{booktabs,graphicx\}\. ")
 # What LaTeX goes on after, though something is lost or cut off in print.
 FAULTS = re.compile(r"Undefined control sequence|Missing character|Overfull \\[hv]box|Float too large|multiply defined")
-
-
-def test_every_special_character_is_escaped() -> None:
-    text = r"a_b & 5% of $x$ #1 {y} ~ ^ \ <3> ± 4×5 λ R² ↑"
-    assert latex.escape(text) == (
-        r"a\_b \& 5\% of \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
-        r" \textless{}3\textgreater{} $\pm$ 4$\times$5 $\lambda$ R$^2$ $\uparrow$"
-    )
 
 
 def test_a_cell_has_its_interval_below_and_minus_signs(make_record) -> None:

@@ -70,10 +70,7 @@ def test_a_spec_is_typed(tmp_path: Path) -> None:
             r"primary at scale 'tiny': 'test/r2' is no shown column",
         ),
         ("{metric: test/mae}", "{metric: test/mae}, {metric: test/mae, header: x}", "a metric is listed twice"),
-        ("seeds: [1, 2]", "seeds: [1, 1]", "give at least one seed and none twice"),
-        ("seeds: [1, 2]", "seeds: [1], groups: [T5]", "no row has the group 'T5'"),
         ("constant: mean}", "constant: mean, overrides: [loss=ce]}", "a constant row has role constant"),
-        ("rows:", "rows: []\n    others:", r"mine\.yaml: blocks\[0\]\.others: no such key"),
         ("{tiny: {seeds: [1, 2]}}", "{tiny: 3}", r"scales\.tiny: '3' does not fit ScaleSpec"),
         (
             "title: A table",
@@ -110,16 +107,6 @@ def test_an_unknown_table_names_the_nearest() -> None:
 
 
 spec_of = cache(load_table_spec)  # only read here
-
-
-def test_the_paper_s_numbers_stand_in_their_rows() -> None:
-    for table, label, metric, printed in (
-        ("table2", "NTL-WAS, λ = 0.3", "extrapolate/accuracy", [0.10, 0.01]),
-        ("table3", "GCE, σ = 1, + NTL-WAS-CDF, λ = 0.3", "extrapolate/mae", [66.67]),
-        ("table5", "Granite 3.1 1B (MoE) NTL-WAS, λ = 0.3", "extrapolate/mape", [0.23]),
-    ):
-        rows = {f"{row.group} {row.label}".strip(): row for row in spec_of(table).blocks[0].rows}
-        assert rows[label].paper[metric] == printed
 
 
 def test_the_primary_rows_run_at_every_scale(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from ntl.results import RunRecord, Table, build_table, pack_bits
+from ntl.config.folders import RESULTS
+from ntl.results import RunRecord, Table, build_table, load_records, pack_bits
 from ntl.results.render import csv as flat
 from ntl.results.render import latex, markdown
 from ntl.results.spec import load_table_spec
+from ntl.results.write import RENDERERS
 
 SPEC = """
 title: "Table 0: losses & weights"
@@ -62,20 +64,6 @@ def cells(table: Table, row: int):
     return [table.blocks[0].rows[row].cell(column) for column in table.blocks[0].columns]
 
 
-def test_cells(spec, records: list[RunRecord]) -> None:
-    table = build_table(spec, records)
-    accuracy, mae, _ = cells(table, 0)
-    assert mae.summary is not None
-    assert accuracy.summary is not None
-    assert (mae.summary.mean, mae.summary.sd, mae.seeds, mae.paper) == (6.0, 1.0, (1, 2, 3), (2.15, 0.08))
-    assert accuracy.summary.mean == pytest.approx(0.2)
-    assert [row.missing for row in table.blocks[0].rows] == [[], [1, 3], [], []]
-    assert [row.command for row in table.rows if row.missing] == [
-        "python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny loss=ce_digits loss.weight=0.3 seed=1,3"
-    ]
-    assert table.num_records == 7
-
-
 def test_an_undefined_row_is_never_best(spec, records: list[RunRecord]) -> None:
     records[3] = dataclasses.replace(records[3], metrics={**records[3].metrics, "test/mae": None})
     table = build_table(spec, records[:6])
@@ -85,51 +73,14 @@ def test_an_undefined_row_is_never_best(spec, records: list[RunRecord]) -> None:
     assert table.finding == "Nothing is shown: MAE is undefined for a run of NTL_WAS or CE."
 
 
-FINDING = (
-    "NTL_WAS is better than CE in MAE by the interval, but not by the exact test: -1.93 [-2.08, -1.79] "
-    "against a mean of 6.00 (n = 3 seeds; exact p = 0.25, and n = 3 cannot reach 0.05; named after these runs)"
-)
-MARKDOWN = r"""# Table 0 with a tiny GPT-2 in place of T5-Small: losses & weights
-
-**{finding}; the control, which has no distance: -0.50.**
-
-## noisy\_numbers, n = 1 to 3 seeds
-
-|  | accuracy ↑ | MAE ↓ |
-| --- | ---: | ---: |
-| CE<br>n = 3 | 20% ± 10% | 6.0 ± 1.0 |
-| control<br>n = 1 | undefined | 5.50 |
-| NTL\_WAS<br>n = 3 | 30.0% ± 0.0% | 4.1 ± 1.1 |
-| constant: mean | - | 9.00 |
-
-Mean ± standard deviation over seeds; for n = 2 both values. No row is clearly the best in any column.
-
-Paper: 4 runs.
-
-Scale `tiny`. Of its runs 2 are missing; the CSV has their commands. [CSV](mine_tiny.csv): intervals, differences, all columns, where the records are from. [LaTeX](mine_tiny.tex). Made by `python scripts/reproduce.py table=mine scale=tiny`.
-"""  # noqa: E501
-
-
-def test_the_page_for_people(spec, records: list[RunRecord]) -> None:
-    expected = MARKDOWN.replace("{finding}", FINDING.replace("_", r"\_"))
-    assert markdown.to_markdown(build_table(spec, records)) == expected
-    assert markdown.to_markdown(build_table(spec, records[::-1])) == expected
-
-
-CSV = """\
-table,scale,block,kind,group,row,against,metric,n,undefined,mean,sd,low,high,best,learnt,paper_mean,paper_sd,minus_paper,\
-agree,p,p_holm,primary,seeds,values,records,command,text
-mine,tiny,noisy_numbers,cell,,CE,,test/accuracy,1,0,0.3,,,,false,true,,,,,,,,2,0.3,{1},"{0} loss=ce seed=1,3",
-mine,tiny,noisy_numbers,cell,,CE,,test/mae,1,0,6.0,,,,false,true,2.15,0.08,3.85,,,,,2,6.0,{1},"{0} loss=ce seed=1,3",
-mine,tiny,noisy_numbers,cell,,CE,,test/count,1,0,100.0,,,,false,true,,,,,,,,2,100.0,{1},"{0} loss=ce seed=1,3",
-""".replace("{0}", "python train.py -m dataset=noisy_numbers scale=tiny model=gpt2_tiny")
-
-
-def test_csv(spec, records: list[RunRecord]) -> None:
-    table = build_table(spec, [records[1], records[6]])
-    assert flat.to_csv(table).startswith(CSV.replace("{1}", records[1].id))
-    assert flat.cells(table)[1]["values"] == [6.0]
-    assert flat.cells(table)[6]["mean"] is None
+def test_the_tables_of_the_published_records_are_those_committed() -> None:
+    """Pages, LaTeX and CSV of every kind of note, byte for byte."""
+    made = load_records([RESULTS / "runs"])
+    for name, scale in (("quickstart", "tiny"), ("evidence", "tiny"), ("table5", "hour"), ("table7", "hour")):
+        table = build_table(name, made, scale)
+        for suffix, render in RENDERERS.items():
+            committed = RESULTS / "tables" / f"{name}_{scale}.{suffix}"
+            assert render(table) == committed.read_text(encoding="utf-8")
 
 
 def test_the_paper_s_number_stands_beside_its_own_model_alone(spec, records: list[RunRecord]) -> None:
@@ -165,25 +116,3 @@ def test_one_seed_is_compared_over_test_examples(spec, make_record) -> None:
     assert found == pytest.approx([0.3, 0.21, 0.39])
     ids["ce"] = {"test": "y"}
     assert interval()[2:] == (None, None)
-
-
-def test_a_metric_that_the_records_lack(spec, make_record) -> None:
-    part = build_table(
-        spec, [make_record("ce", 1, {"test/mae": 1.0, "test/accuracy": 0.5}), make_record("ce", 2, {"test/mae": 2.0})]
-    )
-    assert r"CE & 2 & {50.0\%} & {1.00, 2.00}" in latex.to_latex(part)
-    assert "| CE<br>n = 2 | 50.0%<br>1 of 2 seeds | 1.00, 2.00 |" in markdown.to_markdown(part)
-
-
-def test_a_row_that_has_not_learnt_is_marked_and_never_bold(spec, records: list[RunRecord]) -> None:
-    for record in records:
-        record.metrics["test/mae:mean"] = 4.0
-    table = build_table(spec, records[:6])
-    assert [row.learnt for row in table.blocks[0].rows] == [False, None, False, None]
-    assert not any(cell.best for row in range(4) for cell in cells(table, row))
-    assert "| NTL\\_WAS<br>*not learnt*<br>n = 3 |" in markdown.to_markdown(table)
-    assert "Not learnt: no better than the best constant answer in MAE." in markdown.to_markdown(table)
-    assert "NTL\\_WAS (not learnt)" in latex.to_latex(table)
-    assert table.finding.startswith(
-        "Nothing is shown, as neither NTL_WAS nor CE beats a constant answer in MAE: -1.93 ["
-    )
