@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -25,26 +24,24 @@ Json = dict[str, Any]
 
 @dataclass(kw_only=True)
 class RunRecord:
-    """One finished run.
+    """One finished run. Times are in seconds, memory in bytes; tokens and examples are those trained on.
 
     metrics: ``{"interpolate/accuracy": 0.43}``, None where undefined. groups: ``{split: {group: {metric: value}}}``.
     curves: ``{series: [[step, value], ...]}``. correct: ``{split: pack_bits(...)}``, in the order of the test file,
     whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
     a sample that depends on the ids alone, so that it is the same for every run.
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
-    that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
-    rules: the version of every answer rule behind the metrics.
+    that have more tokens than any training example}}``. rules: the version of every answer rule behind the metrics.
     In published records alone, of data whose licence permits it: ``worst`` and ``typical``, ``{split: [{"question",
     "answer", "prediction", "error"}, ...]}``, the worst wrong answers, and a sample of them that depends on the ids
-    alone. Older records have the "kind" of each, too, and ``mistakes``, ``{split: {kind: n}}``, which counts all.
+    alone. Older records have ``mistakes``, ``{split: {kind: n}}``, too.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
     Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
     this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
-    Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
-    Without curves and packed answers a record has at most 10 KB. Packed answers add at most 2.5 KB of errors, and at
-    most 5 bytes of correctness for 32 answers, which is their entropy where half of them are right.
+    Without curves, packed answers and published ones a record has at most 12 KB. Packed answers add at most 2.5 KB of
+    errors, and at most 5 bytes of correctness for 32 answers.
     """
 
     id: str
@@ -176,29 +173,20 @@ def dumps(payload: Json) -> str:
     return "{" + ",\n".join(lines) + "}\n"
 
 
-WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "a mapping", list: "a list"}
-
-
 def check(name: str, value: Any, kind: Any) -> None:
     """ValueError where parsed JSON is not of ``kind``, an annotation such as ``dict[str, float | None]``.
 
     ``name``: the keys that lead to the value, joined by dots. What is of kind Any is free in its form.
     """
-    if isinstance(kind, UnionType):
-        if value is None:
-            return
-        (kind,) = (option for option in get_args(kind) if option is not NoneType)
-    if kind is Any:
+    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if kind is Any or (value is None and NoneType in options):
         return
-    origin = get_origin(kind) or kind
-    origin = {Mapping: dict, Sequence: list}.get(origin, origin)
-    is_kind = isinstance(value, int | float if origin is float else origin) and not isinstance(value, bool)
-    # 1e999 is read as infinity.
-    if not is_kind or (origin is float and not abs(value) <= sys.float_info.max):
-        raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {WORDS[origin]}")
-    if isinstance(value, dict | list) and (inside := get_args(kind)[-1]) is not Any:
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            check(f"{name}.{key}", item, inside)
+    origin = get_origin(options[0]) or options[0]
+    origin = {Mapping: dict, Sequence: list, float: int | float}.get(origin, origin)
+    if not isinstance(value, origin) or isinstance(value, bool) or (options[0] is float and not math.isfinite(value)):
+        raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {options[0]}")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        check(f"{name}.{key}", item, get_args(options[0])[-1])
 
 
 def read_record(path: Path | str) -> RunRecord:
