@@ -183,7 +183,11 @@ def check(name: str, value: Any, kind: Any) -> None:
         return
     origin = get_origin(options[0]) or options[0]
     origin = {Mapping: dict, Sequence: list, float: int | float}.get(origin, origin)
-    if not isinstance(value, origin) or isinstance(value, bool) or (options[0] is float and not math.isfinite(value)):
+    if (
+        not isinstance(value, origin)
+        or isinstance(value, bool)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
         raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {options[0]}")
     for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         check(f"{name}.{key}", item, get_args(options[0])[-1])

@@ -1,6 +1,6 @@
 """Schemas of ``config/table``: what a table runs and prints."""
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum, EnumMeta
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ def read_typed(schema: Any, path: Path) -> Any:
 # A structured config of OmegaConf does the same and takes ten times as long: half a second for a long table.
 def _typed(kind: Any, value: Any, path: str, key: str) -> Any:
     where, items = f"{path}: {key}" if key else path, get_args(kind)
-    if is_dataclass(kind) and isinstance(value, dict):
+    if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
         hints, dot = _hints(kind), f"{key}." if key else ""
         if lost := [name for name in value if name not in hints]:
             raise UserError(f"{path}: {dot}{lost[0]}: no such key.{nearest(str(lost[0]), hints)}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -17,9 +17,6 @@ from ntl.results.record import RunRecord
 from ntl.results.spec import ColumnSpec, load_table_spec, read_typed
 from ntl.results.table import Seeds
 from ntl.system.errors import UserError, one_line_errors
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FIGURE_FOLDER = CONFIG_DIR / "figure"
 table_spec = cache(load_table_spec)  # figures share few tables, and one takes a tenth of a second
@@ -150,8 +147,8 @@ class Source:
         """One of the figure's ``files``."""
         return self.results / self.spec.files[name]
 
-    def table(self, name: str) -> "pd.DataFrame":
-        """The rows of a CSV file; lines that begin with # are comments."""
+    def table(self, name: str) -> Any:
+        """A CSV file as a DataFrame; lines that begin with # are comments."""
         import pandas as pd
 
         with one_line_errors("read", self.file(name)):
