@@ -12,7 +12,6 @@ from ntl.system.errors import one_line_errors
 def main(argv: Sequence[str] | None = None) -> None:
     """Rebuild the figures from records and committed benchmarks alone. UserError: a folder that does not exist."""
     from ntl.results.figures import draw_all, page
-    from ntl.results.figures.spec import Source
     from ntl.results.load import check_folders, load_records
     from ntl.system.files import write_text
 
@@ -23,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from ntl.results.figures.style import style, write  # matplotlib
 
     with style():
-        drawings, missing = draw_all(Source(load_records(check_folders(chosen.records)), RESULTS))
+        drawings, missing = draw_all(load_records(check_folders(chosen.records)), RESULTS)
         with one_line_errors("draw into", chosen.out):
             for drawing in drawings:
                 print(*write(drawing, chosen.out))

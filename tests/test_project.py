@@ -144,7 +144,7 @@ FORBIDDEN += ["yaml.load_all", "yaml.unsafe_load", "yaml.full_load", "tarfile.ex
 SWITCHES = ["allow_pickle", "trust_remote_code", "shell"]
 # submitit hands over a job's result as a pickle, in a folder of mode 0700 (docs/fault_tolerance.md). The other never
 # leaves its process: a copy.
-PICKLES = {"src/ntl/launch/slurm.py": ["pickle.load"], "src/ntl/config/composition.py": ["pickle.loads"]}
+PICKLES = {"src/ntl/launch/slurm.py": ["pickle.load"], "src/ntl/config/groups.py": ["pickle.loads"]}
 
 
 def dangerous_calls(tree: ast.Module) -> list[str]:

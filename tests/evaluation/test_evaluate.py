@@ -7,7 +7,7 @@ import pytest
 from ntl.config import UserError
 from ntl.evaluation import score_predictions, write_predictions
 from ntl.evaluation.evaluate import find_predictions
-from ntl.evaluation.predictions import plain
+from ntl.evaluation.predictions import json_value
 
 ROOT = Path(__file__).parents[2]
 main = runpy.run_path(str(ROOT / "scripts" / "evaluate.py"))["main"]
@@ -35,7 +35,7 @@ def test_json_is_strict_and_flat(outputs, capsys):
     main([str(outputs / "abc123"), "--json"])
     printed = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     metrics = score_predictions(outputs / "abc123" / "predictions.jsonl").metrics
-    assert printed == {name: plain(value) for name, value in metrics.items()}
+    assert printed == {name: json_value(value) for name, value in metrics.items()}
     assert printed["test/accuracy"] == 0.5
     assert printed["test/pearson"] is None
     assert printed["test/mae"] == "inf"

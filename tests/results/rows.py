@@ -1,16 +1,36 @@
 """Rows of a table by hand, for the tests of what is computed from them."""
 
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
+from ntl.config import compose, run_id
+from ntl.config.identity import recorded
 from ntl.results import RunRecord
 from ntl.results.match import RowPlan
 from ntl.results.spec import ColumnSpec, Role, RowSpec
-from ntl.results.table import Row
+from ntl.results.table import Row, Seeds
 
 MAE = ColumnSpec(metric="test/mae", header="MAE", format=".2f")
 ACCURACY = ColumnSpec(metric="test/accuracy", header="accuracy", format=".2f")
-Seeds = dict[int, float | None]
+
+
+@cache
+def _composed(*words: str) -> tuple[str, dict[str, Any]]:
+    config = compose([*words, "beside=expectation"])
+    return run_id(config), recorded(config)
+
+
+def composed_run(
+    loss: str, seed: int, dataset: str, weight: float = 0.3, **groups: str
+) -> tuple[str, list[str], dict[str, Any]]:
+    """The id, the overrides and the config in a record of a run of gpt2_tiny, also decoded by expectation."""
+    chosen = {"dataset": dataset, "scale": "tiny", "model": "gpt2_tiny", "tokenizer": "digit", **groups}
+    words = [f"{key}={value}" for key, value in chosen.items()]
+    words += [f"loss={loss}", *([] if loss == "ce" else [f"loss.weight={weight}"]), f"seed={seed}"]
+    name, config = _composed(*words)
+    return name, words, deepcopy(config)
 
 
 def values(*row: float | None) -> Seeds:
@@ -34,10 +54,10 @@ def make_row(
 ) -> Row:
     """A row with these scores by metric; without ``records`` one for each of its seeds."""
     plan = RowPlan(
-        RowSpec(label=label, role=role, group=group),
+        RowSpec(label=label, role=role, group=group, constant="mean" if role is Role.constant else ""),
         () if role is Role.constant else (f"loss={label}",),
         pins or {},
         (1, 2, 3),
     )
     found = {seed: record(seed) for each in (scores or {}).values() for seed in each} if records is None else records
-    return Row(plan, found, dict(scores or {}), learnt)
+    return Row(plan, found, dict(scores or {}), learnt=learnt)

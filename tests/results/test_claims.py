@@ -6,14 +6,13 @@ from ntl.config import UserError
 from ntl.results.build import build_table
 from ntl.results.claims import (
     Claim,
+    ClaimSource,
     ClaimSpec,
     EvidenceSpec,
-    Says,
+    Hypothesis,
     TimingSpec,
-    Whose,
     judge_claims,
     load_claims,
-    read_timing,
 )
 from ntl.results.pages import results_page
 from ntl.results.record import RunRecord
@@ -31,13 +30,10 @@ def claims(tmp_path: Path, entry: str = ENTRY, kind: str = "evidence") -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("quickstart", "quikstart", ".table: no table 'quikstart': did you mean 'quickstart'?"),
         ("row: CE + digit CE (control)", "row: NTL", ".row: table 'quickstart' has no row 'NTL' that runs"),
-        ("rmse_truth", "rsme", ".metric: 'test/rsme' is no column with a good end: test/rmse_truth, test/rmse, "),
-        ("rmse_truth", "rmse@expectations", ".metric: 'test/rmse@expectations' is no column with a good end: "),
-        ("says: better", "says: best", ": says: "),
-        ("CE + digit CE (control)", "CE", ".against: a row is not compared with itself"),
-        ("says", "sais", ": Key 'sais' not in 'EvidenceSpec'"),
+        ("rmse_truth", "rsme", ": 'test/rsme' is no column with a good end: test/rmse_truth, test/rmse, "),
+        ("rmse_truth", "rmse@expectations", ": 'test/rmse@expectations' is no column with a good end: "),
+        ("says: better", "says: best", "evidence[0].says: 'best' does not fit Hypothesis"),
     ],
 )
 def test_a_wrong_name_is_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -57,7 +53,7 @@ LOSSES = {"CE": ("ce", 0.3), "CE + digit CE (control)": ("ce_digits", 0.3), WAS:
 
 def evidence(row: str = WAS, against: str = "CE", **more) -> EvidenceSpec:
     return EvidenceSpec(
-        **{"table": "quickstart", "row": row, "against": against, "metric": RMSE, "says": Says.better} | more
+        **{"table": "quickstart", "row": row, "against": against, "metric": RMSE, "says": Hypothesis.better} | more
     )
 
 
@@ -72,7 +68,7 @@ def judge(make_record):
             for seed in range(1, 1 + len(next(iter(columns.values())))):
                 metrics = {metric: each[seed - 1] for metric, each in columns.items()}
                 records.append(make_record(LOSSES[row][0], seed, CONSTANTS | metrics))
-        spec = ClaimSpec("it", "It helps.", "here", Whose.ours, list(pieces), list(timings))
+        spec = ClaimSpec("it", "It helps.", "here", ClaimSource.ours, list(pieces), list(timings))
         return judge_claims([spec], [build_table("quickstart", records)])[0]
 
     return made
@@ -89,19 +85,18 @@ CE = [10.0, 10.0, 10.0]
         ([12.1, 12.0, 11.9], "refuted", "+2.000 [+1.752, +2.248], n = 3, p = 0.25", "against it"),
         ([9.0, 8.0, 7.0], "undecided", "-2.000 [-4.484, +0.484], n = 3, p = 0.25", "interval holds 0"),
         ([22.1, 22.0, 21.9], "undecided", "+12.000 [+11.752, +12.248], n = 3, p = 0.25", "not learnt"),
-        ([9.9999, 9.9999, 9.9999], "undecided", "+0.000 [+0.000, +0.000], n = 3, p = 0.25", "it prints as 0"),
     ],
 )
 def test_the_verdict_on_one_comparison(judge, was: list[float], verdict: str, text: str, why: str) -> None:
     claim = judge({"CE": CE, WAS: was}, evidence())
-    assert claim.verdict.value == verdict
+    assert claim.verdict == verdict
     where = "- `tiny`, [Quickstart](tables/quickstart_tiny.md), a tiny GPT-2"
     assert f"{where}: {WAS} minus CE, RMSE to the noise-free target: {text}: **{why}**" in results_page([claim], [])
 
 
 def test_a_run_without_a_value_decides_nothing_and_is_no_missing_run(judge) -> None:
     claim = judge({"CE": CE, WAS: [8.1, None, 7.9]}, evidence())
-    assert claim.verdict.value == "undecided"
+    assert claim.verdict == "undecided"
     assert "undefined for 1 seed: **undefined**" in results_page([claim], [])
 
 
@@ -109,44 +104,44 @@ def test_all_that_was_run_must_agree(judge) -> None:
     control = evidence("CE + digit CE (control)")
     scores = {"CE": CE, WAS: [8.1, 8.0, 7.9]}
     # What was not run does not count; no run at all does.
-    assert judge(scores, evidence(), control).verdict.value == "confirmed"
-    assert judge({}, evidence(), control).verdict.value == "untested"
+    assert judge(scores, evidence(), control).verdict == "confirmed"
+    assert judge({}, evidence(), control).verdict == "untested"
     never = judge({}, evidence(), control)
     assert never.why == "no run"
     assert "- no run: `tiny`, Quickstart\n" in results_page([never], [])
     undecided = scores | {"CE + digit CE (control)": [9.0, 10.0, 12.0]}
     claim = judge(undecided, evidence(), control)
-    assert (claim.verdict.value, claim.why) == ("undecided", "for the claim: 1, interval holds 0: 1")
+    assert (claim.verdict, claim.why) == ("undecided", "for the claim: 1, interval holds 0: 1")
     worse = scores | {"CE + digit CE (control)": [11.1, 11.0, 10.9]}
     claim = judge(worse, evidence(), control)
-    assert (claim.verdict.value, claim.why) == ("refuted", "+1.000 [+0.752, +1.248], n = 3, p = 0.25 (1 of 2)")
+    assert (claim.verdict, claim.why) == ("refuted", "+1.000 [+0.752, +1.248], n = 3, p = 0.25 (1 of 2)")
     # One that has not learnt refutes nothing, and keeps the claim from being confirmed.
-    assert (
-        judge(scores | {"CE + digit CE (control)": [30.1, 30, 29.9]}, evidence(), control).verdict.value == "undecided"
-    )
+    assert judge(scores | {"CE + digit CE (control)": [30.1, 30, 29.9]}, evidence(), control).verdict == "undecided"
 
 
 @pytest.mark.parametrize(
     ("says", "margin", "was", "verdict"),
     [
-        (Says.no_worse, 0.1, [10.4, 10.5, 10.6], "confirmed"),  # +0.5 [+0.252, +0.748], the margin is 1
-        (Says.no_worse, 0.05, [10.4, 10.5, 10.6], "undecided"),  # 0.5 lies in the interval
-        (Says.no_worse, 0.02, [10.4, 10.5, 10.6], "refuted"),
-        (Says.better, 0.1, [8.1, 8.0, 7.9], "confirmed"),  # better by at least 1.752
-        (Says.better, 0.3, [8.1, 8.0, 7.9], "refuted"),  # better, but not by 3
+        (Hypothesis.no_worse, 0.1, [10.4, 10.5, 10.6], "confirmed"),  # +0.5 [+0.252, +0.748], the margin is 1
+        (Hypothesis.no_worse, 0.05, [10.4, 10.5, 10.6], "undecided"),  # 0.5 lies in the interval
+        (Hypothesis.no_worse, 0.02, [10.4, 10.5, 10.6], "refuted"),
+        (Hypothesis.better, 0.1, [8.1, 8.0, 7.9], "confirmed"),  # better by at least 1.752
+        (Hypothesis.better, 0.3, [8.1, 8.0, 7.9], "refuted"),  # better, but not by 3
     ],
 )
-def test_a_margin_is_a_share_of_the_mean(judge, says: Says, margin: float, was: list[float], verdict: str) -> None:
+def test_a_margin_is_a_share_of_the_mean(
+    judge, says: Hypothesis, margin: float, was: list[float], verdict: str
+) -> None:
     claim = judge({"CE": CE, WAS: was}, evidence(says=says, margin=margin))
-    assert claim.verdict.value == verdict
-    said = "better by" if says is Says.better else "no worse within"
+    assert claim.verdict == verdict
+    said = "better by" if says is Hypothesis.better else "no worse within"
     assert f"{said} {100 * margin:g}%: " in results_page([claim], [])
 
 
 def test_one_row_by_two_rules_of_decoding(judge) -> None:
     pair = evidence("CE", "CE", metric=f"{RMSE}@expectation", against_metric=RMSE)
     claim = judge({"CE": {RMSE: CE, f"{RMSE}@expectation": [8.1, 8.0, 7.9]}}, pair)
-    assert claim.verdict.value == "confirmed"
+    assert claim.verdict == "confirmed"
     assert "CE by expectation minus CE, greedy, RMSE to the noise-free target: -2.000 [" in results_page([claim], [])
     assert judge({"CE": CE}, pair).why == "no run"
 
@@ -164,10 +159,10 @@ def timed(**more) -> TimingSpec:
 )
 def test_times_are_held_against_those_of_ce(tmp_path: Path, part: str, margin: float, verdict: str) -> None:
     (tmp_path / "t.csv").write_text(CSV)
-    spec = ClaimSpec("it", "It costs nothing.", "here", Whose.paper)
+    spec = ClaimSpec("it", "It costs nothing.", "here", ClaimSource.paper)
     spec.timings = [timed(where={"loss": "was", "part": part}, margin=margin)]
     (claim,) = judge_claims([spec], [], benchmarks=tmp_path)
-    assert claim.verdict.value == verdict
+    assert claim.verdict == verdict
     assert f": a step, at most {1 + margin:g} times CE: 1." in results_page([claim], [])
 
 
@@ -175,12 +170,12 @@ def test_times_are_held_against_those_of_ce(tmp_path: Path, part: str, margin: f
     ("change", "message"),
     [
         ({"benchmark": "no.csv"}, r"no\.csv: cannot be read"),
-        ({"where": {"los": "was"}}, r"^here: t\.csv has no column 'los'$"),
-        ({"where": {"loss": "was"}}, r"^here\.where: 2 lines of t\.csv have loss=was; one is expected$"),
+        ({"where": {"los": "was"}}, r"timings\[0\]: t\.csv: not one line with these columns \('los'\)$"),
+        ({"where": {"loss": "was"}}, r"t\.csv: not one line with these columns \(too many values"),
     ],
 )
 def test_a_wrong_benchmark_is_one_line(tmp_path: Path, change: dict, message: str) -> None:
     (tmp_path / "t.csv").write_text(CSV)
-    assert read_timing(timed(), "here", tmp_path) == (1.2, 1.1, 1.3, 7)
+    spec = ClaimSpec("it", "It costs nothing.", "here", ClaimSource.paper, timings=[timed(**change)])
     with pytest.raises(UserError, match=message):
-        read_timing(timed(**change), "here", tmp_path)
+        judge_claims([spec], [], benchmarks=tmp_path)

@@ -26,7 +26,7 @@ def test_json_and_a_choice_of_tables(tmp_path: Path, make_record, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tabel5"], "no table 'tabel5': did you mean 'table5'?"),
+        (["tabel5"], "no table 'tabel5'. Did you mean 'table5'?"),
         (["--scale", "huge"], "no table has the scale 'huge': choose from tiny, small, paper, hour"),
         (["--records", "not/there"], "--records not/there: no such folder"),
         (["table2", "--pages"], "--pages: they say what all tables show; leave out the names and --scale."),
@@ -38,22 +38,6 @@ def test_mistakes_of_the_user(
     assert report(lambda: make_tables([*arguments, "--out", str(tmp_path / "out")])) == 2
     assert capsys.readouterr() == ("", f"error: {message}\n")
     assert not (tmp_path / "out").exists()
-
-
-def test_without_folders_the_repository_is_read_from_wherever_one_is(
-    tmp_path: Path, make_record, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert (PLACES["RUNS"], PLACES["OUTPUTS"], PLACES["TABLES"]) == (
-        ROOT / "results" / "runs",
-        ROOT / "outputs",
-        ROOT / "results" / "tables",
-    )
-    monkeypatch.setitem(PLACES, "RUNS", tmp_path / "runs")
-    monkeypatch.setitem(PLACES, "OUTPUTS", tmp_path / "none")
-    write_record(tmp_path / "runs" / "a.json", make_record("ce", 1, {"test/mae": 1.5}))
-    make_tables(["quickstart", "--out", str(tmp_path / "out")])
-    assert "table=quickstart scale=tiny" in capsys.readouterr().out
-    assert "1.500" in (tmp_path / "out" / "quickstart_tiny.md").read_text()
 
 
 @pytest.mark.slow

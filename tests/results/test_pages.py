@@ -42,8 +42,8 @@ def test_the_index_is_a_line_a_table(tables: list[Table]) -> None:
 def test_the_page_has_the_verdict_the_evidence_and_our_figures(claims: list[Claim], tables: list[Table]) -> None:
     text = results_page(claims, tables)
     for claim in claims:
-        assert re.search(rf"^\| {claim.spec.name} \| \*\*{claim.verdict.value}\*\* \| .* \|$", text, re.MULTILINE)
-        assert f"### {claim.spec.name[0].upper()}{claim.spec.name[1:]}: {claim.verdict.value}\n" in text
+        assert re.search(rf"^\| {claim.spec.name} \| \*\*{claim.verdict}\*\* \| .* \|$", text, re.MULTILINE)
+        assert f"### {claim.spec.name[0].upper()}{claim.spec.name[1:]}: {claim.verdict}\n" in text
     assert "(figures/hour_losses.png)" in text
     assert "(figures/figure2.png)" not in text
     # A row of verdicts fits on a screen.
@@ -57,7 +57,7 @@ def test_readme_has_a_finding_a_line_a_claim_and_the_parts_of_the_paper(
     lines = readme_results(claims, tables).splitlines()
     assert lines[0].startswith("[Table 2 at `scale=hour`](results/tables/table2_hour.md): ")
     for claim in claims:
-        assert f"- **{claim.verdict.value}**: {claim.spec.text}" in "\n".join(lines)
+        assert f"- **{claim.verdict}**: {claim.spec.text}" in "\n".join(lines)
     command = "`python scripts/reproduce.py table=2 scale=tiny`"
     assert f"| Table 2 | loss variants on integer arithmetic | {command} |  | tiny, hour |" in lines
     assert any("| `make figures` | [drawn](results/figures/figure2.png) |  |" in line for line in lines)

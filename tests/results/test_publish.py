@@ -9,27 +9,9 @@ from ntl.results import build_table, load_records, write_record, write_tables
 from ntl.training.checkpoints import BASES, is_whole, step_of, weights_digest
 
 
-def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()
-    }
-
-
-NAMES = ["quickstart_tiny.md", "details/quickstart_tiny.md", "quickstart_tiny.tex", "quickstart_tiny.csv"]
-
-
-def test_files_of_tables_are_stable(tmp_path: Path, make_record) -> None:
-    tables = [build_table("quickstart", [make_record("ce", 1, {"test/mae": 1.0})])]
-    out = tmp_path / "out"
-    assert write_tables(tables, out) == [out / name for name in NAMES]
-    before = snapshot(out)
-    write_tables(tables, out)
-    assert snapshot(out) == before
-
-
 def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> None:
     record = make_record("ce", 1, {"test/mae": 1.0})
-    assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 4
+    assert len(write_tables([build_table("quickstart", [record])], tmp_path)) == 3
     (tmp_path / "mine.md").write_text("a file of the user's")
     assert write_tables([build_table("quickstart", [])], tmp_path) == []
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.md"]
@@ -38,50 +20,42 @@ def test_a_table_without_records_has_no_files(tmp_path: Path, make_record) -> No
 def test_a_record_of_uncommitted_changes_is_published_only_where_that_is_said(tmp_path: Path, make_record) -> None:
     outputs, target = tmp_path / "outputs", tmp_path / "runs"
     for loss, dirty in (("ce", False), ("ntl_was", True)):
-        record = make_record(loss, 1, {"test/mae": 1.0}, git={"commit": "0123456789", "dirty": dirty})
+        record = make_record(loss, 1, {"test/mae": 1.0}, id=f"{loss}-s1", git={"commit": "0123456789", "dirty": dirty})
         write_record(outputs / record.id / "record.json", record)
-    runs = ["ce-0.3-s1", "ntl_was-0.3-s1"]
-    with pytest.raises(UserError, match=r"^ntl_was-0\.3-s1 was started from a source with uncommitted .* --dirty.*$"):
+    runs = ["ce-s1", "ntl_was-s1"]
+    with pytest.raises(UserError, match=r"^ntl_was-s1 was started from a source with uncommitted .* --dirty.*$"):
         publish(runs, outputs, target)
     assert not target.exists()
     assert len(publish(runs, outputs, target, dirty=True)) == 2
 
 
 def test_a_copy_has_the_bytes_of_the_record(tmp_path: Path, make_record) -> None:
-    source = write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {"test/mae": 1.0}))
+    source = write_record(
+        tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {"test/mae": 1.0}, id="ce-s1")
+    )
     (source.parent / "predictions.jsonl").write_text("{}")
     for _ in range(2):
-        assert publish(["a"], tmp_path / "outputs", tmp_path / "runs") == [tmp_path / "runs" / "ce-0.3-s1.json"]
+        assert publish(["a"], tmp_path / "outputs", tmp_path / "runs") == [tmp_path / "runs" / "ce-s1.json"]
     assert [path.read_bytes() for path in (tmp_path / "runs").iterdir()] == [source.read_bytes()]
 
 
 def test_publish_checks_all_before_it_writes_any(tmp_path: Path, make_record) -> None:
     outputs, target = tmp_path / "outputs", tmp_path / "runs"
-    write_record(outputs / "ce-0.3-s1" / "record.json", make_record("ce", 1, {}))
+    write_record(outputs / "ce-s1" / "record.json", make_record("ce", 1, {}, id="ce-s1"))
     (outputs / "broken").mkdir()
     (outputs / "broken" / "record.json").write_text("{")
     (outputs / "running").mkdir()
     (outputs / "running" / "config.yaml").write_text("")
     for run, message in (
         ("broken", r"record\.json:1: broken JSON"),
-        ("ce-0.3-s2", r"no run 'ce-0\.3-s2': .* Did you mean 'ce-0\.3-s1'\?"),
+        ("ce-s2", r"no run 'ce-s2': .* Did you mean 'ce-s1'\?"),
         ("running", r"has no record\.json: the run has not ended"),
     ):
         with pytest.raises(UserError, match=message):
-            publish(["ce-0.3-s1", run], outputs, target)
+            publish(["ce-s1", run], outputs, target)
     assert not target.exists()
     with pytest.raises(UserError, match="There are 0 runs there"):
         publish(["a"], tmp_path / "none", target)
-
-
-@pytest.mark.parametrize("name", ["../../stolen", ""])
-def test_an_id_is_never_a_path(tmp_path: Path, make_record, name: str) -> None:
-    path = write_record(tmp_path / "outputs" / "a" / "record.json", make_record("ce", 1, {}))
-    path.write_text(path.read_text().replace('"id":"ce-0.3-s1"', f'"id":"{name}"'))
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=r"record\.json: id=.*: not a plain name"):
-        publish(["a"], tmp_path / "outputs", tmp_path / "deep" / "runs")
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, make_record) -> None:

@@ -1,64 +1,37 @@
-import dataclasses
+"""Records: what a file keeps, which files are found, and the forms that make them small."""
+
+import base64
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from ntl.config import UserError
+from ntl.config.folders import RESULTS
 from ntl.results import (
     RunRecord,
+    load_records,
     pack_bits,
     pack_errors,
     read_record,
     thin_curve,
+    unpack_bits,
+    unpack_errors,
     write_record,
 )
+from ntl.results.load import check_folders, find_run, read_rows
+from ntl.results.packing import pack_groups, unpack_groups
 from ntl.results.record import dumps, to_json
 
 GOOD = {"schema": 1, "id": "a", "overrides": [], "config": {}, "seed": 1, "metrics": {}}
-
-
-def full_record() -> RunRecord:
-    """As large as a real one gets: the paper's multiplication run, 36 cells of 500 examples, both parse rules."""
-    rng = np.random.default_rng(0)
-    metrics = "accuracy mae mse rmse r2 median_error log_mae log_r2 pearson spearman mape mape_median mape_clipped"
-    names = [*metrics.split(), "within_1_percent", "unparsable", "count"]
-    sizes = {"interpolate": 25 * 500, "extrapolate": 11 * 500}
-    cells = [f"{a}x{b}" for a in range(1, 6) for b in range(1, 6)]
-    wide = [f"{a}x6" for a in range(1, 7)] + [f"6x{a}" for a in range(1, 6)]
-    values = iter(rng.lognormal(0, 4, 1000).tolist())
-    return RunRecord(
-        id="multiplication-gpt2_small-ntl_was-s1-0123456789ab",
-        overrides=["dataset=multiplication", "scale=paper", "model=gpt2_small", "loss=ntl_was", "loss.weight=0.3"],
-        config={f"group{g}": {f"a_setting_{k}": "a value" for k in range(12)} for g in range(6)},
-        seed=1,
-        metrics={f"{split}/{name}{rule}": next(values) for split in sizes for name in names for rule in ("", "@paper")}
-        | {f"{split}/{name}:{c}": 1.5 for split in sizes for name in names[:4] for c in ("mode", "median", "mean")}
-        | {f"{split}/count": count for split, count in sizes.items()},
-        git={"commit": "0" * 40, "dirty": False},
-        packages=dict.fromkeys(("torch", "transformers", "tokenizers", "numpy", "datasets", "hydra"), "10.11.12"),
-        device="NVIDIA H200",
-        data={"files": {f"{s}.jsonl": "0" * 64 for s in ("train", "validation", *sizes)}, "rows": dict(sizes)},
-        steps=10_000,
-        examples_seen=2_560_000,
-        tokens_seen=60_000_000,
-        wall_time_s=901.25,
-        peak_memory_bytes=8_000_000_000,
-        groups={
-            split: {cell: {name: next(values) for name in ("accuracy", "mape", "unparsable")} for cell in part}
-            for split, part in (("interpolate", cells), ("extrapolate", wide))
-        },
-        curves={"loss": thin_curve([[step, next(values)] for step in range(500)])},
-        correct={split: pack_bits(rng.random(n) < 0.4) for split, n in sizes.items()},
-        errors={s: pack_errors(rng.lognormal(0, 9, 1000)) for s in sizes},
-        digit_histograms={s: {whose: {"leading": [1000] * 10} for whose in ("answer", "prediction")} for s in sizes},
-        ids_sha256=dict.fromkeys(sizes, "0" * 64),
-        predictions_sha256="0" * 64,
-    )
 
 
 def small_record(**changes: object) -> RunRecord:
@@ -66,23 +39,14 @@ def small_record(**changes: object) -> RunRecord:
     return RunRecord(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_a_full_record_keeps_to_its_size() -> None:
-    record = full_record()
-    assert len(dumps({**to_json(record), "curves": {}, "correct": {}, "errors": {}})) < 10 * 1024
-    # 18,000 examples in bits and twice 1,000 errors
-    assert sum(len(text) for text in [*record.correct.values(), *record.errors.values()]) < 9 * 1024
-
-
-def test_a_record_comes_back(tmp_path: Path) -> None:
-    record = full_record()
-    back = read_record(write_record(tmp_path / "new" / "record.json", record))
-    for item in dataclasses.fields(RunRecord):
-        if item.name not in ("metrics", "groups", "curves"):
-            assert getattr(back, item.name) == getattr(record, item.name), item.name
-    assert back.metrics == pytest.approx(record.metrics, rel=1e-9)
-    assert back.groups["extrapolate"]["6x5"] == pytest.approx(record.groups["extrapolate"]["6x5"], rel=1e-4)
-    assert back.curves["loss"][-1][0] == 499
-    assert to_json(back) == to_json(record)
+def test_a_published_record_comes_back_and_keeps_to_its_size(tmp_path: Path) -> None:
+    paths = sorted((RESULTS / "runs").rglob("*.json"))
+    assert len(load_records([RESULTS / "runs"])) == len(paths) > 100
+    for path in paths[::25]:
+        record = read_record(path)
+        assert read_record(write_record(tmp_path / path.name, record)) == record
+        aside = ("curves", "correct", "errors", "worst", "typical", "mistakes")
+        assert len(dumps({key: value for key, value in to_json(record).items() if key not in aside})) < 12 * 1024
 
 
 def test_metrics_keep_ten_digits_and_groups_five() -> None:
@@ -96,17 +60,6 @@ def test_metrics_keep_ten_digits_and_groups_five() -> None:
     }
     assert json.dumps(payload["metrics"]).endswith('"test/count": 11340, "test/mae": 0}')
     assert payload["groups"] == {"test": {"columns": ["accuracy", "count"], "rows": {"3x2": [0.66667, 500]}}}
-
-
-def test_a_record_with_more_digits_and_groups_in_full_is_the_same_record(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    metrics = {"test/mae": 0.12345678901234568, "test/count": 9.0}
-    path.write_text(json.dumps({**GOOD, "metrics": metrics, "groups": {"test": {"1x1": {"accuracy": 1.0}}}}))
-    before, record = path.read_bytes(), read_record(path)
-    assert record.metrics == metrics
-    assert record.groups == {"test": {"1x1": {"accuracy": 1.0}}}
-    write_record(path, record)
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -165,17 +118,12 @@ def test_writing_twice(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{\n\n'", r"record\.json:3: broken JSON"),
-        ("[]", "not a run record"),
+        ("[]", "not a whole run record"),
         (json.dumps({**GOOD, "schema": 2}), r"written by a newer ntl \(record schema 2, here 1\): upgrade"),
-        (json.dumps({"schema": 1, "id": "a", "config": {}}), "lacks overrides, seed, metrics"),
-        (json.dumps({**GOOD, "sede": 1}), "unknown keys sede"),
-        (json.dumps({**GOOD, "seed": "1"}), "'seed' is \"1\", not a whole number"),
-        (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "'metrics.test/mae' is \"1\", not a number"),
-        (
-            json.dumps({**GOOD, "groups": {"test": {"columns": ["a"], "rows": {"x": []}}}}),
-            "'groups' cannot be unpacked",
-        ),
-        (json.dumps({**GOOD, "metrics": {"test/count": 9}, "correct": {"test": "!"}}), "not packed bits: '!'"),
+        (json.dumps({"schema": 1, "id": "a", "config": {}}), "not a whole run record .*overrides.*seed.*metrics"),
+        (json.dumps({**GOOD, "sede": 1}), "not a whole run record .*sede"),
+        (json.dumps({**GOOD, "metrics": {"test/mae": "1"}}), "'metrics.test/mae' is \"1\", not .*float"),
+        (json.dumps({**GOOD, "id": "../stolen"}), "id='../stolen': not a plain name"),
     ],
 )
 def test_bad_files_give_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -209,3 +157,115 @@ def test_steps_until_the_validation_loss_is_below_a_value() -> None:
     assert record.value("validation/steps_until_ce_0.5") == 2000  # never: the last step of the run
     assert record.has("validation/steps_until_ce_0.5")
     assert not RunRecord(**bare).has("validation/steps_until_ce_0.5")
+
+
+@given(arrays(np.bool_, st.integers(0, 40)))
+def test_bits_come_back(bits: np.ndarray) -> None:
+    assert unpack_bits(pack_bits(bits), len(bits)).tolist() == bits.tolist()
+
+
+def test_bits_by_hand() -> None:
+    # 1010 0000 1000 0000 = A0 80
+    text = pack_bits([True, False, True, False, False, False, False, False, True])
+    assert (text[:2], base64.b85decode(text[2:])) == ("r:", b"\xa0\x80")
+
+
+def test_text_that_is_not_that_many_bits() -> None:
+    with pytest.raises(ValueError, match="hold 1 bytes, not 17"):
+        unpack_bits("r:oi", 17)
+
+
+@given(st.lists(st.integers(-256, 256), max_size=50))
+def test_small_integer_errors_are_exact(errors: list[int]) -> None:
+    assert unpack_errors(pack_errors(errors)).tolist() == errors
+
+
+@given(st.lists(st.floats(-3e38, 3e38).filter(lambda x: x == 0 or abs(x) > 1e-30), min_size=1, max_size=50))
+def test_errors_are_within_half_a_unit_of_eight_bits(errors: list[float]) -> None:
+    assert unpack_errors(pack_errors(errors)) == pytest.approx(errors, rel=2**-8)
+
+
+@pytest.mark.filterwarnings("error")
+def test_errors_beyond_the_range_are_infinite() -> None:
+    # The largest bfloat16 is 0x7F7F, (2 - 2**-7) 2**127; from half a step above it on, infinity is the nearest.
+    largest, halfway = (2 - 2**-7) * 2.0**127, (2 - 2**-8) * 2.0**127
+    errors = [largest, halfway * (1 - 2**-24), halfway, -halfway, 3.4e38, 1e39, -1e300, 1.0]
+    expected = [largest, largest, np.inf, -np.inf, np.inf, np.inf, -np.inf, 1.0]
+    assert unpack_errors(pack_errors(errors)).tolist() == unpack_errors(pack_errors(np.array(errors))).tolist()
+    assert unpack_errors(pack_errors(errors)).tolist() == expected
+
+
+def test_groups_by_hand() -> None:
+    groups = {"1x1": {"accuracy": 1.0, "mape": 0.0}, "1x2": {"accuracy": 0.5, "mape": None}}
+    packed = {"columns": ["accuracy", "mape"], "rows": {"1x1": [1.0, 0.0], "1x2": [0.5, None]}}
+    assert pack_groups(groups) == packed
+    assert unpack_groups(packed) == unpack_groups(groups) == groups
+
+
+def test_thin_curve_keeps_short_curves_and_both_ends() -> None:
+    assert thin_curve([[1, 2.0], [2, 1.0]], limit=2) == [[1, 2.0], [2, 1.0]]
+    assert thin_curve([[step, 0.5] for step in range(5)], limit=3) == [[0, 0.5], [2, 0.5], [4, 0.5]]
+
+
+def test_records_of_both_shapes_in_order_of_id(tmp_path: Path, make_record) -> None:
+    runs, outputs = tmp_path / "runs", tmp_path / "outputs"
+    write_record(runs / "deeper" / "b.json", make_record("ce", 1, {}, id="b"))
+    write_record(runs / "c.json", make_record("ce", 1, {}, id="c"))
+    write_record(outputs / "a" / "record.json", make_record("ce", 1, {}, id="a"))
+    (outputs / "a" / "checkpoints").mkdir()
+    (outputs / "a" / "checkpoints" / "trainer_state.json").write_text("{")
+    (outputs / "quickstart.json").write_text("{")
+    (outputs / "unfinished").mkdir()
+    (outputs / "unfinished" / "config.yaml").write_text("")
+    (outputs / "unfinished" / "tokenizer.json").write_text("{")
+    records = load_records([runs, outputs, tmp_path / "none"])
+    assert [record.id for record in records] == ["a", "b", "c"]
+    assert load_records([outputs, runs]) == records
+    assert [record.id for record in load_records([outputs / "a"])] == ["a"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_run_folder_wins_unless_the_copy_was_read_in_more_ways(tmp_path: Path, make_record, reverse: bool) -> None:
+    write_record(tmp_path / "runs" / "b.json", make_record("ce", 1, {"test/mae": 1.0}, id="b"))
+    own = make_record("ce", 1, {"test/mae": 2.0}, id="b")
+    write_record(tmp_path / "outputs" / "b" / "record.json", own)
+    more = make_record("ce", 1, {"test/mae": 1.0}, id="a")
+    record = replace(more, config={key: value for key, value in more.config.items() if key != "beside"})
+    write_record(tmp_path / "runs" / "a.json", more)
+    write_record(tmp_path / "outputs" / "a" / "record.json", record)
+    folders = [tmp_path / "runs", tmp_path / "outputs"]
+    assert load_records(folders[::-1] if reverse else folders) == [more, own]
+
+
+def test_a_folder_that_is_named_exists(tmp_path: Path) -> None:
+    assert check_folders([tmp_path]) == [tmp_path]
+    (tmp_path / "file").touch()
+    for name in ("none", "file"):
+        with pytest.raises(UserError, match=f"--records .*{name}: no such folder"):
+            check_folders([tmp_path, tmp_path / name])
+
+
+def test_a_folder_an_id_and_neither(tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    for name in ("abc123", "xyz789"):
+        (outputs / name).mkdir(parents=True)
+    (outputs / "file").touch()
+    assert find_run("abc123", outputs) == find_run(str(outputs / "abc123"), Path("none")) == outputs / "abc123"
+    for run, folder, message in (
+        ("abc12", outputs, f"no run 'abc12': neither a run folder nor an id under {outputs}/. Did you mean 'abc123'?"),
+        ("file", outputs, f"no run 'file': neither a run folder nor an id under {outputs}/. There are 2 runs there."),
+        ("abc123", Path("x"), "no run 'abc123': neither a run folder nor an id under x/. There are 0 runs there."),
+    ):
+        with pytest.raises(UserError) as caught:
+            find_run(run, folder)
+        assert str(caught.value) == message
+
+
+def test_the_rows_of_a_csv_file_without_its_remarks(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("# versions, with a comma\nloss,ratio\nce,1.0\nntl_was,1.1\n")
+    assert read_rows(path) == [{"loss": "ce", "ratio": "1.0"}, {"loss": "ntl_was", "ratio": "1.1"}]
+    path.write_text("a,b\n1,2,3\n")
+    for each in (path, tmp_path / "b.csv"):
+        with pytest.raises(UserError, match=rf"{each.name}: cannot be read"):
+            read_rows(each)

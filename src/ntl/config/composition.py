@@ -1,10 +1,9 @@
 """A typed, validated Config: from override strings and the files of the ``config`` folder, or as a run stored it."""
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ntl.config import data, decoding, folders, generated, loss, model, root, trainer
 from ntl.config.folders import choices, own_folders
 from ntl.config.given import check_type, describe_weights
+from ntl.config.groups import of_groups
 from ntl.config.identity import plain, read_contents, run_id
 from ntl.config.legality import check_typed, validate
 from ntl.config.settings import MISSING, describe, quoted, setting_names
@@ -231,14 +231,14 @@ def config_of_job(raw: DictConfig) -> tuple[root.Config, list[str]]:
     return to_config(raw, overrides), overrides
 
 
-def _composed(overrides: Sequence[str], folder: Path) -> DictConfig:
+def _composed(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     register()
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(folder), version_base="1.3"):
+    with initialize_config_dir(str(folders.CONFIG_DIR), version_base="1.3"):
         return hydra_compose("train", overrides=[*overrides, *_search_path()])
 
 
@@ -247,13 +247,7 @@ def _search_path() -> list[str]:
     return [f"hydra.searchpath=[{','.join(places)}]"] if places else []
 
 
-@lru_cache(maxsize=256)
-def _pickled(overrides: tuple[str, ...], folder: Path) -> bytes:
-    # The runs of a table differ by values alone. A pickle is read several times as fast as a DictConfig is copied.
-    return pickle.dumps(_composed(overrides, folder))
-
-
-_VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*")
+_VALUE = re.compile(r"(seed|(?!hydra\.)[a-z]\w*(\.\w+)+)=[\w.+-]*|base='[^'$]*'")
 
 
 def _raw(overrides: Sequence[str]) -> DictConfig:
@@ -262,15 +256,15 @@ def _raw(overrides: Sequence[str]) -> DictConfig:
     from hydra.errors import HydraException
 
     if own_folders:  # their files may change
-        return _composed(overrides, folders.CONFIG_DIR)
+        return _composed(overrides)
     values = [override for override in overrides if _VALUE.fullmatch(override)]
-    rest = tuple(override for override in overrides if override not in values)
-    raw: DictConfig = pickle.loads(_pickled(rest, folders.CONFIG_DIR))
+    rest = [override for override in overrides if override not in values]
+    raw = of_groups(_composed, rest, folders.CONFIG_DIR)
     try:
         for each in OverridesParser.create().parse_overrides(values):
             OmegaConf.update(raw, each.key_or_group, each.value(), merge=True)
     except (HydraException, OmegaConfBaseException):
-        return _composed(overrides, folders.CONFIG_DIR)  # which says what is wrong
+        return _composed(overrides)  # which says what is wrong
     return raw
 
 
@@ -336,7 +330,7 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> root.Config:
             except OmegaConfBaseException as error:
                 raise UserError(f"{override}: {str(error).splitlines()[0]}.") from error
         elif value != config.decoding.name:  # whether it fits is a question of this run, which ``validate`` answers
-            config.decoding = cast("Any", OmegaConf.to_object(_composed([override], folders.CONFIG_DIR)["decoding"]))
+            config.decoding = cast("Any", OmegaConf.to_object(_composed([override])["decoding"]))
     config.output_dir = str(folder.parent)
     # Weights and tokenizer are those of the run itself, so the folders that it began from may be gone.
     parts = {group: getattr(config, group) for group in ("model", "tokenizer")}

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ntl.evaluation.predictions import plain
+from ntl.evaluation.predictions import json_value
 from ntl.results.load import find_run
 from ntl.results.spec import REFERENCES, RIDGE
 from ntl.system.errors import UserError
@@ -29,7 +29,7 @@ def print_metrics(path: Path, *, as_json: bool = False) -> None:
 
     metrics = score_predictions(path).metrics
     if as_json:
-        print(json.dumps({name: plain(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
+        print(json.dumps({name: json_value(value) for name, value in metrics.items()}, allow_nan=False, indent=1))
     else:
         _print_tables(metrics)
 

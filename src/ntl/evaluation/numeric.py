@@ -1,11 +1,10 @@
 """Metrics of numeric answers, and the constant answers that they are compared with."""
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from decimal import Context, Decimal
-from itertools import accumulate
+from decimal import Decimal, localcontext
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,6 @@ from ntl.numbers import format_number
 
 NUMBER_METRICS = tuple(metric.name for metric in NUMBER)
 CONSTANTS = ("mode", "median", "mean")
-
-# Sums of millions of 21-digit targets are exact at 50 digits; a mean has 20 digits, more than float64.
-_SUM = Context(prec=50)
-_MEAN = Context(prec=20)
 
 
 def number_metrics(
@@ -56,10 +51,10 @@ def number_metrics(
     targets: list[Any] = [chosen.extract(text) for text in answers]
     if None in targets:
         raise ValueError(f"an answer holds no number (rule {rule}): {answers[targets.index(None)]!r}")
-    return summarize(chosen.compare([chosen.extract(text) for text in predictions], targets), chosen, groups)
+    return pair_metrics(chosen.compare([chosen.extract(text) for text in predictions], targets), chosen, groups)
 
 
-def summarize(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | None = None) -> dict[str, float]:
+def pair_metrics(pairs: Pairs, rule: AnswerRule, groups: Sequence[str | None] | None = None) -> dict[str, float]:
     """The metrics of `number_metrics` for compared pairs."""
     valid, nonzero = pairs.valid, pairs.nonzero
     good = pairs.take(valid)
@@ -105,8 +100,7 @@ def _pearson(x: NDArray, y: NDArray, short: float) -> float:
         return short
     if not (np.isfinite(x).all() and np.isfinite(y).all()) or x.min() == x.max() or y.min() == y.max():
         return math.nan
-    x, y = _standardize(x), _standardize(y)
-    return float(np.clip(np.dot(x, y), -1.0, 1.0))
+    return float(np.clip(np.dot(_standardize(x), _standardize(y)), -1.0, 1.0))
 
 
 def _standardize(x: NDArray) -> NDArray:
@@ -158,15 +152,13 @@ def constant_baselines(train_targets: Iterable[str]) -> dict[str, str]:
         if value is None:
             raise ValueError(f"training target {text!r} holds no number: constants exist for numeric data sets only")
         counts[value] += count
-    values, total = sorted(counts), counts.total()
-    ends = list(accumulate(counts[value] for value in values))  # of the run of each value among the sorted targets
-    low, high = (values[bisect_right(ends, middle)] for middle in ((total - 1) // 2, total // 2))
-    weighted = Decimal(0)
-    for value in values:
-        weighted = _SUM.add(weighted, _SUM.multiply(value, Decimal(counts[value])))
-    constants = {
-        "mode": max(values, key=counts.__getitem__),  # the first of equal counts, hence the smallest value
-        "median": low if low == high else _SUM.divide(_SUM.add(low, high), Decimal(2)),
-        "mean": _MEAN.divide(weighted, Decimal(total)),
-    }
-    return {name: format_number(constants[name]) for name in CONSTANTS}
+    if not counts:
+        raise ValueError("no training targets: constants need at least one")
+    with localcontext(prec=50) as context:  # exact for sums of millions of 21-digit targets
+        middle = median(counts.elements())
+        total = sum(value * count for value, count in counts.items())
+        context.prec = 20  # more than float64
+        mean = total / counts.total()
+    # The first of equal counts, hence the smallest value.
+    constants = (max(sorted(counts), key=counts.__getitem__), middle, Decimal(mean))
+    return dict(zip(CONSTANTS, map(format_number, constants), strict=True))

@@ -77,7 +77,7 @@ def read_predictions(path: str | Path) -> tuple[dict[str, Any], list[dict[str, A
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode("utf-8"))
+        record = json.loads(line)
     except ValueError as error:
         raise UserError(f"{where}: not a line of JSON ({error})") from None
     if not isinstance(record, dict):
@@ -85,7 +85,7 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     return record
 
 
-def plain(value: float) -> float | str | None:
+def json_value(value: float) -> float | str | None:
     """A value as JSON: undefined is null, infinities are the strings "inf" and "-inf"."""
     if math.isnan(value):
         return None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ntl.evaluation.interval import Calibration
 from ntl.evaluation.metrics import NUMBER_VERSIONS, TEXT_VERSIONS, metric_of
-from ntl.evaluation.numeric import summarize
+from ntl.evaluation.numeric import pair_metrics
 from ntl.evaluation.predictions import TOKENS, read_predictions
 from ntl.evaluation.rules import ANSWER_MARK, RULES, AnswerRule
 from ntl.evaluation.textual import (
@@ -112,7 +112,7 @@ class _Split:
         self, given: Sequence[Decimal], answers: Sequence[Decimal], suffix: str, metrics: Sequence[str] = ()
     ) -> None:
         """Scores of reference answers, which no model has given."""
-        found = summarize(_RULE.compare(given, answers), _RULE, self.groups if not metrics else None)
+        found = pair_metrics(_RULE.compare(given, answers), _RULE, self.groups if not metrics else None)
         self.add(found, suffix, metrics or CONSTANT_METRICS)
 
     def add_constants(self, answers: Sequence[Decimal], key: str = "", metrics: Sequence[str] = ()) -> None:
@@ -164,7 +164,7 @@ def _score_numbers(split: _Split, error_sample: int) -> None:
     for rule in RULES.values():
         predictions, answers = [rule.extract(text) for text in texts], split.numbers("answer", rule)
         compared[rule.name] = predictions, answers, rule.compare(predictions, answers)
-        split.add(summarize(compared[rule.name][-1], rule, groups), _suffix(rule.name))
+        split.add(pair_metrics(compared[rule.name][-1], rule, groups), _suffix(rule.name))
     if any(ANSWER_MARK in answer for answer in split.column("answer")):
         split.add({"marked": fmean(ANSWER_MARK in text for text in texts)})
     predictions, answers, pairs = compared[DEFAULT]
@@ -174,7 +174,7 @@ def _score_numbers(split: _Split, error_sample: int) -> None:
     split.scores.errors[name] = sample_errors(split.column("id"), pairs.error, error_sample)
     split.scores.digits[name] = {"prediction": count_digits(predictions), "answer": count_digits(answers)}
     for group, mine in _members(groups):
-        values = summarize(pairs.take(mine), _RULE)
+        values = pair_metrics(pairs.take(mine), _RULE)
         split.scores.groups.setdefault(name, {})[group] = {metric: values[metric] for metric in GROUP_METRICS}
     split.add_constants(answers)
     if split.whole_column("shortcut"):
@@ -190,7 +190,7 @@ def _score_numbers(split: _Split, error_sample: int) -> None:
     if known := [row for row in split.rows if "truth" in row]:
         truths = split.numbers("truth", _RULE, known)
         pairs = _RULE.compare([_RULE.extract(row["prediction"]) for row in known], truths)
-        split.add(summarize(pairs, _RULE), "_truth", TRUTH_METRICS)
+        split.add(pair_metrics(pairs, _RULE), "_truth", TRUTH_METRICS)
         split.add_constants(truths, "_truth", TRUTH_METRICS)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ntl.config import build
 from ntl.config.composition import read_config
 from ntl.data.prepared import Prepared
-from ntl.evaluation.predictions import plain, read_predictions
+from ntl.evaluation.predictions import json_value, read_predictions
 from ntl.evaluation.rules import RULES
 from ntl.evaluation.scores import sample_key
 from ntl.evaluation.textual import exact_matches
@@ -45,7 +45,7 @@ def wrong_answers(path: Path, count: int) -> dict[str, dict[str, list[Row]]]:
 
     def described(row: Row) -> Row:
         answers = {name: row[name] for name in ("answer", "prediction")}
-        return {"question": asked[row["split"], row["id"]], **answers, "error": plain(row["error"])}
+        return {"question": asked[row["split"], row["id"]], **answers, "error": json_value(row["error"])}
 
     return {
         name: {split: [described(row) for row in found] for split, found in part.items()}

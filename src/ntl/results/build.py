@@ -1,63 +1,53 @@
 """A table built from run records: per cell mean, spread and interval over seeds, beside the paper's number."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 
-from ntl.results.compare import (
-    beats_constants,
-    best_rows,
-    by_seed,
-    constant_values,
-    corrected,
-    differences,
-    find_primary,
-    primary_pair,
-)
-from ntl.results.match import RowPlan, computing, plan_table, row_records
+from ntl.evaluation.metrics import Better
+from ntl.results.match import RowPlan, plan_table, row_records
 from ntl.results.notes import control_note, example_notes, heading, is_stand_in, notes, warnings
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, TableSpec, load_table_spec
-from ntl.results.table import Block, Cell, Primary, Row, Table, TableRow
+from ntl.results.render.text import interval_text, number, seeds_text
+from ntl.results.spec import REFERENCES, BlockSpec, ColumnSpec, PrimarySpec, Role, TableSpec, load_table_spec
+from ntl.results.statistics import ALPHA, example_difference, holm, sign_flip_p, smallest_p, summarize
+from ntl.results.table import Block, Difference, Row, Seeds, Table, pairs_with, prints_as_zero, same_but_loss
 from ntl.system.errors import UserError
 
 
 def build_table(spec: str | TableSpec, records: Sequence[RunRecord], scale: str = "tiny") -> Table:
     """Compute a table of ``config/table`` (by name or as a loaded spec) from records alone.
 
-    UserError: no such table or scale, two rows that claim one run, two records for one row and seed.
+    UserError: no such table or scale, a row that cannot be composed.
     """
     if isinstance(spec, str):
         spec = load_table_spec(spec)
     blocks: list[Block] = []
-    parts = plan_table(spec, scale)
-    primary: Primary | None = None
-    wanted = spec.primary_of(scale)
+    parts, wanted, finding = plan_table(spec, scale), spec.primary_of(scale), ""
     for block, plans in parts:
-        named = block is spec.blocks[wanted.block]
-        columns = tuple(block.columns)
-        endpoint = next(c for c in columns if not named or c.metric == wanted.metric)
+        named, pair = block is spec.blocks[wanted.block], None
+        endpoint = next(c for c in block.columns if not named or c.metric == wanted.metric)
         rows = _rows(block, scale, plans, records, endpoint)
-        pair = primary_pair(wanted, block, scale, rows) if named else None
-        compared = differences(columns, rows, pair, endpoint.metric)
-        if pair:
-            primary = find_primary(wanted, endpoint, pair, rows, compared)
-        remarks = [*notes(block, scale, rows), control_note(columns, rows), *example_notes(columns, rows)]
-        blocks.append(
-            Block(
-                block.title,
-                columns,
-                _table_rows(columns, rows),
-                tuple(compared),
-                tuple(warnings(block, scale, rows)),
-                tuple(filter(None, remarks)),
-                endpoint,
-            )
+        if named:
+            group = block.scales[scale].labels.get(wanted.group, wanted.group)
+            by_label = {row.spec.label: row for row in rows if row.spec.group == group and row.plan.overrides}
+            pair = by_label[wanted.against], by_label[wanted.row]
+        found = Block(
+            block.title,
+            block.columns,
+            [row for row in rows if not row.spec.constant or any(row.values.values())],
+            differences(block.columns, rows, pair, endpoint.metric),
+            warnings(block, scale, rows),
+            [*notes(block, scale, rows), *control_note(block.columns, rows), *example_notes(block.columns, rows)],
+            endpoint,
         )
-    whole = corrected([block.differences for block in blocks])
-    blocks = [replace(block, differences=each) for block, each in zip(blocks, whole, strict=True)]
-    assert primary is not None  # its block has every scale of the table
-    title, added = heading(spec, scale, parts), computing(spec.added)
-    return Table(spec.name, scale, title, spec.title, spec.note, tuple(blocks), primary, spec, added)
+        blocks.append(found)
+        if pair:
+            finding = find_primary(wanted, pair, found)
+    tested = [each for block in blocks for each in block.differences if each.p is not None and not each.primary]
+    for each, p in zip(tested, holm([each.p or 0.0 for each in tested]), strict=True):
+        each.holm = p
+    return Table(spec, scale, heading(spec, scale, parts), blocks, finding)
 
 
 def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunRecord]) -> list[Table]:
@@ -70,42 +60,157 @@ def build_tables(names: Sequence[str], scale: str | None, records: Sequence[RunR
     return [build_table(spec, records, each) for spec, each in pairs]
 
 
+def by_seed(metric: str, have: Mapping[int, RunRecord]) -> Seeds:
+    """A metric in the records that have it, by seed; None where it is undefined."""
+    return {seed: record.value(metric) for seed, record in sorted(have.items()) if record.has(metric)}
+
+
+def constant_values(key: str, records: Sequence[RunRecord]) -> Seeds:
+    """The score of a constant answer, which all records of the same data share.
+
+    Records of different test data have scores of their own; each is listed once.
+    """
+    scores = dict.fromkeys((_test_files(record), record.value(key)) for record in records if key in record.metrics)
+    return dict(enumerate(sorted((score for _, score in scores), key=lambda score: (score is None, score or 0.0))))
+
+
+def _test_files(record: RunRecord) -> str:
+    files = record.data.get("files", {})
+    return json.dumps({name: files[name] for name in sorted(files) if not name.startswith(("train", "validation"))})
+
+
 def _constant_key(metric: str, constant: str, records: Sequence[RunRecord]) -> str:
     # A constant answer does not depend on the decoding; another parse rule may read it differently.
-    name, _, suffix = metric.partition("@")
-    read = any(suffix in record.config.get("beside", {}) for record in records)
-    return f"{name if read else metric}:{constant}"
+    name, _, reading = metric.partition("@")
+    decoded = any(reading in record.config.get("beside", {}) for record in records)
+    return f"{name if decoded else metric}:{constant}"
 
 
 def _rows(
     block: BlockSpec, scale: str, plans: Sequence[RowPlan], records: Sequence[RunRecord], endpoint: ColumnSpec
 ) -> list[Row]:
-    by_row = [dict(sorted(row_records(plan, records).items())) for plan in plans]
+    by_row = [row_records(plan, records) for plan in plans]
     every = [record for have in by_row for record in have.values()]
     rows = []
     for plan, have in zip(plans, by_row, strict=True):
-        metrics, constant = [column.metric for column in block.columns], plan.row.constant
-        if constant:
-            values = {metric: constant_values(_constant_key(metric, constant, every), every) for metric in metrics}
-        else:
-            values = {metric: by_seed(metric, have) for metric in metrics}
-        rows.append(Row(plan, have, values, stand_in=is_stand_in(block, scale, plan)))
-    return [replace(row, learnt=each) for row, each in zip(rows, beats_constants(endpoint, rows), strict=True)]
+        values = {
+            column.metric: constant_values(_constant_key(column.metric, plan.row.constant, every), every)
+            if plan.row.constant
+            else by_seed(column.metric, have)
+            for column in block.columns
+        }
+        rows.append(Row(plan, have, values, is_stand_in(block, scale, plan)))
+    for row, learnt in zip(rows, beats_constants(endpoint, rows), strict=True):
+        row.learnt = learnt
+    for column in block.columns:
+        for row in best_rows(column, rows):
+            row.best |= {column.metric}
+    return rows
 
 
-def _table_rows(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> tuple[TableRow, ...]:
-    best = best_rows(columns, rows)
+def beats_constants(column: ColumnSpec, rows: Sequence[Row]) -> list[bool | None]:
+    """For each row, whether its mean beats every constant answer; None without a mean or a constant to compare with."""
+    sign, means = column.better.value, [row.summary(column).mean for row in rows]
+    constants = [row.spec.role is Role.constant and row.spec.constant not in REFERENCES for row in rows]
+    best = max(
+        (sign * mean for mean, constant in zip(means, constants, strict=True) if constant and mean is not None),
+        default=None,
+    )
+    known = [mean if row.plan.overrides and sign else None for row, mean in zip(rows, means, strict=True)]
+    return [None if mean is None or best is None else sign * mean > best for mean in known]
+
+
+def best_rows(column: ColumnSpec, rows: Sequence[Row]) -> list[Row]:
+    """The best row of each group, where the interval supports it.
+
+    The interval of the difference from the second best, paired by seed, must exclude 0, and the difference must not
+    print as 0. With a tie, fewer than three common seeds or a single row there is no best row. Constants and rows that
+    are undefined for a seed are left out. A row that is not ``learnt`` (at the table's endpoint), or that beats no
+    constant answer in the column, is never best.
+    """
+    if column.better is Better.neither:
+        return []
+    found, beats = [], dict(zip(rows, beats_constants(column, rows), strict=True))
+    means = {row: summary.mean for row in rows if row.plan.overrides and not (summary := row.summary(column)).undefined}
+    ranked = sorted(
+        (row for row, mean in means.items() if mean is not None),
+        key=lambda row: (row.spec.group, -column.better.value * (means[row] or 0.0)),
+    )
+    for _, group in groupby(ranked, key=lambda row: row.spec.group):
+        first, second, *_ = [*group, None]
+        gap = first.minus(second, column) if first and second else None
+        if not first or not gap or not gap.excludes_zero or prints_as_zero(gap.differences.mean or 0.0, column):
+            continue
+        if beats[first] is not False and first.learnt is not False:
+            found.append(first)
+    return found
+
+
+def differences(
+    columns: Sequence[ColumnSpec], rows: Sequence[Row], primary: tuple[Row, Row] | None = None, endpoint: str = ""
+) -> list[Difference]:
+    """Every row minus its group's baseline, and every ``ntl`` row minus a control that differs in the loss alone.
+
+    ``primary`` is (row it is against, row): it comes first, whatever the roles of its rows, and its difference in the
+    metric ``endpoint`` is marked.
+    """
+    pairs = [*([primary] if primary else []), *pairs_with(rows, Role.baseline)]
+    for control, row in pairs_with(rows, Role.control):
+        if row.spec.role is Role.ntl and row in same_but_loss(rows, control):
+            pairs.append((control, row))
     found = []
-    for row in rows:
-        cells = []
+    for base, row in dict.fromkeys(pairs):
         for column in columns:
-            values, paper = row.values[column.metric], tuple(row.spec.paper.get(column.metric, ()))
-            summary = row.summary(column) if values else None
-            cells.append(Cell(column, summary, tuple(values), paper, (row, column.metric) in best))
-        if row.spec.constant and not any(cell.summary for cell in cells):
-            continue  # a constant that no record scores
-        missing = tuple(seed for seed in row.plan.seeds if seed not in row.records)
-        start = "python train.py -m" if len(missing) > 1 else "python train.py"
-        command = f"{start} {' '.join(row.plan.overrides)} seed={','.join(map(str, missing))}" if missing else ""
-        found.append(TableRow(**vars(row), cells=tuple(cells), missing=missing, command=command))
-    return tuple(found)
+            if (gap := row.minus(base, column)) is None:
+                continue
+            common, values, examples = sorted(set(base.records) & set(row.records)), gap.differences.values, None
+            if len(common) == 1 and column.metric.endswith("/accuracy"):
+                examples = example_difference(column.metric, [(base.records[common[0]], row.records[common[0]])])
+            p = sign_flip_p(values) if len(values) > 1 and column.better is not Better.neither else None
+            is_primary = (base, row) == primary and column.metric == endpoint
+            found.append(Difference(row.spec, base.spec, column, gap, examples, p, is_primary))
+    return found
+
+
+def find_primary(spec: PrimarySpec, pair: tuple[Row, Row], block: Block) -> str:
+    """One sentence: the result of the comparison of ``pair``, (row it is against, row), at the block's endpoint."""
+    (against, row), endpoint = pair, block.endpoint
+    first, second, header = row.spec.label, against.spec.label, endpoint.header
+    found = next((each for each in block.differences if each.primary), None)
+    if not found:
+        return f"Nothing is shown yet: no seed of both {first} and {second} has {header}."
+    summary, shown = found.paired.differences, False
+    if summary.mean is None:
+        return f"Nothing is shown: {header} is undefined for a run of {first} or {second}."
+    unlearnt = [each.spec.label for each in (row, against) if each.learnt is False]
+    if len(unlearnt) == 2:
+        lead = f"Nothing is shown, as neither {first} nor {second} beats a constant answer in {header}"
+    elif summary.low is None:
+        lead = f"Nothing is shown, as so few seeds have no interval: {first} minus {second} in {header}"
+    elif not found.paired.excludes_zero or prints_as_zero(summary.mean, found.column):
+        lead = f"No difference between {first} and {second} in {header} is shown"
+    else:
+        shown = endpoint.better.value * summary.mean > 0
+        lead = f"{first} is {'better' if shown else 'worse'} than {second} in {header}"
+        if found.p is None or found.p > ALPHA:
+            lead += " by the interval, but not by the exact test"
+    # The mean of ``against`` over the seeds of both rows says how large a difference is.
+    ours, theirs = row.values[endpoint.metric], against.values[endpoint.metric]
+    common = summarize([theirs[seed] for seed in theirs if seed in ours])
+    whole = "" if common.mean is None else number(common.mean, endpoint.format)
+    remarks = [*filter(None, [row.spec.group]), f"n = {seeds_text([common.n])}"]
+    if found.p is not None:
+        cannot = f", and n = {common.n} cannot reach {ALPHA}" if smallest_p(common.n) > ALPHA else ""
+        remarks.append(f"exact p = {found.p:.3g}{cannot}")
+    commits = [str(run.git.get("commit") or "") for each in pair for run in each.records.values()]
+    if any(commit.startswith(tuple(spec.seen)) for commit in commits):
+        remarks.append("named after these runs")
+    parts = [f"{lead}: {interval_text(summary, endpoint)} against a mean of {whole} ({'; '.join(remarks)})"]
+    if len(unlearnt) == 1:
+        parts.append(f"{unlearnt[0]} beats no constant answer")
+    same = same_but_loss(block.rows, against)
+    control = next((each for each in same if each.spec.role is Role.control and each is not row), None)
+    gain = control.minus(against, endpoint) if control and row in same and shown else None
+    if alone := interval_text(gain.differences, endpoint) if gain else "":
+        parts.append(f"the control, which has no distance: {alone}")
+    return f"{'; '.join(parts)}."

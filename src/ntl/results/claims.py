@@ -8,29 +8,28 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from ntl.config.folders import CONFIG_DIR, RESULTS
+from ntl.config.folders import CONFIG_DIR, RESULTS, choices
 from ntl.evaluation.metrics import Better
-from ntl.results.compare import by_seed
+from ntl.results.build import by_seed
 from ntl.results.load import read_rows
-from ntl.results.match import readings
 from ntl.results.notes import model_name
 from ntl.results.render.text import interval_text
 from ntl.results.spec import BlockSpec, ColumnSpec, PairSpec, TableSpec, check_pair, load_table_spec, read_typed
 from ntl.results.statistics import Paired, paired, sign_flip_p, summarize
-from ntl.results.table import Table, TableRow, prints_as_zero
+from ntl.results.table import Row, Table, prints_as_zero
 from ntl.system.errors import UserError
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
 BENCHMARKS = RESULTS / "benchmarks"
 
 
-class Whose(Enum):
+class ClaimSource(Enum):
     paper = "The paper's claims"
     ours = "Where the gain comes from"
     beyond = "Beyond the paper"
 
 
-class Says(Enum):
+class Hypothesis(Enum):
     """What is claimed of ``row`` minus ``against``: better by more than the margin, or worse by less."""
 
     better = "better"
@@ -48,7 +47,7 @@ class EvidenceSpec(PairSpec):
 
     table: str = MISSING
     against_metric: str = ""
-    says: Says = MISSING
+    says: Hypothesis = MISSING
     margin: float = 0.0
     scales: list[str] = field(default_factory=list)
 
@@ -74,7 +73,7 @@ class ClaimSpec:
     name: str = MISSING
     text: str = MISSING
     source: str = MISSING
-    whose: Whose = MISSING
+    whose: ClaimSource = MISSING
     evidence: list[EvidenceSpec] = field(default_factory=list)
     timings: list[TimingSpec] = field(default_factory=list)
 
@@ -91,36 +90,19 @@ def load_claims(path: Path = CLAIMS, known: Iterable[TableSpec] = ()) -> list[Cl
     """
     spec: ClaimsSpec = read_typed(ClaimsSpec, path)
     tables = {table.name: table for table in known}
-    for number, claim in enumerate(spec.claims):
-        where = f"{path}: claims[{number}] ({claim.name})"
-        if not claim.evidence and not claim.timings:
-            raise UserError(f"{where}: name at least one comparison under evidence or timings")
+    for claim in spec.claims:
         for index, each in enumerate(claim.evidence):
-            place = f"{where}.evidence[{index}]"
+            where = f"{path}: {claim.name}: evidence[{index}]"
             if each.table not in tables:
-                try:
-                    tables[each.table] = load_table_spec(each.table)
-                except UserError as error:
-                    raise UserError(f"{place}.table: {error}") from error
-            check_place(each, tables[each.table], place)
+                tables[each.table] = load_table_spec(each.table)
+            block = check_pair(each, tables[each.table], where)
+            for metric in (each.metric, each.against_metric or each.metric):
+                column_of(block, metric, where)
             if lost := [scale for scale in each.scales if scale not in tables[each.table].scales]:
-                raise UserError(f"{place}.scales: table {each.table!r} has no scale {lost[0]!r}")
-            if each.margin < 0 or (each.says is Says.no_worse and not each.margin):
-                raise UserError(f"{place}.margin: {each.says.name} takes a share of the mean, above 0 for no_worse")
-        for index, each in enumerate(claim.timings):
-            if not each.what:
-                raise UserError(f"{where}.timings[{index}].what: say what was timed")
+                raise UserError(f"{where}.scales: table {each.table!r} has no scale {lost[0]!r}")
+            if each.says is Hypothesis.no_worse and not each.margin:
+                raise UserError(f"{where}.margin: no_worse takes a share of the mean, above 0")
     return spec.claims
-
-
-def check_place(place: EvidenceSpec, table: TableSpec, where: str) -> None:
-    """UserError where the table has no such block, row or metric."""
-    block = check_pair(place, table, where)
-    for key, metric in (("metric", place.metric), ("against_metric", place.against_metric)):
-        if metric:
-            column_of(block, metric, f"{where}.{key}")
-    if (place.row, place.metric) == (place.against, place.against_metric or place.metric):
-        raise UserError(f"{where}.against: a row is not compared with itself")
 
 
 def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
@@ -129,7 +111,7 @@ def column_of(block: BlockSpec, metric: str, where: str) -> ColumnSpec:
     name, _, reading = metric.partition("@")
     if metric in columns:
         return columns[metric]
-    if name not in columns or readings(reading) != {reading}:
+    if name not in columns or reading not in choices("beside"):
         raise UserError(f"{where}: {metric!r} is no column with a good end: {', '.join(columns)}")
     old = columns[name]
     return ColumnSpec(metric, f"{old.header}, {reading}", old.format, old.paper_format, old.short)
@@ -139,11 +121,7 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-class ClaimVerdict(Enum):
-    confirmed = "confirmed"
-    refuted = "refuted"
-    undecided = "undecided"
-    untested = "untested"
+VERDICTS = CONFIRMED, REFUTED, UNDECIDED, UNTESTED = "confirmed", "refuted", "undecided", "untested"
 
 
 @dataclass(frozen=True)
@@ -153,8 +131,8 @@ class Compared:
     ``p`` is the exact sign-flip p, None below two seeds.
     """
 
-    row: TableRow
-    against: TableRow
+    row: Row
+    against: Row
     column: ColumnSpec
     against_metric: str
     paired: Paired | None
@@ -186,8 +164,8 @@ class Compared:
         return f"{text}, n = {self.paired.differences.n}" + ("" if self.p is None else f", p = {self.p:.3g}")
 
 
-def compare(table: Table, place: EvidenceSpec) -> Compared | None:
-    """The comparison at a place that ``check_place`` accepted; None where the table's scale does not have it."""
+def compare_rows(table: Table, place: EvidenceSpec) -> Compared | None:
+    """The comparison at a place that ``load_claims`` accepted; None where the table's scale does not have it."""
     spec = table.spec.blocks[place.block]
     part = spec.scales.get(table.scale)
     if part is None or (part.groups and place.group and place.group not in part.groups):
@@ -195,20 +173,13 @@ def compare(table: Table, place: EvidenceSpec) -> Compared | None:
     present = [block for block in table.spec.blocks if table.scale in block.scales]
     group, rows = part.labels.get(place.group, place.group), table.blocks[present.index(spec)].rows
     by_label = {row.spec.label: row for row in rows if row.spec.group == group}
-    row, against = by_label[place.row], by_label[place.against]
-    base = by_seed(place.against_metric or place.metric, against.records)
+    row, against, against_metric = by_label[place.row], by_label[place.against], place.against_metric or place.metric
+    base = by_seed(against_metric, against.records)
     result = paired(base, by_seed(place.metric, row.records))
     values = result.differences.values if result else ()
-    common = [value for seed, value in base.items() if seed in row.records]
-    return Compared(
-        row,
-        against,
-        column_of(spec, place.metric, place.table),
-        place.against_metric or place.metric,
-        result,
-        sign_flip_p(values) if len(values) > 1 else None,
-        summarize(common).mean,
-    )
+    p = sign_flip_p(values) if len(values) > 1 else None
+    mean = summarize([value for seed, value in base.items() if seed in row.records]).mean
+    return Compared(row, against, column_of(spec, place.metric, place.table), against_metric, result, p, mean)
 
 
 @dataclass(frozen=True)
@@ -227,10 +198,6 @@ class Comparison:
     side: bool | None
     reason: str = ""
 
-    @property
-    def ran(self) -> bool:
-        return bool(self.text)
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -240,20 +207,12 @@ class Claim:
     @property
     def ran(self) -> list[Comparison]:
         """The comparisons that were run."""
-        return [each for each in self.comparisons if each.ran]
+        return [each for each in self.comparisons if each.text]
 
     @property
-    def verdict(self) -> ClaimVerdict:
+    def verdict(self) -> str:
         sides = [each.side for each in self.ran]
-        if not sides:
-            return ClaimVerdict.untested
-        if False in sides:
-            return ClaimVerdict.refuted
-        return ClaimVerdict.confirmed if all(sides) else ClaimVerdict.undecided
-
-    @property
-    def _deciding(self) -> list[Comparison]:
-        return [each for each in self.ran if each.side is (self.verdict is ClaimVerdict.confirmed)]
+        return UNTESTED if not sides else REFUTED if False in sides else CONFIRMED if all(sides) else UNDECIDED
 
     @property
     def why(self) -> str:
@@ -261,25 +220,29 @@ class Claim:
 
         Of more than three reasons the two most common are named, and the rest counted: the page lists each comparison.
         """
-        if self.verdict is ClaimVerdict.untested:
+        if self.verdict == UNTESTED:
             return "no run"
-        if self.verdict is ClaimVerdict.undecided:
+        if self.verdict == UNDECIDED:
             reasons = Counter(each.reason or "for the claim" for each in self.ran).most_common()
             if len(reasons) > 3:
                 reasons[2:] = [("other", sum(n for _, n in reasons[2:]))]
             return ", ".join(f"{reason}: {n}" for reason, n in reasons)
-        return f"{self._deciding[0].text} ({len(self._deciding)} of {len(self.ran)})"
+        deciding = self._deciding
+        return f"{deciding[0].text} ({len(deciding)} of {len(self.ran)})"
+
+    @property
+    def _deciding(self) -> list[Comparison]:
+        return [each for each in self.ran if each.side is (self.verdict == CONFIRMED)]
 
     @property
     def sentence(self) -> str:
         """The claim and what decides it, or how many of the comparisons that were run support it."""
-        if self.verdict is ClaimVerdict.untested:
+        if self.verdict == UNTESTED:
             return f"{self.spec.text} No run yet."
-        if self.verdict is ClaimVerdict.undecided:
-            sides = [each.side for each in self.ran]
-            count = f"Supported by {sides.count(True)} of {len(sides)} comparisons, contradicted by none"
-            return f"{self.spec.text} {count}."
-        return f"{self.spec.text} {capitalized(f'{self._deciding[0].name}: {self.why}')}."
+        if self.verdict == UNDECIDED:
+            support = f"{sum(each.side is True for each in self.ran)} of {len(self.ran)} comparisons"
+            return f"{self.spec.text} Supported by {support}, contradicted by none."
+        return f"{self.spec.text} {capitalized(self._deciding[0].name)}: {self.why}."
 
 
 def _side(low: float, high: float, bound: float) -> bool | None:
@@ -287,7 +250,7 @@ def _side(low: float, high: float, bound: float) -> bool | None:
     return True if low > bound else False if high < bound else None
 
 
-def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, str]:
+def judge(compared: Compared, says: Hypothesis, margin: float) -> tuple[bool | None, str]:
     """True for the claim, False against it; None and a short reason where the comparison does not decide."""
     summary = compared.paired.differences if compared.paired else None
     if summary is None:
@@ -302,11 +265,11 @@ def judge(compared: Compared, says: Says, margin: float) -> tuple[bool | None, s
         return None, "it prints as 0"
     low, high = sorted(compared.column.better.value * end for end in (summary.low, summary.high))
     bound = margin * abs(compared.base_mean or 0.0)
-    side = _side(low, high, bound if says is Says.better else -bound)
+    side = _side(low, high, bound if says is Hypothesis.better else -bound)
     return side, "" if side is not None else f"interval holds {'the margin' if margin else '0'}"
 
 
-def models(rows: Iterable[TableRow]) -> str:
+def models(rows: Iterable[Row]) -> str:
     """The names of the models of these rows, each once; constants have none."""
     return ", ".join(dict.fromkeys(model_name(str(row.plan.pins["model"])) for row in rows if "model" in row.plan.pins))
 
@@ -315,45 +278,30 @@ def _record_comparisons(each: EvidenceSpec, tables: Sequence[Table]) -> list[Com
     found = []
     for table in tables:
         wanted = table.name == each.table and (not each.scales or table.scale in each.scales)
-        if not wanted or (compared := compare(table, each)) is None:
+        if not wanted or (compared := compare_rows(table, each)) is None:
             continue
-        what = table.subject.partition(": ")[0]
+        what = table.parts[0]
         where = f"`{table.scale}`, [{what}](tables/{table.stem}.md), {models((compared.row, compared.against))}"
         side, reason = judge(compared, each.says, each.margin)
-        margin = f", {each.says.value} {'within' if each.says is Says.no_worse else 'by'} {100 * each.margin:g}%"
+        margin = f", {each.says.value} {'within' if each.says is Hypothesis.no_worse else 'by'} {100 * each.margin:g}%"
         name = f"{compared.name}{margin if each.margin else ''}"
         found.append(Comparison(table.scale, what, where, name, compared.text, side, reason))
     return found
 
 
-def read_timing(each: TimingSpec, where: str, folder: Path = BENCHMARKS) -> tuple[float, float, float, int]:
-    """Value, low, high and rounds of the one line of the CSV file that it names.
-
-    UserError: no such file; with ``where`` in front, no such column, not one such line, a cell that is no number.
-    """
-    lines = read_rows(folder / each.benchmark)
-    numbers = (each.column, f"{each.column}_low", f"{each.column}_high", "rounds")
-    if lost := [name for name in (*each.where, *numbers) if name not in (lines[0] if lines else {})]:
-        raise UserError(f"{where}: {each.benchmark} has no column {lost[0]!r}")
-    chosen = [row for row in lines if all(row[name] == value for name, value in each.where.items())]
-    if len(chosen) != 1:
-        named = ", ".join(f"{name}={value}" for name, value in each.where.items())
-        raise UserError(f"{where}.where: {len(chosen)} lines of {each.benchmark} have {named}; one is expected")
-    try:
-        value, low, high, rounds = (float(chosen[0][name]) for name in numbers)
-    except ValueError as error:
-        raise UserError(f"{where}: {each.benchmark}: {error}") from error
-    return value, low, high, int(rounds)
-
-
 def _timing_comparison(each: TimingSpec, where: str, folder: Path) -> Comparison:
-    value, low, high, rounds = read_timing(each, where, folder)
+    """UserError: no such file, not one line in it as is named, or a column that it lacks."""
+    lines = read_rows(folder / each.benchmark)
+    try:
+        (chosen,) = (row for row in lines if all(row[name] == value for name, value in each.where.items()))
+        value, low, high = (float(chosen[f"{each.column}{end}"]) for end in ("", "_low", "_high"))
+        text = f"{value:.2f} [{low:.2f}, {high:.2f}] times CE, {chosen['rounds']} rounds"
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{where}: {each.benchmark}: not one line with these columns ({error})") from error
     side = _side(-high, -low, -1 - each.margin)
-    text = f"{value:.2f} [{low:.2f}, {high:.2f}] times CE, {rounds} rounds"
     name = f"{each.what}, at most {1 + each.margin:g} times CE"
     reason = "" if side is not None else "interval holds the margin"
-    link = f"[{each.benchmark}](benchmarks/{each.benchmark})"
-    return Comparison("", each.benchmark, link, name, text, side, reason)
+    return Comparison("", each.benchmark, f"[{each.benchmark}](benchmarks/{each.benchmark})", name, text, side, reason)
 
 
 def judge_claims(specs: Sequence[ClaimSpec], tables: Sequence[Table], benchmarks: Path = BENCHMARKS) -> list[Claim]:

@@ -1,21 +1,18 @@
 """Finding runs and records: published ones (results/runs/**/*.json), local ones (outputs/*/record.json); CSV files."""
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ntl.config.suggestions import nearest
-from ntl.results.match import leaves
 from ntl.results.record import RunRecord, read_record
 from ntl.system.errors import UserError
 
 RECORD = "record.json"
-_RUN_FILES = (RECORD, "config.yaml")
 
 
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _RUN_FILES)
+    return any((folder / name).is_file() for name in (RECORD, "config.yaml"))
 
 
 def _record_files(folder: Path) -> Iterator[Path]:
@@ -26,21 +23,10 @@ def _record_files(folder: Path) -> Iterator[Path]:
         return
     children = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
     folders = [child for child in children if child.is_dir()]
-    if not any(_is_run(child) for child in folders):
+    if not any(map(_is_run, folders)):
         yield from (child for child in children if child.suffix == ".json" and child.is_file())
     for child in folders:
         yield from _record_files(child)
-
-
-def _agree(first: RunRecord, second: RunRecord) -> bool:
-    # A setting that one of them lacks is younger than that record and had its default: the ids are the same.
-    left, right = ({key: json.dumps(value) for key, value in leaves(each.config).items()} for each in (first, second))
-    return all(left[key] == right[key] for key in left.keys() & right.keys() if not key.startswith("beside"))
-
-
-def _precedence(path: Path, record: RunRecord) -> tuple[int, bool]:
-    # A record with more decodings has all that the other has.
-    return len(record.config.get("beside", {})), path.name == RECORD
 
 
 def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
@@ -54,20 +40,15 @@ def check_folders(folders: Sequence[Path]) -> Sequence[Path]:
 def load_records(folders: Iterable[Path | str]) -> list[RunRecord]:
     """All records under the folders, sorted by id; a folder that does not exist holds none.
 
-    Of two records with one id the one with more decodings is taken, then the one of a run folder, if their configs
-    agree in all settings that both have; else a UserError names both.
+    Of two records with one id the one with more decodings is taken, then the one of a run folder.
     """
-    found: dict[str, tuple[Path, RunRecord]] = {}
-    for folder in folders:
-        for path in _record_files(Path(folder)) if Path(folder).is_dir() else ():
+    found: dict[str, tuple[tuple[int, bool], RunRecord]] = {}
+    for folder in map(Path, folders):
+        for path in _record_files(folder) if folder.is_dir() else ():
             record = read_record(path)
-            if record.id in found:
-                other, known = found[record.id]
-                if not _agree(known, record):
-                    raise UserError(f"{path} and {other} have the id {record.id} but different configs: remove one")
-                if _precedence(other, known) >= _precedence(path, record):
-                    continue
-            found[record.id] = (path, record)
+            precedence = len(record.config.get("beside", {})), path.name == RECORD
+            if record.id not in found or precedence > found[record.id][0]:
+                found[record.id] = precedence, record
     return [found[key][1] for key in sorted(found)]
 
 
@@ -90,7 +71,5 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         with open(path, encoding="utf-8", newline="") as stream:
             header, *rows = csv.reader(line for line in stream if not line.startswith("#"))
         return [dict(zip(header, values, strict=True)) for values in rows]
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}): restore it, or run its script again") from error
-    except (ValueError, csv.Error) as error:
-        raise UserError(f"{path}: not a table ({error}): restore it, or run its script again") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}): restore it, or run its script again") from error

@@ -1,69 +1,39 @@
-"""From the rows of a table to the runs they need, and from a record to the row it belongs to.
-
-A record belongs to a row when its resolved config has every value that the row, its block and its scale pin, and when
-its own command line set nothing else. A run that did set something else (say, another step count) still belongs if
-the composed row has the run's id: the setting then only repeated what the config says. Where a command added
-overrides to a table, or the run has code of the user's own, only that id decides.
-"""
+"""From the rows of a table to the runs they need, and to the records of these runs, by their ids."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import yaml
-
-from ntl.config.folders import CONFIG_DIR
-from ntl.config.identity import NOT_RECORDED
-from ntl.config.yaml_files import check_plain, read_yaml
+from ntl.config.identity import NOT_RECORDED, plain, run_id
+from ntl.config.root import Config
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, Role, RowSpec, ScaleSpec, TableSpec
+from ntl.results.spec import BlockSpec, Role, RowSpec, TableSpec
 from ntl.system.errors import UserError
 
 # Settings that do not change what a run computes; the seed is matched separately. A second reading of a run adds
 # metrics and changes none.
 NOT_COMPUTED_WITH = {*NOT_RECORDED, "hydra", "seed", "beside"}
-
-_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+CHOSEN = {"dataset", "scale", "model", "tokenizer", "loss"}  # groups whose choice a record's config has as their name
+ANY_SEED = 2**31 - 1  # composed in place of a row's seeds
+WEIGHTS = ("model", "tokenizer")  # the groups that have a path to files of weights
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """One row at one scale: the overrides of its runs (less the seed), and the values they pin.
+    """One row at one scale: the overrides of its runs (less the seed), and what they give each key, as text.
 
-    ``added`` are the overrides of a command line that change what a run computes; they pin nothing.
+    ``added`` are the overrides of a command line that change what a run computes; they are not among ``pins``.
     """
 
     row: RowSpec
     overrides: tuple[str, ...]
-    pins: Mapping[str, Any]
+    pins: Mapping[str, str]
     seeds: tuple[int, ...]
     added: tuple[str, ...] = ()
 
-    def run(self, seed: int) -> list[str]:
-        return [*self.overrides, f"seed={seed}"]
-
-
-def parse_value(text: str) -> Any:
-    """The value of ``key=value`` as Hydra types it: 0.3, 1e-4, true, null, [1, 2], otherwise a string.
-
-    UserError for a list, a mapping or a quoted string that is none.
-    """
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    if text[:1] not in "[{'\"" or not text:
-        return text
-    try:
-        check_plain(text, text[:40])
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
-        raise UserError(f"{text[:40]!r} is no value: {why}") from error
+    def run(self, seed: int) -> tuple[str, ...]:
+        return (*self.overrides, f"seed={seed}")
 
 
 def override_key(override: str) -> str:
@@ -71,18 +41,15 @@ def override_key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~").partition("@")[0]
 
 
-def _pins(overrides: Iterable[str], where: str) -> dict[str, Any]:
-    pins: dict[str, Any] = {}
+def _pins(overrides: Iterable[str], where: str) -> dict[str, str]:
+    pins: dict[str, str] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or override_key(override) != key:
             raise UserError(f"{where}: the override {override!r} is not 'key=value'")
         if key in pins:
             raise UserError(f"{where}: {key} is set twice")
-        try:
-            pins[key] = parse_value(value)
-        except UserError as error:
-            raise UserError(f"{where}: {key}: {error}") from error
+        pins[key] = value
     return pins
 
 
@@ -92,12 +59,8 @@ def computing(overrides: Iterable[str]) -> tuple[str, ...]:
 
 
 def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = ()) -> list[RowPlan]:
-    """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``.
-
-    UserError where two rows could claim one run, that is where no key is pinned by both to different values.
-    """
-    part = block.scales.get(scale)
-    if part is None:
+    """The rows of a block at a scale, constants included (they have no overrides), with what a command ``added``."""
+    if (part := block.scales.get(scale)) is None:
         return []
     plans: list[RowPlan] = []
     for row in block.rows:
@@ -105,29 +68,16 @@ def plan_block(block: BlockSpec, scale: str, where: str, added: Sequence[str] = 
         if row.role is Role.constant:
             plans.append(RowPlan(named, (), {}, ()))
         elif not part.groups or row.group in part.groups:
-            overrides = _row_overrides(block, part, row, scale)
-            pins = _pins(overrides, f"{where}: {row.label}")
+            words = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *row.overrides]
+            words = [part.replace.get(word, word) for word in words]
             seeds = tuple(seed for seed in part.seeds if seed in (row.seeds or part.seeds))
-            plans.append(RowPlan(named, (*overrides, *added), pins, seeds, computing(added)))
-    runs = [plan for plan in plans if plan.overrides]
-    for index, first in enumerate(runs):
-        for second in runs[index + 1 :]:
-            shared = first.pins.keys() & second.pins.keys()
-            if all(first.pins[key] == second.pins[key] for key in shared):
-                raise UserError(
-                    f"{where}: a run could belong to both rows {row_name(first.row)!r} and {row_name(second.row)!r}: "
-                    "let them pin one key to different values"
-                )
+            pins = _pins(words, f"{where}: {row.label}")
+            plans.append(RowPlan(named, (*words, *added), pins, seeds, computing(added)))
     return plans
 
 
 def row_name(row: RowSpec) -> str:
     return f"{row.group}: {row.label}" if row.group else row.label
-
-
-def _row_overrides(block: BlockSpec, part: ScaleSpec, row: RowSpec, scale: str) -> tuple[str, ...]:
-    parts = [f"dataset={block.dataset}", f"scale={scale}", *block.overrides, *part.overrides, *row.overrides]
-    return tuple(part.replace.get(override, override) for override in parts)
 
 
 def plan_table(spec: TableSpec, scale: str) -> list[tuple[BlockSpec, list[RowPlan]]]:
@@ -143,18 +93,14 @@ def table_runs(spec: TableSpec, scale: str) -> list[list[str]]:
     runs: dict[tuple[str, ...], None] = {}
     for _, plans in plan_table(spec, scale):
         for seed in dict.fromkeys(seed for plan in plans for seed in plan.seeds):
-            for plan in plans:
-                if seed in plan.seeds:
-                    runs[tuple(plan.run(seed))] = None
+            runs |= dict.fromkeys(plan.run(seed) for plan in plans if seed in plan.seeds)
     return [list(run) for run in runs]
 
 
 def missing_runs(spec: TableSpec, scale: str, records: Sequence[RunRecord]) -> list[list[str]]:
     """The runs of ``table_runs`` that have no record."""
-    have: set[tuple[str, ...]] = set()
-    for _, plans in plan_table(spec, scale):
-        for plan in plans:
-            have.update(tuple(plan.run(seed)) for seed in row_records(plan, records))
+    plans = [plan for _, plans in plan_table(spec, scale) for plan in plans]
+    have = {plan.run(seed) for plan in plans for seed in row_records(plan, records)}
     return [run for run in table_runs(spec, scale) if tuple(run) not in have]
 
 
@@ -172,57 +118,6 @@ def lacking_readings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
     return lacking
 
 
-@cache
-def readings(choice: str) -> set[str]:
-    """The names under which a choice of ``beside`` reads a run again; none for what is no choice."""
-    path = CONFIG_DIR / "beside" / f"{choice}.yaml"
-    found = read_yaml(path).get("defaults", []) if path.is_file() else []
-    return {key.rpartition(".")[2] for entry in found for key in entry}
-
-
-def _has_value(key: str, pinned: Any, config: Mapping[str, Any]) -> bool:
-    if key == "base":  # given by overrides or by their id: only composing tells them apart
-        return bool(pinned) == bool(config.get("base"))
-    if key == "beside":
-        return readings(pinned) <= config.get("beside", {}).keys()
-    if key in NOT_RECORDED:
-        return True
-    node: Any = config
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return not pinned  # a setting that a record leaves out, or is younger than it, was off
-        node = node[part]
-    return _same(pinned, node)
-
-
-def _same(pinned: Any, stored: Any) -> bool:
-    # A group is pinned by its choice, which every group's config carries as its name.
-    if isinstance(stored, Mapping) and isinstance(pinned, str):
-        return stored.get("name") == pinned
-    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (pinned, stored)]
-    return pinned == stored and (all(numbers) or type(pinned) is type(stored))
-
-
-def _sets_more(record: RunRecord, plan: RowPlan) -> bool:
-    """Whether the record has overrides that the row does not pin and that may change what is computed."""
-    keys = {override_key(override) for override in record.overrides} - plan.pins.keys()
-    return any(key.replace("/", ".").split(".")[0] not in NOT_COMPUTED_WITH for key in keys)
-
-
-@cache
-def _composed_id(overrides: tuple[str, ...]) -> str | None:
-    # Imported here because composing costs Hydra's import and a tenth of a second, and few records ever need it.
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from ntl.config import compose, run_id
-
-    try:
-        return run_id(compose(overrides))
-    except (UserError, HydraException, OmegaConfBaseException):
-        return None
-
-
 def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(config, Mapping) or not config:
         return {prefix: config}
@@ -233,22 +128,56 @@ def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
+@cache
+def _composed(overrides: tuple[str, ...]) -> Config:
+    from ntl.config.composition import compose  # here, since it costs Hydra's import, and there may be no record
+
+    return compose(overrides)
+
+
+@cache
+def _of_seed(overrides: tuple[str, ...], seed: int) -> tuple[Config, str]:
+    """The config of a row's run, and its id. Seeds share one composition, but for a base, which has their seed."""
+    if any(word.startswith("base=") for word in overrides):
+        config = _composed((*overrides, f"seed={seed}"))
+    else:
+        config = replace(_composed((*overrides, f"seed={ANY_SEED}")), seed=seed)
+        if getattr(config.dataset, "seed", None) == ANY_SEED:  # the run's seed draws the data
+            config = replace(config, dataset=replace(config.dataset, seed=seed))
+    return config, run_id(config)
+
+
+def _is_run(record: RunRecord, plan: RowPlan) -> bool:
+    # Without what changes no id, and in one order: rows then share what they have in common.
+    beside = tuple(word for word in plan.overrides if word.startswith("beside"))
+    words = [word for word in computing(plan.overrides) if word not in beside]
+    words += [word for word in plan.overrides if word.startswith("data_dir=")]
+    config, name = _of_seed(tuple(words), record.seed)
+    typed = {override_key(word) for word in (*plan.overrides, *record.overrides)}
+    if config.model.pretrained and not typed & {f"{group}.path" for group in WEIGHTS}:
+        paths = {group: record.config.get(group, {}).get("path", "") for group in WEIGHTS}
+        name = run_id(replace(config, **{key: replace(getattr(config, key), path=path) for key, path in paths.items()}))
+    decoded = record.config.get("decoding", {}).get("name") == config.decoding.name
+    wanted = plain(config.beside) | (plain(_composed(beside).beside) if beside else {})
+    return record.id == name and decoded and not lacking_readings(record.config, wanted)
+
+
 def row_records(plan: RowPlan, records: Sequence[RunRecord]) -> dict[int, RunRecord]:
-    """The row's records by seed. Two records for one seed are a UserError that names both and where they differ."""
+    """The records of a row's runs by seed: those with the id of the composed row, which were decoded as it says.
+
+    Composition adds the local folder of published weights (``model.path``), whose content is part of the id, where
+    there is one. A row that says no path is the run of these weights wherever they lie: its id is computed with the
+    ``path`` that the record has. UserError: two records for one seed.
+    """
     found: dict[int, RunRecord] = {}
     for record in records:
-        pins = plan.pins.items()
-        if record.seed not in plan.seeds or not all(_has_value(key, value, record.config) for key, value in pins):
-            continue
-        exactly = plan.added or _sets_more(record, plan) or "base" in plan.pins
-        if exactly and _composed_id(tuple(plan.run(record.seed))) != record.id:
+        # Nothing is composed for a row without records.
+        groups = CHOSEN & plan.pins.keys()
+        chosen = all(record.config.get(group, {}).get("name") == plan.pins[group] for group in groups)
+        if record.seed not in plan.seeds or not chosen or not _is_run(record, plan):
             continue
         if (other := found.get(record.seed)) is not None:
-            left, right = leaves(other.config), leaves(record.config)
-            differing = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
-            raise UserError(
-                f"row {row_name(plan.row)!r}, seed {record.seed}: two records, {other.id} and {record.id}, differ in "
-                f"{', '.join(differing[:3]) or 'nothing but their id'}: remove one"
-            )
+            where = f"row {row_name(plan.row)!r}, seed {record.seed}"
+            raise UserError(f"{where}: two records, {other.id} and {record.id}: remove one")
         found[record.seed] = record
-    return found
+    return dict(sorted(found.items()))

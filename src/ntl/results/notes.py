@@ -1,16 +1,15 @@
-"""The words that go with a table: its title, the warnings of its page, and the notes of its details."""
+"""The words that go with a table: its title, the warnings of its page, and the notes of its CSV."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from ntl.results.compare import control_baseline, pairs_with, same_but_loss
 from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, leaves, row_name
 from ntl.results.packing import unpack_errors
 from ntl.results.record import RunRecord, data_read
 from ntl.results.render.text import number
-from ntl.results.spec import BlockSpec, ColumnSpec, Role, TableSpec
+from ntl.results.spec import BlockSpec, ColumnSpec, Role, ScaleSpec, TableSpec
 from ntl.results.statistics import example_difference
-from ntl.results.table import Row
+from ntl.results.table import Row, pairs_with, same_but_loss
 
 # What a model is called in a text; its head is named by the row.
 MODELS = {
@@ -60,11 +59,10 @@ def heading(spec: TableSpec, scale: str, parts: Sequence[tuple[BlockSpec, Sequen
     ran, took, own = {}, {}, {}
     for block, plans in parts:
         places = {new: old for old, new in block.scales[scale].replace.items()}
-        for plan in (plan for plan in plans if plan.overrides and "model" in plan.pins):
-            scratch = " from scratch" if plan.pins.get("model.pretrained") is False else ""
-            name = f"{model_name(plan.pins['model'])}{scratch}"
-            if is_stand_in(block, scale, plan):
-                ran[name] = took[model_name(places[f"model={plan.pins['model']}"].removeprefix("model="))] = None
+        for pins in (plan.pins for plan in plans if "model" in plan.pins):
+            name = model_name(pins["model"]) + " from scratch" * (pins.get("model.pretrained") == "false")
+            if old := places.get(f"model={pins['model']}"):
+                ran[name] = took[model_name(old.removeprefix("model="))] = None
             else:
                 own[name] = None
     what, colon, subject = spec.title.partition(": ")
@@ -84,9 +82,7 @@ def _records(rows: Sequence[Row]) -> list[RunRecord]:
 
 def notes(block: BlockSpec, scale: str, rows: Sequence[Row]) -> list[str]:
     """The notes that apply, one or two sentences each, in a fixed order."""
-    part = block.scales[scale]
-    stand_ins = _stand_ins(scale, part.replace, bool(part.groups) and not part.labels)
-    remarks = [block.note, stand_ins, _unparsable(block, rows), _origin(_records(rows))]
+    remarks = [block.note, _stand_ins(scale, block.scales[scale]), _unparsable(block, rows), _origin(_records(rows))]
     return [" ".join(remark.split()) for remark in remarks if remark]
 
 
@@ -111,24 +107,17 @@ def _longer_than_train(records: Sequence[RunRecord]) -> str:
     for record in records:
         for split, share in record.data.get("longer_than_train", {}).items():
             by_split.setdefault(split, set()).add(share)
-    parts = [
-        f"{split} {' to '.join(f'{share:.0%}' for share in sorted({min(shares), max(shares)}))}"
-        for split, shares in by_split.items()
-        if max(shares) > 0
-    ]
+    ends = {split: sorted({min(shares), max(shares)}) for split, shares in by_split.items() if max(shares) > 0}
+    parts = [f"{split} {' to '.join(f'{share:.0%}' for share in shares)}" for split, shares in ends.items()]
     return f"Test examples with more tokens than any that was trained on: {', '.join(parts)}." if parts else ""
 
 
-def _stand_ins(scale: str, replace: Mapping[str, str], left_out: bool) -> str:
-    pairs = [
-        f"{new.removeprefix('model=')} stands in for {old.removeprefix('model=')}"
-        for old, new in replace.items()
-        if old.startswith("model=") and new.startswith("model=")
-    ]
-    if not pairs:
-        return ""
-    others = "; the other models are left out" if left_out else ""
-    return f"At scale={scale} {', '.join(pairs)}{others}. The paper's numbers are those of the published models."
+def _stand_ins(scale: str, part: ScaleSpec) -> str:
+    models = {old: new for old, new in part.replace.items() if old.startswith("model=")}
+    pairs = [f"{new.removeprefix('model=')} stands in for {old.removeprefix('model=')}" for old, new in models.items()]
+    others = "; the other models are left out" if part.groups and not part.labels else ""
+    published = "The paper's numbers are those of the published models."
+    return f"At scale={scale} {', '.join(pairs)}{others}. {published}" if pairs else ""
 
 
 def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
@@ -136,17 +125,14 @@ def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
     for split in dict.fromkeys(column.metric.partition("/")[0] for column in block.columns):
         known, bad = False, []
         for row in rows:
-            metrics = [record.metrics for record in row.records.values()]
-            pairs = [(each.get(f"{split}/unparsable"), each.get(f"{split}/count")) for each in metrics]
-            shares = [(share, count or 0) for share, count in pairs if share is not None]
+            shares = [
+                (record.metrics[f"{split}/unparsable"] or 0, record.metrics.get(f"{split}/count") or 0)
+                for record in row.records.values()
+                if record.metrics.get(f"{split}/unparsable") is not None
+            ]
             known = known or bool(shares)
-            if not any(share for share, _ in shares):
-                continue
-            if all(count for _, count in shares):
-                number, total = round(sum(share * count for share, count in shares)), sum(count for _, count in shares)
-                bad.append(f"{row_name(row.spec)} {number} of {total:.0f}")
-            else:
-                bad.append(f"{row_name(row.spec)} {sum(share for share, _ in shares) / len(shares):.2%}")
+            if found := sum(share * count for share, count in shares):
+                bad.append(f"{row_name(row.spec)} {round(found)} of {sum(count for _, count in shares):.0f}")
         if known:
             parts.append(f"{split}: {', '.join(bad) or 'none'}")
     return f"Unparsable outputs over all seeds: {'; '.join(parts)}." if parts else ""
@@ -155,29 +141,20 @@ def _unparsable(block: BlockSpec, rows: Sequence[Row]) -> str:
 def _settings(rows: Sequence[Row]) -> str:
     plans = [row.plan for row in rows if row.plan.overrides]
     # What the rows vary on purpose: a key, or a whole group, that they pin to different values.
-    varied = {key for plan in plans for key in plan.pins if len({repr(other.pins.get(key)) for other in plans}) > 1}
-    across: dict[tuple[str, int | None, str], set[str]] = {}
-    differing: set[str] = set()
-    for row in rows:
-        within: dict[tuple[str, int | None, str], set[str]] = {}
-        for record in row.records.values():
-            head = record.config.get("model", {}).get("head", "lm")
-            for key, value in leaves(record.config).items():
-                group = key.split(".")[0]
-                if group not in NOT_COMPUTED_WITH:
-                    # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
-                    # What comes with a model's head is compared among runs with that head.
-                    drawn = record.seed if key == "base" or key.endswith(".seed") else None
-                    place = (key, drawn, head if group in ("objective", "decoding") else "")
-                    within.setdefault(place, set()).add(json.dumps(value))
-        for place, values in within.items():
-            # Rows may differ in what they pin; the seeds of one row may differ in nothing.
-            if len(values) > 1:
-                differing.add(place[0])
-            elif place[0] not in varied and place[0].split(".")[0] not in varied:
-                across.setdefault(place, set()).update(values)
-    differing.update(place[0] for place, values in across.items() if len(values) > 1)
-    return f"Not a fair comparison: the runs also differ in {', '.join(sorted(differing))}." if differing else ""
+    varied = {key for plan in plans for key in plan.pins if len({other.pins.get(key) for other in plans}) > 1}
+    values: dict[tuple[str, int, str], set[str]] = {}
+    for record in _records(rows):
+        head = record.config.get("model", {}).get("head", "lm")
+        for key, value in leaves(record.config).items():
+            group = key.split(".")[0]
+            if group not in NOT_COMPUTED_WITH and not {key, group} & varied:
+                # The run's seed may draw the data, or name the base, too: rows are then compared seed by seed.
+                # What comes with a model's head is compared among runs with that head.
+                seed = record.seed if key == "base" or key.endswith(".seed") else 0
+                place = key, seed, head if group in ("objective", "decoding") else ""
+                values.setdefault(place, set()).add(json.dumps(value))
+    differing = sorted({key for (key, *_), found in values.items() if len(found) > 1})
+    return f"Not a fair comparison: the runs also differ in {', '.join(differing)}." if differing else ""
 
 
 def _data_versions(records: Sequence[RunRecord]) -> str:
@@ -199,18 +176,21 @@ def _origin(records: Sequence[RunRecord]) -> str:
     return f"From {len(records)} run record{plural}, commit {', '.join(commits)}, device {', '.join(devices)}."
 
 
-def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> str:
+def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[str]:
     """For each column the largest gain of an NTL row whose interval over seeds excludes 0, and the control's there.
 
-    All rows compared differ in the loss alone: gains are over the row without a number loss. A row that is not
-    ``learnt`` has no gain. Empty where a group has no such rows, or fewer than three seeds in common.
+    All rows compared differ in the loss alone: gains are over the row that the control adds its weight to, which is the
+    baseline, or another one if the baseline's tokenizer differs. A row that is not ``learnt`` has no gain. Empty where
+    a group has no such rows, or fewer than three seeds in common.
     """
     parts = []
     for control in (row for row in rows if row.spec.role is Role.control):
-        base = control_baseline(rows, control)
-        if base is None:
+        same = same_but_loss(rows, control)
+        bases = [row for row in same if row.spec.role in (Role.baseline, Role.other)]
+        if not bases:
             continue
-        others = [row for row in same_but_loss(rows, control) if row.spec.role is Role.ntl]
+        base = min(bases, key=lambda row: row.spec.role is not Role.baseline)
+        others = [row for row in same if row.spec.role is Role.ntl]
         learnt = [row for row in others if row.learnt is not False]
         name, over = f"{control.spec.group}: " if control.spec.group else "", base.spec.label
         found, none = _shares(columns, base, control, learnt)
@@ -220,7 +200,7 @@ def control_note(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> str:
             parts.append(f"{name}of the largest gain over {over}, {'; '.join(found)}")
         if none:
             parts.append(f"{name}no NTL row gains more over {over} than its seeds vary in {', '.join(none)}")
-    return f"What the control, which has no distance, gives alone: {'. '.join(parts)}." if parts else ""
+    return [f"What the control, which has no distance, gives alone: {'. '.join(parts)}."] if parts else []
 
 
 def _shares(columns: Sequence[ColumnSpec], base: Row, control: Row, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -252,11 +232,13 @@ def example_notes(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[st
     for column in columns:
         clear, held, over = [], 0, ""
         for base, row in pairs_with(rows, Role.baseline):
-            result = _over_seeds(column.metric, base, row)
-            if result is None:
+            pairs = [(base.records[seed], row.records[seed]) for seed in sorted(base.records.keys() & row.records)]
+            # Where the seed draws the test set, too, an example has no mean over seeds.
+            same = len({str(data_read(record)) for pair in pairs for record in pair}) == 1
+            if not (result := example_difference(column.metric, pairs) if same else None):
                 continue
             mean, low, high = (number(value, column.format, "+") for value in result)
-            over = f"{_answers(column.metric, row)}: {column.header} minus {base.spec.label}"
+            over = f"{_answers(column.metric, pairs[0][1])}: {column.header} minus {base.spec.label}"
             if result[1] > 0 or result[2] < 0:
                 clear.append(f"{row_name(row.spec)} {mean} [{low}, {high}]")
             else:
@@ -269,21 +251,11 @@ def example_notes(columns: Sequence[ColumnSpec], rows: Sequence[Row]) -> list[st
     return found
 
 
-def _answers(metric: str, row: Row) -> str:
+def _answers(metric: str, record: RunRecord) -> str:
     """The share of the test set that a note covers."""
     split, _, name = metric.partition("/")
-    record = next(iter(row.records.values()))
     count = record.metrics.get(f"{split}/count") or 0
     kept = len(unpack_errors(record.errors[split])) if split in record.errors else 0
     if name == "accuracy" or kept >= count:
         return f"All {count:.0f} test answers"
-    whole = f"Only {kept} of the {count:.0f} test answers"
-    return f"{whole}, as the records keep the errors of no more; unlike the table"
-
-
-def _over_seeds(metric: str, base: Row, other: Row) -> tuple[float, float, float] | None:
-    pairs = [(base.records[seed], other.records[seed]) for seed in sorted(set(base.records) & set(other.records))]
-    # Where the seed draws the test set, too, an example has no mean over seeds.
-    if len({str(data_read(record)) for pair in pairs for record in pair}) != 1:
-        return None
-    return example_difference(metric, pairs)
+    return f"Only {kept} of the {count:.0f} test answers, as the records keep the errors of no more; unlike the table"

@@ -5,8 +5,8 @@ from itertools import groupby
 from pathlib import Path
 
 from ntl.config.folders import RESULTS
-from ntl.results.claims import Claim, ClaimVerdict, Whose, capitalized, judge_claims, load_claims
-from ntl.results.figures.spec import FigureSpec, figure_names, load_figure_spec
+from ntl.results.claims import VERDICTS, Claim, ClaimSource, capitalized, judge_claims, load_claims
+from ntl.results.figures.spec import figure_names, load_figure_spec
 from ntl.results.render.markdown import escape, line
 from ntl.results.table import Table
 from ntl.system.errors import UserError, one_line_errors
@@ -14,6 +14,10 @@ from ntl.system.errors import UserError, one_line_errors
 FIGURES = RESULTS / "figures"
 HEADLINE = ("table2", "hour")  # the table and scale whose finding README states
 BEGIN, END = "<!-- results, written by `make tables` -->", "<!-- end of results -->"
+_ABOUT = (
+    "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
+    "[LOG.md](LOG.md) is the log of experiments."
+)
 _CLAIMS_RULE = (
     "**Confirmed**: every comparison that was run has its 95% interval wholly on the claim's side, and neither row is "
     '"not learnt", which is no better than a constant answer. **Refuted**: the interval of at least one such '
@@ -39,51 +43,43 @@ _UNKNOWN = (
 def pages(tables: Sequence[Table], page: Path, readme: Path) -> dict[Path, str]:
     """The texts of ``results/README.md`` and of README by their paths. UserError: README has no place for results."""
     with one_line_errors("read", readme):
-        text = readme.read_text(encoding="utf-8")
+        before, begun, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not begun or not ended:
+        raise UserError(f"{readme}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
     claims = judge_claims(load_claims(known=[table.spec for table in tables]), tables)
-    return {page: results_page(claims, tables), readme: with_results(text, readme_results(claims, tables), readme)}
+    text = f"{before}{BEGIN}\n{readme_results(claims, tables)}\n{END}{after}"
+    return {page: results_page(claims, tables), readme: text}
 
 
 def results_page(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
     """``results/README.md``: the verdict on each claim, the figures, the index of tables, then the evidence."""
-    lines = [
-        "# Results",
-        "",
-        "Made by `make tables` from the run records, the benchmarks and `config/claims.yaml`; never edited by hand. "
-        "[LOG.md](LOG.md) is the log of experiments.",
-        "",
-        *_verdicts(claims),
-        *_figures(),
-        *_index(tables),
-        *_evidence(claims),
-    ]
-    return "\n".join(lines)
+    parts = [*_verdicts(claims), *_figures(), *_index(tables), *_evidence(claims)]
+    return "\n".join(["# Results", "", _ABOUT, "", *parts])
+
+
+def readme_results(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
+    """The generated part of README: one finding, a line for each claim, and the tables and figures of the paper."""
+    (headline,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
+    page = f"[{headline.parts[0]} at `scale={headline.scale}`](results/tables/{headline.stem}.md)"
+    finding = f"{page}: {escape(headline.finding)}"
+    return "\n".join([finding, "", *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN])
 
 
 def _verdicts(claims: Sequence[Claim]) -> Iterator[str]:
     yield from ["## What was learnt", "", _CLAIMS_RULE, ""]
-    for whose in Whose:
+    for whose in ClaimSource:
         members = [each for each in claims if each.spec.whose is whose]
         if members:
             yield from [f"### {whose.value}", "", line(["claim", "verdict", "why"]), line(["---"] * 3)]
-            yield from (line([escape(c.spec.name), f"**{c.verdict.value}**", escape(c.why)]) for c in members)
+            yield from (line([escape(c.spec.name), f"**{c.verdict}**", escape(c.why)]) for c in members)
             yield ""
-
-
-def _drawn(*, of_paper: bool) -> list[tuple[FigureSpec, bool]]:
-    """The figures of the paper, or ours, each with whether it is drawn."""
-    specs = map(load_figure_spec, figure_names())
-    return [
-        (spec, (FIGURES / f"{spec.name}.png").is_file())
-        for spec in specs
-        if spec.title.startswith("Figure ") is of_paper
-    ]
 
 
 def _figures() -> Iterator[str]:
     yield from ["## Figures", "", "Captions, and the figures of the paper, are in [figures](figures/README.md).", ""]
-    for spec, drawn in _drawn(of_paper=False):
-        if drawn:
+    for spec in map(load_figure_spec, figure_names()):
+        if not spec.title.startswith("Figure ") and (FIGURES / f"{spec.name}.png").is_file():
             yield from [f"### {spec.title}", "", f"![{spec.title}](figures/{spec.name}.png)", ""]
 
 
@@ -93,7 +89,7 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
     yield line(["---", "---", "---", "---:", "---:", "---", "---"])
     empty: dict[str, list[str]] = {}
     for table in tables:
-        what, _, subject = table.subject.partition(": ")
+        what, subject = table.parts
         if not table.num_records:
             empty.setdefault(what, []).append(table.scale)
             continue
@@ -111,7 +107,7 @@ def _index(tables: Sequence[Table]) -> Iterator[str]:
 
 def core_hours(table: Table) -> float:
     """The wall time of the runs in a table's rows, each once, in hours; a run takes one core."""
-    runs = {record.id: record for block in table.blocks for row in block.rows for record in row.records.values()}
+    runs = {record.id: record for row in table.rows for record in row.records.values()}
     return sum(record.wall_time_s * record.num_devices for record in runs.values()) / 3600
 
 
@@ -119,14 +115,14 @@ def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
     """Each claim's comparisons, those without a run in one line."""
     yield from ["## Evidence", ""]
     for claim in claims:
-        yield from [f"### {capitalized(claim.spec.name)}: {claim.verdict.value}", ""]
+        yield from [f"### {capitalized(claim.spec.name)}: {claim.verdict}", ""]
         yield from [f"{escape(claim.spec.text)} ({escape(claim.spec.source)})", ""]
         for each in claim.ran:
             side = each.reason if each.side is None else ("for the claim" if each.side else "against it")
             yield f"- {each.where}: {escape(each.name)}: {escape(each.text)}: **{side}**"
         lacking: dict[str, dict[str, None]] = {}
         for each in claim.comparisons:
-            if not each.ran:
+            if not each.text:
                 lacking.setdefault(each.scale, {})[each.source] = None
         if lacking:
             parts = [f"`{scale}`, {', '.join(names)}" for scale, names in lacking.items()]
@@ -134,30 +130,21 @@ def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
         yield ""
 
 
-def readme_results(claims: Sequence[Claim], tables: Sequence[Table]) -> str:
-    """The generated part of README: one finding, a line for each claim, and the tables and figures of the paper."""
-    (headline,) = (table for table in tables if (table.name, table.scale) == HEADLINE)
-    what = headline.subject.partition(": ")[0]
-    page = f"[{what} at `scale={headline.scale}`](results/tables/{headline.stem}.md)"
-    lines = [f"{page}: {escape(headline.finding)}", "", *_claim_lines(claims), *_of_paper(tables), "", _UNKNOWN]
-    return "\n".join(lines)
-
-
 def _claim_lines(claims: Sequence[Claim]) -> Iterator[str]:
     """A line for each claim, and one for all beyond the paper."""
     yield from ["[The evidence for each claim](results/README.md#evidence), with intervals, n and p.", ""]
-    for whose in (Whose.paper, Whose.ours):
+    for whose in (ClaimSource.paper, ClaimSource.ours):
         members = [each for each in claims if each.spec.whose is whose]
         yield from [f"{whose.value}:", ""]
-        yield from (f"- **{each.verdict.value}**: {escape(each.sentence)}" for each in members)
+        yield from (f"- **{each.verdict}**: {escape(each.sentence)}" for each in members)
         yield ""
-    names: dict[ClaimVerdict, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for each in claims:
-        if each.spec.whose is Whose.beyond:
+        if each.spec.whose is ClaimSource.beyond:
             names.setdefault(each.verdict, []).append(escape(each.spec.name))
-    by_verdict = [f"**{verdict.value}** {'; '.join(names[verdict])}" for verdict in ClaimVerdict if verdict in names]
+    by_verdict = [f"**{verdict}** {'; '.join(names[verdict])}" for verdict in VERDICTS if verdict in names]
     if by_verdict:
-        yield from [f"{Whose.beyond.value}: {'. '.join(by_verdict)}.", ""]
+        yield from [f"{ClaimSource.beyond.value}: {'. '.join(by_verdict)}.", ""]
 
 
 def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
@@ -167,27 +154,20 @@ def _of_paper(tables: Sequence[Table]) -> Iterator[str]:
     yield line(["---"] * 5)
     for name, same in groupby(tables, key=lambda table: table.name):
         at_scales = list(same)
-        what, _, subject = at_scales[0].subject.partition(": ")
+        what, subject = at_scales[0].parts
         if what.startswith(("Table", "Appendix")):
             command = f"`python scripts/reproduce.py table={name.removeprefix('table').lstrip('_')} scale=tiny`"
             there = [
-                f"[{each.scale}](results/tables/{each.stem}.md){' (some runs)' if each.commands else ''}"
+                f"[{each.scale}](results/tables/{each.stem}.md){' (some runs)' * any(row.missing for row in each.rows)}"
                 for each in at_scales
                 if each.num_records
             ]
             lacking = [each.scale for each in at_scales if not each.num_records]
             yield line([what, escape(subject), command, ", ".join(there), ", ".join(lacking)])
-    for spec, drawn in _drawn(of_paper=True):
+    for spec in map(load_figure_spec, figure_names()):
         what, _, subject = spec.title.partition(": ")
-        scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
-        link = f"[{scale or 'drawn'}](results/figures/{spec.name}.png)" if drawn else ""
-        yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])
-
-
-def with_results(page: str, results: str, path: Path) -> str:
-    """``page``, the text of ``path``, with ``results`` between its two marks. UserError where it lacks them."""
-    before, begun, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not begun or not ended:
-        raise UserError(f"{path}: the results go between {BEGIN!r} and {END!r}, which are not there; add them.")
-    return f"{before}{BEGIN}\n{results}\n{END}{after}"
+        if what.startswith("Figure "):
+            drawn = (FIGURES / f"{spec.name}.png").is_file()
+            scale = ", ".join(dict.fromkeys(panel.scale for panel in spec.panels))
+            link = f"[{scale or 'drawn'}](results/figures/{spec.name}.png)" if drawn else ""
+            yield line([what, escape(subject), "`make figures`", link, "paper" if scale or not drawn else ""])

@@ -3,16 +3,15 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from ntl.config.targets import as_now, check_name
 from ntl.evaluation.metrics import metric_of
-from ntl.results.packing import pack_groups, unpack_bits, unpack_errors, unpack_groups
+from ntl.results.packing import pack_groups, unpack_groups
 from ntl.system.errors import UserError
 from ntl.system.files import write_atomically
 from ntl.system.secrets import redacted
@@ -25,26 +24,24 @@ Json = dict[str, Any]
 
 @dataclass(kw_only=True)
 class RunRecord:
-    """One finished run.
+    """One finished run. Times are in seconds, memory in bytes; tokens and examples are those trained on.
 
     metrics: ``{"interpolate/accuracy": 0.43}``, None where undefined. groups: ``{split: {group: {metric: value}}}``.
     curves: ``{series: [[step, value], ...]}``. correct: ``{split: pack_bits(...)}``, in the order of the test file,
     whose ids hash to ``ids_sha256[split]``, ``metrics[split/count]`` of them. errors: ``{split: pack_errors(...)}`` of
     a sample that depends on the ids alone, so that it is the same for every run.
     data: ``{"files": {name: sha256}, "rows": {split: n}, "longer_than_train": {test split: share of its examples
-    that have more tokens than any training example}}``. git: ``{"commit": str, "dirty": bool}``.
-    rules: the version of every answer rule behind the metrics.
+    that have more tokens than any training example}}``. rules: the version of every answer rule behind the metrics.
     In published records alone, of data whose licence permits it: ``worst`` and ``typical``, ``{split: [{"question",
     "answer", "prediction", "error"}, ...]}``, the worst wrong answers, and a sample of them that depends on the ids
-    alone. Older records have the "kind" of each, too, and ``mistakes``, ``{split: {kind: n}}``, which counts all.
+    alone. Older records have ``mistakes``, ``{split: {kind: n}}``, too.
     model: ``{"parameters": n}``, tied ones once, adapters not at all. Where weights were loaded also their ``weights``,
     ``{"sha256": str}`` with the hub's ``commit``, and the ``shape`` that they brought, in their own config's words.
     Where ``trainer.best`` is set also ``best``, ``{"metric": name, "step": n, "value": x}``: the metrics are those of
     this checkpoint, with step None those of the last one. Where trainer.bf16 is auto also ``bf16``, what was used.
-    Times are in seconds, memory in bytes; tokens and examples are those trained on, repeats included.
 
-    Without curves and packed answers a record has at most 10 KB. Packed answers add at most 2.5 KB of errors, and at
-    most 5 bytes of correctness for 32 answers, which is their entropy where half of them are right.
+    Without curves, packed answers and published ones a record has at most 12 KB. Packed answers add at most 2.5 KB of
+    errors, and at most 5 bytes of correctness for 32 answers.
     """
 
     id: str
@@ -63,11 +60,11 @@ class RunRecord:
     tokens_seen: int = 0
     wall_time_s: float = 0.0
     peak_memory_bytes: int = 0
-    groups: dict[str, dict[str, dict[str, float | None]]] = field(default_factory=dict)
-    curves: Mapping[str, Sequence[Sequence[float | None]]] = field(default_factory=dict)
+    groups: Json = field(default_factory=dict)
+    curves: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     correct: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    digit_histograms: dict[str, dict[str, dict[str, list[int]]]] = field(default_factory=dict)
+    digit_histograms: Json = field(default_factory=dict)
     ids_sha256: dict[str, str] = field(default_factory=dict)
     predictions_sha256: str = ""
     rules: dict[str, int] = field(default_factory=dict)
@@ -77,13 +74,12 @@ class RunRecord:
 
     def __post_init__(self) -> None:
         # Older records have 0.0 for a term that the loss does not have, which reads as perfect: drop it.
-        for name in _absent_terms(self.config):
-            if self.metrics.get(f"validation/{name}") == 0:
-                self.metrics = {key: value for key, value in self.metrics.items() if key != f"validation/{name}"}
-            for series in (name, f"eval_{name}"):
-                kept = [point for point in self.curves.get(series) or () if list(point[1:]) != [0]]
-                curves = {key: kept if key == series else points for key, points in self.curves.items()}
-                self.curves = {key: points for key, points in curves.items() if key != series or kept}
+        absent = _absent_terms(self.config)
+        names = {f"validation/{name}" for name in absent}
+        self.metrics = {key: value for key, value in self.metrics.items() if value != 0 or key not in names}
+        series = {name for each in absent for name in (each, f"eval_{each}")}
+        kept = {name: [point for point in self.curves.get(name, ()) if point[1] != 0] for name in series}
+        self.curves = {key: kept.get(key, points) for key, points in self.curves.items() if kept.get(key, True)}
 
     @property
     def scored_step(self) -> int:
@@ -124,15 +120,14 @@ def _absent_terms(config: Json) -> list[str]:
 
 
 _KINDS: dict[str, Any] = {item.name: item.type for item in fields(RunRecord)}
-_REQUIRED = [item.name for item in fields(RunRecord) if item.default is MISSING and item.default_factory is MISSING]
 
 
-def plain(value: Any, digits: int | None = None) -> Any:
+def jsonable(value: Any, digits: int | None = None) -> Any:
     """JSON's own types, non-finite numbers as null; ``digits`` rounds to that many significant digits."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item, digits) for key, item in value.items()}
+        return {str(key): jsonable(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, digits) for item in value]
+        return [jsonable(item, digits) for item in value]
     if value is None or isinstance(value, bool | int | str):
         return value
     number = float(value)
@@ -153,14 +148,14 @@ def to_json(record: RunRecord) -> Json:
 
     Groups have the form of :func:`ntl.results.packing.pack_groups`.
     """
-    payload: Json = {"schema": SCHEMA, **{item.name: plain(getattr(record, item.name)) for item in fields(record)}}
+    payload: Json = {"schema": SCHEMA, **{item.name: jsonable(getattr(record, item.name)) for item in fields(record)}}
     for name in PUBLISHED_ALONE:
         if not payload[name]:
             del payload[name]
-    payload["metrics"] = plain(record.metrics, METRIC_DIGITS)
-    payload["groups"] = {split: pack_groups(plain(part, GROUP_DIGITS)) for split, part in record.groups.items()}
+    payload["metrics"] = jsonable(record.metrics, METRIC_DIGITS)
+    payload["groups"] = {split: pack_groups(jsonable(part, GROUP_DIGITS)) for split, part in record.groups.items()}
     payload["curves"] = {
-        name: [[plain(step), plain(value, CURVE_DIGITS)] for step, value in points]
+        name: [[jsonable(step), jsonable(value, CURVE_DIGITS)] for step, value in points]
         for name, points in record.curves.items()
     }
     return payload
@@ -178,89 +173,44 @@ def dumps(payload: Json) -> str:
     return "{" + ",\n".join(lines) + "}\n"
 
 
-WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "a mapping", list: "a list"}
-
-
 def check(name: str, value: Any, kind: Any) -> None:
     """ValueError where parsed JSON is not of ``kind``, an annotation such as ``dict[str, float | None]``.
 
     ``name``: the keys that lead to the value, joined by dots. What is of kind Any is free in its form.
     """
-    if isinstance(kind, UnionType):
-        if value is None:
-            return
-        (kind,) = (option for option in get_args(kind) if option is not NoneType)
-    if kind is Any:
+    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if kind is Any or (value is None and NoneType in options):
         return
-    origin = get_origin(kind) or kind
-    origin = {Mapping: dict, Sequence: list}.get(origin, origin)
-    is_kind = isinstance(value, int | float if origin is float else origin) and not isinstance(value, bool)
-    # 1e999 is read as infinity.
-    if not is_kind or (origin is float and not abs(value) <= sys.float_info.max):
-        raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {WORDS[origin]}")
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            check(f"{name}.{key}", item, get_args(kind)[-1])
-
-
-def _check_together(record: RunRecord) -> None:
-    """ValueError where parts of a record contradict each other."""
-    for name, points in record.curves.items():
-        if not all(len(point) == 2 and point[0] is not None for point in points):
-            raise ValueError(f"'curves.{name}' is no list of pairs [step, value]")
-    for split, packed in record.correct.items():
-        if (count := record.metrics.get(f"{split}/count")) is not None:
-            unpack_bits(packed, int(count))
-    for packed in record.errors.values():
-        unpack_errors(packed)
-
-
-def from_json(payload: Any, where: str) -> RunRecord:
-    """A record from parsed JSON; ``where`` names the file in the UserError of a payload that is none."""
-    if not isinstance(payload, dict) or type(payload.get("schema")) is not int:
-        raise UserError(f"{where}: not a run record (no integer 'schema')")
-    if payload["schema"] > SCHEMA:
-        raise UserError(f"{where}: written by a newer ntl (record schema {payload['schema']}, here {SCHEMA}): upgrade")
-    if missing := [name for name in _REQUIRED if name not in payload]:
-        raise UserError(f"{where}: the record lacks {', '.join(missing)}: copy the whole file or run again")
-    if unknown := sorted(set(payload) - set(_KINDS) - {"schema"}):
-        raise UserError(f"{where}: the record has unknown keys {', '.join(unknown)}: was it edited by hand?")
-    values = {name: value for name, value in payload.items() if name != "schema"}
-    try:
-        values["groups"] = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{where}: 'groups' cannot be unpacked ({error}): restore the file or run again") from error
-    try:
-        for name, value in values.items():
-            check(name, value, _KINDS[name])
-        values["config"] = as_now(values["config"])
-        record = RunRecord(**values)
-        _check_together(record)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}: restore the file or run again") from error
-    check_name(record.id, f"{where}: id")
-    return record
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
-
-
-def _parse(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, endless lists
-        raise UserError(f"{path}: broken JSON ({error}): restore the file or run again") from error
+    origin = get_origin(options[0]) or options[0]
+    origin = {Mapping: dict, Sequence: list, float: int | float}.get(origin, origin)
+    if (
+        not isinstance(value, origin)
+        or isinstance(value, bool)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
+        raise ValueError(f"'{name}' is {json.dumps(value)[:40]}, not {options[0]}")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        check(f"{name}.{key}", item, get_args(options[0])[-1])
 
 
 def read_record(path: Path | str) -> RunRecord:
     """The record in a file. One-line UserError where it is broken, incomplete or from a newer version."""
-    path = Path(path)
-    return from_json(_parse(path), str(path))
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        if (schema := values.pop("schema")) > SCHEMA:
+            raise UserError(f"{path}: written by a newer ntl (record schema {schema}, here {SCHEMA}): upgrade")
+        for name, value in values.items():
+            check(name, value, _KINDS[name])
+        groups = {split: unpack_groups(packed) for split, packed in values.get("groups", {}).items()}
+        record = RunRecord(**{**values, "config": as_now(values["config"]), "groups": groups})
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}): restore the file or run again") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path}: not a whole run record ({error}): restore the file or run again") from error
+    check_name(record.id, f"{path}: id")
+    return record
 
 
 def write_record(path: Path | str, record: RunRecord, overwrite: bool = False) -> Path:

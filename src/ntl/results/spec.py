@@ -1,26 +1,24 @@
-"""Schemas of ``config/table``, what a table runs and prints, and of ``results/paper``, what the paper prints there."""
+"""Schemas of ``config/table``: what a table runs and prints."""
 
-from dataclasses import dataclass, field
-from difflib import get_close_matches
-from enum import Enum
+from dataclasses import dataclass, field, fields
+from enum import Enum, EnumMeta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
-from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR, PAPER_FOLDER
+from ntl.config.suggestions import nearest
 from ntl.config.yaml_files import read_yaml
 from ntl.evaluation.metrics import Better, metric_of
 from ntl.system.errors import UserError
 
-# Settings that change no cell: the folders, and the checkpoint that a run resumes from.
-LOCATIONS = ("data_dir", "output_dir", "resume")
 TABLE_FOLDER = CONFIG_DIR / "table"
 # Printed with the constant answers, and none themselves: a rule that is wrong in a known way
 # (``TextDataset.shortcut``), and a linear model of the question's characters (``ntl.evaluation.ridge``).
 SHORTCUT, RIDGE = REFERENCES = ("shortcut", "ridge")
-MOST_COLUMNS = 6  # of numbers, on the main page
+MOST_COLUMNS = 6  # of numbers, on a page
 
 
 def read_typed(schema: Any, path: Path) -> Any:
@@ -28,15 +26,37 @@ def read_typed(schema: Any, path: Path) -> Any:
 
     UserError, in one line with the file and the key: no YAML, an unknown or missing key, a value of a wrong type.
     """
-    raw = read_yaml(path)
-    if not isinstance(raw, dict):
-        raise UserError(f"{path}: a mapping is expected, not {str(raw)[:40]!r}")
-    try:
-        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), raw))
-    except OmegaConfBaseException as error:
-        raise UserError(f"{path}: {error.full_key or error.key}: {str(error.msg or error).splitlines()[0]}") from error
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    return _typed(schema, read_yaml(path), str(path), "")
+
+
+# A structured config of OmegaConf does the same and takes ten times as long: half a second for a long table.
+def _typed(kind: Any, value: Any, path: str, key: str) -> Any:
+    where, items = f"{path}: {key}" if key else path, get_args(kind)
+    if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
+        hints, dot = _hints(kind), f"{key}." if key else ""
+        if lost := [name for name in value if name not in hints]:
+            raise UserError(f"{path}: {dot}{lost[0]}: no such key.{nearest(str(lost[0]), hints)}")
+        if lost := [each.name for each in fields(kind) if each.default is MISSING and each.name not in value]:
+            raise UserError(f"{path}: {dot}{lost[0]}: it is missing")
+        given = {name: _typed(hints[name], item, path, f"{dot}{name}") for name, item in value.items()}
+        try:
+            return kind(**given)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_typed(items[0], item, path, f"{key}[{index}]") for index, item in enumerate(value)]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {str(name): _typed(items[1], item, path, f"{key}.{name}") for name, item in value.items()}
+    if isinstance(kind, EnumMeta) and value in kind.__members__:
+        return kind[value]
+    if (kind is str and isinstance(value, str | int | float)) or (kind is float and type(value) is int):
+        return kind(value)
+    if type(value) is not kind:
+        raise UserError(f"{where}: {str(value)[:40]!r} does not fit {getattr(kind, '__name__', kind)}")
+    return value
+
+
+_hints = cache(get_type_hints)
 
 
 class Role(Enum):
@@ -54,11 +74,10 @@ class Role(Enum):
 
 @dataclass
 class ColumnSpec:
-    """``format`` and ``paper_format`` are Python format specs: a paper number keeps the digits it was printed with.
+    """``format``, ``short`` (of the page) and ``paper_format`` are Python format specs.
 
     ``format`` and ``header`` are those of the list of metrics where they are empty; in a block of several splits the
-    header then begins with the split. ``short`` is the format of the main page, ``format`` where it is empty.
-    ``details`` columns are not on that page. UserError: the list lacks the metric.
+    header then begins with the split. ``details`` columns are in the CSV alone.
     """
 
     metric: str = MISSING
@@ -70,6 +89,11 @@ class ColumnSpec:
 
     def __post_init__(self) -> None:
         self.format = self.format or metric_of(self.metric).format
+        for spec in (self.format, self.paper_format, self.short):
+            try:
+                format(1.0, f"+{spec}")
+            except ValueError as error:
+                raise UserError(f"{self.metric}: {spec!r} is no format for a number") from error
 
     @property
     def better(self) -> Better:
@@ -92,6 +116,10 @@ class RowSpec:
     constant: str = ""
     seeds: list[int] = field(default_factory=list)
     paper: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.role is Role.constant) != bool(self.constant) or (self.constant and self.overrides):
+            raise UserError(f"{self.label}: a constant row has role constant, a constant and no overrides")
 
 
 @dataclass
@@ -172,35 +200,6 @@ class TableSpec:
         return self.primary_at.get(scale, self.primary)
 
 
-@dataclass
-class PaperRow:
-    """One printed row. ``block``, ``group`` and ``label`` name the row of the table that it belongs to.
-
-    ``values``: metric -> [value] or [mean, standard deviation].
-    """
-
-    label: str = MISSING
-    values: dict[str, list[float]] = MISSING
-    block: int = 0
-    group: str = ""
-
-
-@dataclass
-class PaperNumbers:
-    """What one table or figure of the paper prints. ``runs`` is what it says of the number of runs, empty for nothing.
-
-    ``cited`` are printed rows that the paper took from elsewhere; no run here is compared with them.
-    """
-
-    source: str = MISSING
-    title: str = MISSING
-    rows: list[PaperRow] = MISSING
-    runs: str = ""
-    note: str = ""
-    cited: list[PaperRow] = field(default_factory=list)
-    cited_from: str = ""
-
-
 def table_names(folder: Path = TABLE_FOLDER) -> list[str]:
     """The tables there are, sorted."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
@@ -214,19 +213,37 @@ def load_table_spec(name: str, folder: Path = TABLE_FOLDER, paper: Path = PAPER_
     path = folder / f"{name}.yaml"
     if not path.is_file():
         names = table_names(folder)
-        near = get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
-        raise UserError(f"no table {name!r}: {hint}")
+        raise UserError(f"no table {name!r}.{nearest(name, names) or ' Choose from ' + ', '.join(names)}")
     spec: TableSpec = read_typed(TableSpec, path)
-    if spec.added:
-        raise UserError(f"{path}: added: an override of all rows of a block goes into its overrides")
     spec.name = name
-    _check(spec, path)
-    for block in spec.blocks:
+    for number, block in enumerate(spec.blocks):
+        _check_block(block, f"{path}: blocks[{number}]")
         _name_columns(block)
+    for scale in spec.scales:
+        primary, where = spec.primary_of(scale), f"{path}: primary at scale {scale!r}"
+        part = check_pair(primary, spec, where).scales.get(scale)
+        if part is None or (part.groups and primary.group not in part.groups):
+            raise UserError(f"{where}: its rows are not run there")
+        if primary.metric not in [column.metric for column in spec.blocks[primary.block].columns if not column.details]:
+            raise UserError(f"{where}: {primary.metric!r} is no shown column")
     if (numbers := paper / path.name).is_file():
         _attach(spec, numbers)
     return spec
+
+
+def _check_block(block: BlockSpec, where: str) -> None:
+    groups = {row.group for row in block.rows}
+    if len({column.metric for column in block.columns}) < len(block.columns):
+        raise UserError(f"{where}.columns: a metric is listed twice")
+    if sum(not column.details for column in block.columns) > MOST_COLUMNS:
+        raise UserError(f"{where}.columns: more than {MOST_COLUMNS} to show: mark the others details: true")
+    for scale, part in block.scales.items():
+        if not part.seeds or len(set(part.seeds)) < len(part.seeds):
+            raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
+        if lost := [row.label for row in block.rows if set(row.seeds) - set(part.seeds)]:
+            raise UserError(f"{where}.rows: {lost[0]}: seeds that scale {scale!r} does not have")
+        if lost := sorted({*part.groups, *part.labels} - groups):
+            raise UserError(f"{where}.scales.{scale}: no row has the group {lost[0]!r}")
 
 
 def _name_columns(block: BlockSpec) -> None:
@@ -238,49 +255,24 @@ def _name_columns(block: BlockSpec) -> None:
         column.header = column.header or (f"{given}, {reading}" if reading else given)
 
 
+def read_paper(path: Path) -> list[dict[str, Any]]:
+    """The rows that a table or figure of the paper prints: ``label`` and ``values`` (metric -> [value] or [mean, sd]).
+
+    ``block`` and ``group``, where given, say to which row of the table of that name each belongs.
+    """
+    return read_yaml(path)["rows"]
+
+
 def _attach(spec: TableSpec, path: Path) -> None:
     rows = {(n, row.group, row.label): row for n, block in enumerate(spec.blocks) for row in block.rows}
-    for printed in read_paper(path).rows:
-        where = f"{path}: rows: {' '.join(filter(None, [printed.group, printed.label]))}"
-        row = rows.get((printed.block, printed.group, printed.label))
-        if row is None:
-            raise UserError(f"{where}: block {printed.block} of table {spec.name!r} has no such row")
-        metrics = [column.metric for column in spec.blocks[printed.block].columns]
-        if lost := [metric for metric in printed.values if metric not in metrics]:
-            raise UserError(f"{where}: {lost[0]} has no column in table {spec.name!r}")
-        row.paper = printed.values
-
-
-def _check(spec: TableSpec, path: Path) -> None:
-    for number, block in enumerate(spec.blocks):
-        where = f"{path}: blocks[{number}]"
-        metrics = [column.metric for column in block.columns]
-        groups = {row.group for row in block.rows}
-        if len(set(metrics)) < len(metrics):
-            raise UserError(f"{where}.columns: a metric is listed twice")
-        for column in block.columns:
-            for key in ("format", "paper_format", "short"):
-                _check_format(getattr(column, key), f"{where}.columns: {column.metric}: {key}")
-        if sum(not column.details for column in block.columns) > MOST_COLUMNS:
-            raise UserError(f"{where}.columns: more than {MOST_COLUMNS} to show: mark the others details: true")
-        _check_overrides(block.overrides, f"{where}.overrides")
-        for row in block.rows:
-            _check_row(row, f"{where}.rows: {row.label}")
-        for scale, part in block.scales.items():
-            _check_overrides([*part.overrides, *part.replace.values()], f"{where}.scales.{scale}")
-            if not part.seeds or len(set(part.seeds)) < len(part.seeds):
-                raise UserError(f"{where}.scales.{scale}.seeds: give at least one seed and none twice")
-            if lost := [row.label for row in block.rows if set(row.seeds) - set(part.seeds)]:
-                raise UserError(f"{where}.rows: {lost[0]}: seeds that scale {scale!r} does not have")
-            for key, named in (("groups", part.groups), ("labels", part.labels)):
-                if lost := sorted(set(named) - groups):
-                    raise UserError(f"{where}.scales.{scale}.{key}: no row has the group {lost[0]!r}")
-    if lost := sorted(set(spec.primary_at) - set(spec.scales)):
-        raise UserError(f"{path}: primary_at: no block has the scale {lost[0]!r}")
-    others = [scale for scale in spec.scales if scale not in spec.primary_at]
-    _check_primary(spec, spec.primary, others, f"{path}: primary")
-    for scale, primary in spec.primary_at.items():
-        _check_primary(spec, primary, [scale], f"{path}: primary_at.{scale}")
+    for printed in read_paper(path):
+        place = number, group, label = printed.get("block", 0), printed.get("group", ""), printed["label"]
+        where = f"{path}: rows: {f'{group} {label}'.strip()}"
+        if place not in rows:
+            raise UserError(f"{where}: block {number} of table {spec.name!r} has no such row")
+        if lost := printed["values"].keys() - {column.metric for column in spec.blocks[number].columns}:
+            raise UserError(f"{where}: {min(lost)} has no column in table {spec.name!r}")
+        rows[place].paper = {metric: list(map(float, values)) for metric, values in printed["values"].items()}
 
 
 def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
@@ -294,46 +286,3 @@ def check_pair(pair: PairSpec, table: TableSpec, where: str) -> BlockSpec:
             within = f" in the group {pair.group!r}" if pair.group else ""
             raise UserError(f"{where}.{key}: table {table.name!r} has no row {label!r}{within} that runs")
     return block
-
-
-def _check_primary(spec: TableSpec, primary: PrimarySpec, scales: list[str], where: str) -> None:
-    block = check_pair(primary, spec, where)
-    if primary.row == primary.against:
-        raise UserError(f"{where}.against: a row is not compared with itself")
-    ends = [c.metric for c in block.columns if not c.details and c.better is not Better.neither]
-    if primary.metric not in ends:
-        raise UserError(f"{where}.metric: {primary.metric!r} is no shown column with a good end: {', '.join(ends)}")
-    for scale in scales:
-        part = block.scales.get(scale)
-        if part is None or (part.groups and primary.group not in part.groups):
-            raise UserError(f"{where}: its rows are not run at scale {scale!r}")
-
-
-def _check_row(row: RowSpec, where: str) -> None:
-    if row.paper:
-        raise UserError(f"{where}: paper: the paper's numbers belong in results/paper")
-    if (row.role is Role.constant) != bool(row.constant) or (row.constant and row.overrides):
-        raise UserError(f"{where}: a constant row has role constant, a constant and no overrides")
-    _check_overrides(row.overrides, where)
-
-
-def _check_overrides(overrides: list[str], where: str) -> None:
-    for override in overrides:
-        if override.partition("=")[0].lstrip("+~") in LOCATIONS:
-            raise UserError(
-                f"{where}: {override}: where files lie is no part of a table; leave it out (data is also found under "
-                "NTL_DATA_DIR, and reproduce.py has outputs=)"
-            )
-
-
-def _check_format(text: str, where: str) -> None:
-    try:
-        format(1.0, text)
-        format(1.0, f"+{text}")
-    except ValueError as error:
-        raise UserError(f"{where} {text!r} is no format for a number") from error
-
-
-def read_paper(path: Path) -> PaperNumbers:
-    """The numbers in a file. UserError names the file and the key."""
-    return read_typed(PaperNumbers, path)

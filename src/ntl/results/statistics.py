@@ -3,16 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
 
 import numpy as np
 
 from ntl.results.packing import unpack_bits, unpack_errors
 from ntl.results.record import RunRecord
-from ntl.system.errors import UserError
 
 LEVEL = 0.95
 ALPHA = 0.05
-MOST_SIGNS = 20  # whose flips have 2^20 sums
+MOST_FLIPS = 2**20
 # Bootstrap draws for the scores that a record has of each example. Errors take many values, each of which costs.
 DRAWS = {"accuracy": 10_000, "mae": 2_000}
 
@@ -51,20 +52,6 @@ class Paired:
         return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def _mean(values: Sequence[float]) -> float:
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:  # of values near the end of float64
-        return math.fsum(value / len(values) for value in values)
-
-
-def _sd(values: Sequence[float], mean: float) -> float:
-    try:
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    except OverflowError:  # a square beyond float64, whose root need not be
-        return math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
-
-
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -72,19 +59,19 @@ def _finite(value: float) -> float | None:
 def summarize(values: Sequence[float | None]) -> Summary:
     """Mean, sd and interval of the defined values; None and non-finite ones are counted, never dropped silently.
 
-    A sd or an end of the interval beyond float64 is None.
+    A sd beyond float64 is None.
     """
     good = tuple(float(value) for value in values if value is not None and math.isfinite(value))
-    mean = _mean(good) if good else None
-    sd = _finite(_sd(good, mean)) if mean is not None and len(good) > 1 else None
-    low, high = None, None
-    if mean is not None and sd is not None and len(good) > 2:
+    n, sd, low, high = len(good), None, None, None
+    mean = fmean(good) if good else None
+    if mean is not None and n > 1:
+        sd = _finite(math.sqrt(math.fsum((value - mean) * (value - mean) for value in good) / (n - 1)))
+    if mean is not None and sd is not None and n > 2:
         from scipy.special import stdtrit  # here, since it takes longer to load than a command's help
 
-        half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(len(good))
-        low, high = _finite(mean - half), _finite(mean + half)
-    whole = None not in (low, high)
-    return Summary(good, len(values) - len(good), mean, sd, low if whole else None, high if whole else None)
+        half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * sd / math.sqrt(n)
+        low, high = mean - half, mean + half
+    return Summary(good, len(values) - n, mean, sd, low, high)
 
 
 def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) -> Paired | None:
@@ -93,36 +80,33 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
     A seed that is undefined on either side makes the whole comparison undefined (no values, undefined > 0): leaving
     such seeds out would compare only the seeds on which a method did well.
     """
-    seeds = sorted(set(base) & set(other))
-    if not seeds:
+    pairs = [(base[seed], other[seed]) for seed in sorted(set(base) & set(other))]
+    if not pairs:
         return None
-    differences: list[float | None] = []
-    for seed in seeds:
-        left, right = base[seed], other[seed]
-        # inf - inf and whatever else is not finite counts as undefined, as in summarize.
-        differences.append(None if left is None or right is None else _finite(right - left))
-    if None in differences:
-        return Paired(Summary((), differences.count(None), None, None, None, None), 0)
-    summary = summarize(differences)
+    summary = summarize([None if left is None or right is None else right - left for left, right in pairs])
+    if summary.undefined:
+        return Paired(Summary((), summary.undefined, None, None, None, None), 0)
     mean = summary.mean or 0.0
     return Paired(summary, sum(value * mean > 0 for value in summary.values))
 
 
-def sign_flip_p(differences: Sequence[float]) -> float:
-    """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs.
+@cache
+def sign_flip_p(differences: tuple[float, ...]) -> float:
+    """Exact two-sided p of the mean of paired differences under all 2^n flips of their signs; above 20, of 2^20 flips.
 
-    The share of flips whose sum is at least as far from 0 as the observed one, which counts as one of them: p is never
-    below ``smallest_p(n)``. ValueError: none, more than 20, or one that is not finite.
+    The share of flips whose mean is at least as far from 0 as the observed one, which counts as one of them: p is never
+    below ``smallest_p(n)``.
     """
-    values = [float(value) for value in differences]
-    if not 0 < len(values) <= MOST_SIGNS or not all(map(math.isfinite, values)):
-        raise ValueError(f"an exact test takes 1 to {MOST_SIGNS} finite differences, not {values}")
-    sums = np.zeros(1)
-    for value in values:
-        sums = np.concatenate([sums + value, sums - value])
+    from scipy.stats import permutation_test
+
     # A flip that ties with the observed sum may differ from it in the last digits.
-    seen = abs(math.fsum(values)) - 1e-9 * math.fsum(map(abs, values))
-    return float(np.mean(np.abs(sums) >= seen))
+    seen = abs(math.fsum(differences)) - 1e-9 * math.fsum(map(abs, differences))
+
+    def is_as_far(values: np.ndarray, axis: int) -> np.ndarray:
+        return (np.abs(np.sum(values, axis=axis)) >= seen).astype(float)
+
+    flips = {"permutation_type": "samples", "alternative": "greater", "n_resamples": MOST_FLIPS, "rng": 0}
+    return float(permutation_test((differences,), is_as_far, vectorized=True, **flips).pvalue)
 
 
 def smallest_p(n: int) -> float:
@@ -148,13 +132,8 @@ def bootstrap_difference(
     Resampling N examples is a multinomial draw over the distinct differences, so 0/1 scores cost three counts a draw.
     """
     left, right = np.asarray(base, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    if left.shape != right.shape or left.ndim != 1 or left.size == 0:
-        raise ValueError(f"paired examples need the same length above 0, not {left.shape} and {right.shape}")
     values, counts = np.unique(right - left, return_counts=True)
-    if not np.isfinite(values).all():
-        raise ValueError("an undefined example has no difference: leave it out on both sides first")
-    rng = np.random.default_rng(seed)
-    shares = counts / left.size
+    rng, shares = np.random.default_rng(seed), counts / left.size
     means = np.concatenate(
         [rng.multinomial(left.size, shares, size=min(500, draws - start)) @ values for start in range(0, draws, 500)]
     )
@@ -166,23 +145,18 @@ def example_difference(metric: str, pairs: Sequence[tuple[RunRecord, RunRecord]]
     """Second minus first over the same examples: mean and 95 % bootstrap interval; None without such scores.
 
     An example's score is its mean over ``pairs``, one pair per seed. Errors are those of the fixed sample that a record
-    keeps; an example that one run leaves unanswered is left out on both sides. UserError: records that do not agree.
+    keeps; an example that one run leaves unanswered is left out on both sides.
     """
     split, _, name = metric.partition("/")
     tests = {record.ids_sha256.get(split) for pair in pairs for record in pair}
     if name not in DRAWS or len(tests) != 1 or None in tests:
         return None
-    scores = [[_scores(split, name, record) for record in pair] for pair in pairs]
-    if any(each is None for pair in scores for each in pair):
+    scores = [_scores(split, name, record) for pair in pairs for record in pair]
+    if any(each is None for each in scores):
         return None
-    if len({len(each) for pair in scores for each in pair if each is not None}) > 1:
-        names = " and ".join(sorted({record.id for pair in pairs for record in pair}))
-        raise UserError(f"{names}: the same test examples of {split}, but not as many answers: restore these records")
-    left, right = np.mean(np.array(scores, dtype=np.float64), axis=0)
+    left, right = (np.mean(np.array(scores[side::2], dtype=np.float64), axis=0) for side in (0, 1))
     known = np.isfinite(left) & np.isfinite(right)
-    if not known.any():
-        return None
-    return bootstrap_difference(left[known], right[known], draws=DRAWS[name])
+    return bootstrap_difference(left[known], right[known], draws=DRAWS[name]) if known.any() else None
 
 
 def _scores(split: str, name: str, record: RunRecord) -> np.ndarray | None:

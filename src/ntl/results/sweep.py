@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ntl.evaluation.metrics import metric_of
 from ntl.results.load import RECORD
-from ntl.results.match import NOT_COMPUTED_WITH, leaves
+from ntl.results.match import NOT_COMPUTED_WITH, override_key
 from ntl.results.record import RunRecord, read_record
 from ntl.results.render.text import header, interval_text, number
 from ntl.results.spec import ColumnSpec
@@ -16,7 +16,6 @@ from ntl.system.errors import needs
 if TYPE_CHECKING:
     import pandas as pd
 
-PARTS = ("model", "tokenizer", "loss", "scale", "objective", "trainer", "decoding")
 SHOWN = ("accuracy", "mae", "exact_match", "rouge1", "ce", "bits_per_byte")  # of each test split, where it has them
 LEGEND = (
     "Mean ± standard deviation over n seeds. Difference from the first row over the seeds of both, on the same test "
@@ -25,35 +24,17 @@ LEGEND = (
 
 
 def labels(records: Sequence[RunRecord]) -> list[str]:
-    """What distinguishes each run from the others, seeds aside: ``loss=ntl_was, loss.weight=0.5``."""
-    import pandas as pd
-
-    settings = pd.DataFrame([_settings(record) for record in records])
-    names = settings.reindex(columns=[f"{part}.name" for part in PARTS], fill_value="")
-    names = names.loc[:, names.nunique() > 1]
-    texts = [[f"{key.removesuffix('.name')}={row[key]}" for key in names] for _, row in names.iterrows()]
-    # Other settings count among runs of the same names: the name of a loss implies the rest of it.
-    for _, same in settings.groupby([", ".join(text) for text in texts]):
-        varying = same.loc[:, same.nunique() > 1]
-        if varying.assign(seed=[records[row].seed for row in same.index]).duplicated().any():
-            varying = same.loc[:, same.nunique(dropna=False) > 1]  # one has a setting that another lacks
-        for row, values in varying.iterrows():
-            texts[row] += [f"{key}={value}" for key, value in values.dropna().items()]
-    return [", ".join(text) or "all runs" for text in texts]
+    """The overrides that distinguish each run from the others, seeds aside: ``loss=ntl_was, loss.weight=0.5``."""
+    typed = [[w for w in r.overrides if override_key(w).split(".")[0] not in NOT_COMPUTED_WITH] for r in records]
+    common = set.intersection(*map(set, typed))
+    return [", ".join(word for word in words if word not in common) or "all runs" for words in typed]
 
 
-def _settings(record: RunRecord) -> dict[str, str]:
-    found = {key: value for key, value in leaves(record.config).items() if key.split(".")[0] not in NOT_COMPUTED_WITH}
-    # Data that the run's own seed draws differ by the seed alone.
-    found = {key: value for key, value in found.items() if not (key.endswith(".seed") and value == record.seed)}
-    return {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in found.items()}
-
-
-def compare(records: Sequence[RunRecord]) -> "pd.DataFrame":
+def compare_runs(records: Sequence[RunRecord]) -> "pd.DataFrame":
     """A line for each row and metric: mean and sd over seeds, and the difference from the first row.
 
-    Runs of one data set, of which those whose settings agree but for the seed are one row. Only scores on the same test
-    data are subtracted.
+    Runs of one data set, of which those whose overrides agree but for the seed are one row. Only scores on the same
+    test data are subtracted.
     """
     import pandas as pd
 
@@ -94,7 +75,7 @@ def compare(records: Sequence[RunRecord]) -> "pd.DataFrame":
 def show_sweep(folders: Sequence[Path]) -> None:
     """Print how the runs of a sweep compare, as far as they have a record, and which have none."""
     with needs("train"):
-        import pandas as pd
+        import pandas  # noqa: F401
 
     folders = list(dict.fromkeys(folders))
     done = [folder for folder in folders if (folder / RECORD).is_file()]
@@ -102,11 +83,11 @@ def show_sweep(folders: Sequence[Path]) -> None:
     for record in (read_record(folder / RECORD) for folder in done):
         datasets.setdefault(str(record.config.get("dataset", {}).get("name", "")), []).append(record)
     for name, records in datasets.items():
-        print(f"\n{name}\n{compare(records).to_string()}")
+        print(f"\n{name}\n{compare_runs(records).to_string()}")
         made = [(record.git.get("commit", "")[:10], record.packages.get("torch"), record.device) for record in records]
-        for what, values in pd.DataFrame(made, columns=["commits", "versions of torch", "devices"]).items():
-            if values.nunique() > 1:
-                print(f"Warning: the runs have different {what}: {', '.join(map(str, values.unique()))}.")
+        for what, values in zip(("commits", "versions of torch", "devices"), zip(*made, strict=True), strict=True):
+            if len(different := dict.fromkeys(map(str, values))) > 1:
+                print(f"Warning: the runs have different {what}: {', '.join(different)}.")
     if done:
         print(LEGEND)
     if lacking := [folder.name for folder in folders if folder not in done]:

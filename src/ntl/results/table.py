@@ -1,14 +1,15 @@
-"""A computed table: cells, rows, differences, its primary comparison, and nothing of how it is written."""
+"""A computed table: cells, rows and differences, and nothing of how it is written."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
-from ntl.results.match import RowPlan
+from ntl.results.match import NOT_COMPUTED_WITH, RowPlan, computing
 from ntl.results.record import RunRecord
-from ntl.results.spec import ColumnSpec, RowSpec, TableSpec
-from ntl.results.statistics import ALPHA, Paired, Summary, paired, summarize
+from ntl.results.spec import ColumnSpec, Role, RowSpec, TableSpec
+from ntl.results.statistics import Paired, Summary, paired, summarize
+
+Seeds = dict[int, float | None]  # the value of each seed, None where it is undefined
 
 
 @dataclass(frozen=True)
@@ -19,27 +20,40 @@ class Cell:
     summary: Summary | None
     seeds: tuple[int, ...]
     paper: tuple[float, ...]
-    best: bool = False
+    best: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Row:
     """A row and the records of its runs by seed.
 
-    ``values``: metric -> seed -> value, None where it is undefined; a constant row has the scores of its answer.
-    ``learnt`` is False where the mean is no better than that of the best constant answer, at the table's endpoint.
-    ``stand_in``: at this scale the model takes the place of the paper's.
+    ``values``: metric -> seed -> value; a constant row has the scores of its answer. ``stand_in``: at this scale the
+    model takes the place of the paper's. ``learnt`` is False where the mean is no better than that of the best constant
+    answer, at the table's endpoint. ``best``: the metrics in which it is the best of its group.
     """
 
     plan: RowPlan
     records: dict[int, RunRecord]
-    values: dict[str, dict[int, float | None]]
-    learnt: bool | None = None
+    values: dict[str, Seeds]
     stand_in: bool = False
+    learnt: bool | None = None
+    best: frozenset[str] = frozenset()
 
     @property
     def spec(self) -> RowSpec:
         return self.plan.row
+
+    @property
+    def missing(self) -> list[int]:
+        """The seeds without a record."""
+        return [seed for seed in self.plan.seeds if seed not in self.records]
+
+    @property
+    def command(self) -> str:
+        """Trains the missing runs; empty without any."""
+        start = "python train.py -m" if len(self.missing) > 1 else "python train.py"
+        words = [start, *self.plan.overrides, f"seed={','.join(map(str, self.missing))}"]
+        return " ".join(words) if self.missing else ""
 
     def summary(self, column: ColumnSpec) -> Summary:
         return summarize(list(self.values[column.metric].values()))
@@ -48,19 +62,10 @@ class Row:
         """The differences in a column over the seeds of both, None where they share none."""
         return paired(base.values[column.metric], self.values[column.metric])
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TableRow(Row):
-    """``missing`` are the seeds without a record, and ``command`` runs them; both may be empty."""
-
-    cells: tuple[Cell, ...]
-    missing: tuple[int, ...]
-    command: str
-
-    @property
-    def shown(self) -> list[Cell]:
-        """The cells of the main page."""
-        return [cell for cell in self.cells if not cell.column.details]
+    def cell(self, column: ColumnSpec) -> Cell:
+        metric, seeds = column.metric, tuple(self.values[column.metric])
+        summary = self.summary(column) if seeds else None
+        return Cell(column, summary, seeds, tuple(self.spec.paper.get(metric, ())), metric in self.best)
 
 
 def prints_as_zero(value: float, column: ColumnSpec) -> bool:
@@ -69,68 +74,42 @@ def prints_as_zero(value: float, column: ColumnSpec) -> bool:
     return any(not any(digit in text for digit in "123456789") for text in texts)
 
 
-@dataclass(frozen=True)
-class DifferenceCell:
-    """``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy).
-
-    ``p`` is the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory
-    comparison of the table, None for the ``primary`` one.
-    """
-
-    column: ColumnSpec
-    paired: Paired | None
-    examples: tuple[float, float, float] | None = None
-    p: float | None = None
-    holm: float | None = None
-    primary: bool = False
-
-    @property
-    def bold(self) -> bool:
-        """Whether the difference is shown: the primary one by its interval, any other by its corrected p."""
-        mean = self.paired.differences.mean if self.paired else None
-        if self.paired is None or mean is None or prints_as_zero(mean, self.column):
-            return False
-        return self.paired.excludes_zero if self.primary else self.holm is not None and self.holm <= ALPHA
+def pairs_with(rows: Sequence[Row], role: Role) -> Iterator[tuple[Row, Row]]:
+    """(row with this role, another row of its group that has runs)."""
+    for base in (row for row in rows if row.spec.role is role):
+        for row in rows:
+            if row.plan.overrides and row is not base and row.spec.group == base.spec.group:
+                yield base, row
 
 
-@dataclass(frozen=True)
+def same_but_loss(rows: Sequence[Row], row: Row) -> list[Row]:
+    """The other rows of a row's group whose runs differ from its runs in the loss alone."""
+    aside = {"loss", *NOT_COMPUTED_WITH}
+
+    def rest(each: Row) -> dict[str, str]:
+        return {key: value for key, value in each.plan.pins.items() if key.split(".")[0] not in aside}
+
+    others = [other for other in rows if other is not row and other.plan.overrides]
+    return [other for other in others if other.spec.group == row.spec.group and rest(other) == rest(row)]
+
+
+@dataclass
 class Difference:
-    """``row`` minus ``against``, paired by seed, one cell a column."""
+    """``row`` minus ``against`` in a column, paired by seed.
+
+    ``examples``: with one common seed only, mean and 95 % bootstrap interval over test examples (accuracy). ``p`` is
+    the exact sign-flip p over the seeds, None below two; ``holm`` the same corrected for every exploratory comparison
+    of the table, None for the ``primary`` one.
+    """
 
     row: RowSpec
     against: RowSpec
-    cells: tuple[DifferenceCell, ...]
-
-    @property
-    def name(self) -> str:
-        label = f"{self.row.label} minus {self.against.label}"
-        return f"{self.row.group}: {label}" if self.row.group else label
-
-
-class Verdict(Enum):
-    """The result of the primary comparison; all but the last two mean that nothing is shown."""
-
-    not_run = "not run"
-    too_few = "too few seeds"  # below three, which have no interval
-    undefined = "undefined"
-    not_learnt = "not learnt"  # neither row beats a constant answer
-    nothing = "no difference shown"  # the interval holds 0
-    better = "better"
-    worse = "worse"
-
-
-@dataclass(frozen=True)
-class Primary:
-    """The result of the primary comparison, in one ``sentence``.
-
-    ``p`` is the exact two-sided sign-flip p, None below two seeds. ``named_after``: the results were known when the
-    comparison was named.
-    """
-
-    verdict: Verdict
+    column: ColumnSpec
+    paired: Paired
+    examples: tuple[float, float, float] | None
     p: float | None
-    named_after: bool
-    sentence: str
+    primary: bool
+    holm: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,23 +117,23 @@ class Block:
     """One data set's part of a table.
 
     ``endpoint`` is the column that decides what is learnt: that of the primary comparison, or the block's first.
-    ``warnings`` are on the main page, ``notes`` in the details.
+    ``warnings`` are on the page, too; ``notes`` are in the CSV alone.
     """
 
     title: str
-    columns: tuple[ColumnSpec, ...]
-    rows: tuple[TableRow, ...]
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    columns: list[ColumnSpec]
+    rows: list[Row]
+    differences: list[Difference]
+    warnings: list[str]
+    notes: list[str]
     endpoint: ColumnSpec
 
     @property
     def shown(self) -> list[ColumnSpec]:
-        """The columns of the main page."""
+        """The columns of the page."""
         return [column for column in self.columns if not column.details]
 
-    def grouped_rows(self) -> Iterator[tuple[str | None, TableRow]]:
+    def grouped_rows(self) -> Iterator[tuple[str | None, Row]]:
         """Each row, with the name of its group where one begins, else None."""
         group = ""
         for row in self.rows:
@@ -166,28 +145,32 @@ class Block:
         """The records of each row that is no constant."""
         return [len(row.records) for row in self.rows if not row.spec.constant]
 
-    @property
-    def num_records(self) -> int:
-        return sum(len(row.records) for row in self.rows)
-
 
 @dataclass(frozen=True)
 class Table:
-    """A computed table: each renderer of the same records writes the same bytes.
+    """A computed table. ``title`` has the models that ran; ``finding`` is a sentence: what it shows, or that it shows
+    nothing."""
 
-    ``title`` has the models that ran, ``subject`` is without. ``added`` are the overrides that a command line added to
-    all of its runs.
-    """
-
-    name: str
+    spec: TableSpec = field(repr=False)
     scale: str
     title: str
-    subject: str
-    note: str
-    blocks: tuple[Block, ...] = field(repr=False)
-    primary: Primary
-    spec: TableSpec = field(repr=False)
-    added: tuple[str, ...] = ()
+    blocks: list[Block] = field(repr=False)
+    finding: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The two parts of the file's title, as ``Table 2`` and ``loss variants``."""
+        what, _, subject = self.spec.title.partition(": ")
+        return what, subject
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The overrides that a command line added to all of its runs."""
+        return computing(self.spec.added)
 
     @property
     def stem(self) -> str:
@@ -196,15 +179,9 @@ class Table:
         return f"{self.name}_{self.scale}{mark}"
 
     @property
-    def finding(self) -> str:
-        """One sentence: what the table shows, or that it shows nothing."""
-        return self.primary.sentence
+    def rows(self) -> list[Row]:
+        return [row for block in self.blocks for row in block.rows]
 
     @property
     def num_records(self) -> int:
-        return sum(block.num_records for block in self.blocks)
-
-    @property
-    def commands(self) -> list[str]:
-        """One command for each row with missing runs, in the table's order."""
-        return [row.command for block in self.blocks for row in block.rows if row.command]
+        return sum(len(row.records) for row in self.rows)

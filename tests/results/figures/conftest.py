@@ -1,4 +1,4 @@
-"""Tiny records of everything that a figure reads, with the resolved config that their overrides would give."""
+"""Tiny records of everything that a figure reads, with the id and the config of the run that a row composes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import composed_run
 
 from ntl.config.folders import RESULTS
 from ntl.config.targets import locate
@@ -33,7 +34,7 @@ def draw() -> Callable[..., Drawing]:
 
     def drawn(figure: str | FigureSpec, records: Sequence[RunRecord] = (), results: Path = RESULTS) -> Drawing:
         spec = load_figure_spec(figure) if isinstance(figure, str) else figure
-        drawing = locate(spec.draw)(spec, Source(records, results))
+        drawing = locate(spec.draw)(Source(spec, records, results))
         assert drawing is not None
         return drawing
 
@@ -53,14 +54,10 @@ def points() -> Callable[..., list[list[list[float]]]]:
 @pytest.fixture
 def tiny_record() -> Callable[..., RunRecord]:
     def make(loss: str, seed: int, dataset: str = "multiplication", **changes: Any) -> RunRecord:
-        names = {"dataset": dataset, "scale": "tiny", "model": "gpt2_tiny", "tokenizer": "digit"}
-        names |= {key: changes.pop(key) for key in list(names) if key in changes}
-        weight = changes.pop("weight", 0.3)
-        config: dict[str, Any] = {group: {"name": name} for group, name in names.items()}
-        config["loss"] = {"name": loss, "weight": weight}
-        config["beside"] = {"expectation": {"name": "expectation"}}
+        given = {key: changes.pop(key) for key in ("scale", "model", "tokenizer", "weight") if key in changes}
+        name, words, config = composed_run(loss, seed, dataset, **given)
         config["base"] = changes.pop("base", None)
-        known: dict[str, Any] = {"metrics": {}, "overrides": [f"loss={loss}"], **changes}
-        return RunRecord(id=f"{dataset}-{loss}-{weight}-s{seed}", config=config, seed=seed, **known)
+        known: dict[str, Any] = {"id": name, "metrics": {}, "overrides": words, **changes}
+        return RunRecord(config=config, seed=seed, **known)
 
     return make

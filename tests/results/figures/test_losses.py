@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ntl.config import UserError
-from ntl.results.figures.losses import paper_ratios
 from ntl.results.spec import PAPER_FOLDER
 
 
@@ -47,31 +46,23 @@ def test_ratios_memory_and_the_paper(draw, points, tmp_path: Path) -> None:
         f"cpu,float32,2,4,8192,{share},1,{part},5,{loss},{ratio + (share == 0.1)},{ratio},{ratio},{memory}"
         for share in (0.8, 0.1)
         for part in ("forward", "forward+backward", "number term", "training step")
-        for loss, ratio, memory in (("ce", 1.0, 3), ("zzz", 7.0, 5), ("ntl_was_cdf", 2.5, 4))
+        for loss, ratio, memory in (("ce", 1.0, 3), ("ntl_was", 2.0, 6), ("ntl_mse", 7.0, 5), ("ntl_was_cdf", 2.5, 4))
     ]
     write(tmp_path / "benchmarks" / "losses.csv", "# versions", header, *rows)
     (tmp_path / "paper").mkdir()
     shutil.copy(PAPER_FOLDER / "figure3.yaml", tmp_path / "paper")
     drawing = draw("figure3", results=tmp_path)
     forward, _, step, memory = drawing.figure.axes
-    assert points(forward)[:2] == [[[1, 7, 2.5], [0, 2, 1]], [[2.86], [1]]]
+    assert points(forward)[:2] == [[[1, 2, 7, 2.5], [0, 1, 2, 3]], [[1.01, 1.029, 2.86], [1, 2, 3]]]
     assert points(step)[1][0] == [1.044]
-    assert [bar.get_width() for bar in memory.patches] == [3, 5, 4]
-    assert [label.get_text() for label in forward.get_yticklabels()] == ["CE", "NTL-WAS-CDF", "zzz"]
+    assert [bar.get_width() for bar in memory.patches] == [3, 6, 5, 4]
+    assert [label.get_text() for label in forward.get_yticklabels()] == ["CE", "NTL-WAS", "NTL-MSE", "NTL-WAS-CDF"]
     assert "CPU, 1 thread, logits 2 × 4 × 8,192 in float32 (0 MiB)" in drawing.caption
     assert "quartiles of 5 turns" in drawing.caption
 
 
-def test_an_overhead_is_a_ratio_above_one() -> None:
-    # The paper prints 1 %, 2.9 % and 4.4 % of overhead; its 286 % is a ratio.
-    assert paper_ratios(PAPER_FOLDER / "figure3.yaml") == {
-        "forward": {"ntl_was": 1.01, "ntl_mse": 1.029, "ntl_was_cdf": 2.86},
-        "training step": {"ntl_was_cdf": 1.044},
-    }
-
-
 def test_drafts_by_head_and_batch(draw, points, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"speculative\.csv: cannot be read"):
+    with pytest.raises(UserError, match=r"cannot read .*speculative\.csv"):
         draw("speculative", results=tmp_path)
     header = (
         "device,width,layers,rounds,batch,heads,tokens_per_forward,accepted_head2,accepted_head3,speedup,"

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from ntl.results.build import build_table
-from ntl.results.claims import Compared, EvidenceSpec, capitalized, compare, load_claims, models
-from ntl.results.figures.spec import FigureSpec, Source, table_spec
+from ntl.results.claims import Compared, EvidenceSpec, capitalized, compare_rows, load_claims, models
+from ntl.results.figures.spec import Source, table_spec
 from ntl.results.figures.style import Drawing, finish, name_rows, panels
 from ntl.results.table import Table
-from ntl.system.errors import UserError
 
 COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
 EDGE = 75.0  # percent; what lies beyond is drawn as an arrow
@@ -33,7 +32,8 @@ class Gain:
 
     @property
     def text(self) -> str:
-        return f"{self.mean:+.0f} [{self.low:+.0f}, {self.high:+.0f}] %"
+        against = f" against {self.against}" if self.against else ""
+        return f"{self.setting}{against} {self.mean:+.0f} [{self.low:+.0f}, {self.high:+.0f}] %, n = {self.n}"
 
 
 def _gain(table: Table, place: EvidenceSpec, compared: Compared) -> Gain | None:
@@ -52,33 +52,31 @@ def _gain(table: Table, place: EvidenceSpec, compared: Compared) -> Gain | None:
     return Gain(f"{data}, {model}, {table.scale}: {header}", against, unit * found.mean, low, high, found.n)
 
 
-def gains(spec: FigureSpec, source: Source) -> dict[str, tuple[list[Gain], int]]:
+def gains(source: Source) -> dict[str, tuple[list[Gain], int]]:
     """Claim -> the gains of its comparisons that ran, and how many of those have none to show (see the caption)."""
     claims = {claim.name: claim for claim in load_claims()}
     ran_at = {record.config.get("scale", {}).get("name") for record in source.records}
-    if lost := [name for name in spec.claims if name not in claims]:
-        raise UserError(f"config/figure/{spec.name}.yaml: claims: config/claims.yaml has no {lost[0]!r}")
-    tables: dict[str, list[Table]] = {}
+    names = {each.table for name in source.spec.claims for each in claims[name].evidence}
+    tables = {
+        name: [build_table(spec, source.records, scale) for scale in spec.scales if scale in ran_at]
+        for name, spec in ((name, table_spec(name)) for name in sorted(names))
+    }
     found: dict[str, tuple[list[Gain], int]] = {}
-    for name in spec.claims:
-        ran: list[Gain | None] = []
-        for each in claims[name].evidence:
-            if each.table not in tables:
-                table = table_spec(each.table)
-                tables[each.table] = [
-                    build_table(table, source.records, scale) for scale in table.scales if scale in ran_at
-                ]
-            chosen = [table for table in tables[each.table] if not each.scales or table.scale in each.scales]
-            compared = [(table, one) for table in chosen if (one := compare(table, each)) and one.paired]
-            ran += [_gain(table, each, one) for table, one in compared]
-        shown = [gain for gain in ran if gain]
-        found[name] = shown, len(ran) - len(shown)
+    for name in source.spec.claims:
+        ran = [
+            _gain(table, each, compared)
+            for each in claims[name].evidence
+            for table in tables[each.table]
+            if not each.scales or table.scale in each.scales
+            if (compared := compare_rows(table, each)) and compared.paired
+        ]
+        found[name] = [gain for gain in ran if gain], ran.count(None)
     return found
 
 
-def draw_gains(spec: FigureSpec, source: Source) -> Drawing | None:
+def draw_gains(source: Source) -> Drawing | None:
     """A panel for each claim, a line for each setting. None where no comparison has an interval."""
-    found = gains(spec, source)
+    found = gains(source)
     settings = sorted({gain.setting for shown, _ in found.values() for gain in shown})
     if not settings:
         return None
@@ -95,16 +93,10 @@ def draw_gains(spec: FigureSpec, source: Source) -> Drawing | None:
     name_rows(axes[0], settings)
     figure.supxlabel("gain, % of the mean of what is compared with (right: better)", fontsize=8)
     texts = [
-        f"{capitalized(name)}: " + ("; ".join(_sentence(gain) for gain in shown) or "none")
-        for name, (shown, _) in found.items()
+        f"{capitalized(name)}: {'; '.join(gain.text for gain in shown) or 'none'}" for name, (shown, _) in found.items()
     ]
     left = sum(count for _, count in found.values())
-    return finish(spec, figure, left=str(left), findings=f"{'. '.join(texts)}.")
-
-
-def _sentence(gain: Gain) -> str:
-    against = f" against {gain.against}" if gain.against else ""
-    return f"{gain.setting}{against} {gain.text}, n = {gain.n}"
+    return finish(source.spec, figure, left=str(left), findings=f"{'. '.join(texts)}.")
 
 
 def _draw(axes: Axes, gain: Gain, place: float, colour: str) -> None:

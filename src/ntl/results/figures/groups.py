@@ -4,9 +4,8 @@ length of a text and the depth of what is asked for; and Figure A4, probabilitie
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,39 +14,15 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from ntl.results.figures.spec import (
-    ByLoss,
-    FigureSpec,
-    PanelSpec,
-    Source,
-    constants,
-    defined,
-    models,
-    panel_plans,
-    runs_by_loss,
-    scores_by_loss,
-)
-from ntl.results.figures.style import (
-    COLOURS,
-    LOSSES,
-    MARKERS,
-    PAGE,
-    RASTER,
-    Drawing,
-    finish,
-    name_of,
-    name_rows,
-    panels,
-)
-from ntl.results.match import row_records
+from ntl.results.figures.spec import Panel, Source, defined
+from ntl.results.figures.style import LOOKS, PAGE, RASTER, Drawing, finish, name_of, name_rows, panels
 from ntl.results.record import RunRecord
 from ntl.results.render.text import seeds_text
-from ntl.system.errors import UserError
+from ntl.system.errors import one_line_errors
 
 SPLITS = ("interpolate", "extrapolate")
 PAIR = re.compile(r"(\d+)x(\d+)")
 DEPTH = re.compile(r"(\d+)@(\d+)")  # of ntl.data.sets.key_values
-PERCENT = (5, 200)  # ends of the colours
 
 
 def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> dict[str, list[float]]:
@@ -60,54 +35,45 @@ def group_values(records: Mapping[int, RunRecord], split: str, metric: str) -> d
     return found
 
 
-def draw_modules(spec: FigureSpec, source: Source) -> Drawing | None:
-    """Figure A1. None where no run has modules."""
-    drawn = []
-    for panel in spec.panels:
-        runs = runs_by_loss(spec, panel, source)
-        if names := sorted({name for have in runs.values() for name in group_values(have, panel.split, panel.metric)}):
-            drawn.append((panel, runs, names))
-    if not drawn:
-        return None
-    ratios = [len(names) for _, _, names in drawn]
+def draw_modules(source: Source) -> Drawing:
+    """Figure A1."""
+    drawn = [
+        (panel, {loss: group_values(have, panel.spec.split, panel.spec.metric) for loss, have in panel.runs.items()})
+        for panel in source.panels
+    ]
+    names = [sorted(set().union(*scores.values())) for _, scores in drawn]
+    ratios = list(map(len, names))
     figure, axes = panels(PAGE, 1.0 + 0.25 * sum(ratios), 1, len(drawn), sharex=True, height_ratios=ratios)
-    for each, (panel, runs, names) in zip(axes, drawn, strict=True):
-        for at, (loss, have) in enumerate(runs.items()):
-            values = group_values(have, panel.split, panel.metric)
-            offset = 0.27 * (at - (len(runs) - 1) / 2)  # equal values lie beside one another
-            places = [place + offset for place, name in enumerate(names) if name in values]
-            found = [100 * np.array(values[name]) for name in names if name in values]
-            each.hlines(places, [v.min() for v in found], [v.max() for v in found], color=COLOURS[loss], linewidth=1)
-            label = f"{name_of(loss)} ({seeds_text([len(have)])})"
-            each.plot(
-                [v.mean() for v in found], places, MARKERS[loss], color=COLOURS[loss], markersize=3.5, label=label
+    for each, (panel, scores), modules in zip(axes, drawn, names, strict=True):
+        for at, (loss, values) in enumerate(scores.items()):
+            offset = 0.27 * (at - (len(scores) - 1) / 2)  # equal values lie beside one another
+            places = [place + offset for place, name in enumerate(modules) if name in values]
+            found = [100 * np.array(values[name]) for name in modules if name in values]
+            each.hlines(
+                places, [v.min() for v in found], [v.max() for v in found], color=LOOKS[loss].colour, linewidth=1
             )
-        name_rows(each, [name.replace("__", ": ").replace("_", " ") for name in names])
-        each.set_title(panel.title, loc="left")
+            look = {"color": LOOKS[loss].colour, "markersize": 3.5}
+            label = f"{name_of(loss)} ({seeds_text([len(panel.runs[loss])])})"
+            each.plot([v.mean() for v in found], places, LOOKS[loss].marker, label=label, **look)
+        name_rows(each, [name.replace("__", ": ").replace("_", " ") for name in modules])
+        each.set_title(panel.spec.title, loc="left")
         each.grid(axis="both")
     # Shared by the panels, and it ends their scaling to what is drawn: after the last of them.
     axes[0].set_xlim(left=-1)
-    axes[-1].set_xlabel(drawn[-1][0].axis)
-    ran, stood = models(spec, spec.panels[0])
-    return finish(
-        spec,
-        figure,
-        legend=3,
-        seeds=seeds_text([len(have) for _, runs, _ in drawn for have in runs.values()]),
-        findings=" ".join(_overall(spec, panel, runs) for panel, runs, _ in drawn),
-        model=ran,
-        place=stood,
-    )
+    axes[-1].set_xlabel(drawn[-1][0].spec.axis)
+    seeds = seeds_text([count for panel, _ in drawn for count in panel.counts])
+    findings, first = " ".join(_overall(panel) for panel, _ in drawn), drawn[0][0]
+    return finish(source.spec, figure, 3, seeds=seeds, findings=findings, model=first.model, place=first.place)
 
 
-def _overall(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> str:
+def _overall(panel: Panel) -> str:
     """What each loss has over all modules, and the best constant answer."""
-    whole = replace(panel, metric=f"{panel.split}/{panel.metric}")
-    scores = {loss: defined(found) for loss, found in scores_by_loss(runs, whole.metric).items()}
-    parts = [f"{name_of(loss)} {np.mean(list(found.values())):.1%}" for loss, found in scores.items() if found]
-    best = max((np.mean(found) for found in constants(spec, whole, runs).values()), default=None)
+    metric = f"{panel.spec.split}/{panel.spec.metric}"
+    scores = {loss: list(defined(found).values()) for loss, found in panel.scores(metric).items()}
+    parts = [f"{name_of(loss)} {np.mean(found):.1%}" for loss, found in scores.items() if found]
+    best = max(map(np.mean, panel.constants(metric)), default=None)
     parts += [] if best is None else [f"the best constant answer {best:.1%}"]
-    return f"All of {panel.title}: {', '.join(parts)}." if parts else ""
+    return f"All of {panel.spec.title}: {', '.join(parts)}."
 
 
 @dataclass(frozen=True)
@@ -157,96 +123,75 @@ def _draw_grid(axes: Axes, grid: Grid, norm: Normalize, form: str = "{:.0f}", **
     return image
 
 
-def draw_pairs(spec: FigureSpec, source: Source) -> Drawing | None:
-    """Figure A2. None where no run has pairs of digits."""
-    (panel,) = spec.panels
-    runs = runs_by_loss(spec, panel, source)
-    grids = {loss: group_grid(have, panel.metric, PAIR, np.median) for loss, have in runs.items()}
-    grids = {loss: grid for loss, grid in grids.items() if grid.values.size}
-    if not grids:
-        return None
-    figure, axes = panels(PAGE, 2.5, len(grids), sharey=True)
-    image = None
-    for each, (loss, grid) in zip(axes, grids.items(), strict=True):
-        image = _draw_grid(each, grid, LogNorm(*PERCENT))
+def draw_pairs(source: Source) -> Drawing:
+    """Figure A2."""
+    (panel,) = source.panels
+    figure, axes = panels(PAGE, 2.5, len(panel.runs), sharey=True)
+    for each, (loss, have) in zip(axes, panel.runs.items(), strict=True):
+        grid = group_grid(have, panel.spec.metric, PAIR, np.median)
+        _draw_grid(each, grid, LogNorm(5, 200))
         if edge := grid.trained:
             each.add_patch(Rectangle((-0.5, -0.5), edge, edge, fill=False, color="#000000", linewidth=1.5))
-        each.set_title(LOSSES[loss])
+        each.set_title(LOOKS[loss].name)
         each.set_xlabel("digits of the second factor")
     axes[0].set_ylabel("digits of the first factor")
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both", label=panel.axis)  # pyright: ignore[reportArgumentType]
+    bar = figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, extend="both", label=panel.spec.axis)
     bar.set_ticks([5, 10, 20, 50, 100, 200], labels=["5", "10", "20", "50", "100", "200"])
     bar.minorticks_off()
-    counts = seeds_text([len(runs[loss]) for loss in grids])
-    return finish(spec, figure, seeds=counts, model=models(spec, panel)[0])
+    return finish(source.spec, figure, seeds=seeds_text(panel.counts), model=panel.model)
 
 
-def draw_depths(spec: FigureSpec, source: Source) -> Drawing | None:
-    """One panel for each row of a table. None where a row has no run with such groups."""
-    runs = [row_records(plan, source.records) for panel in spec.panels for plan in panel_plans(spec, panel)]
-    grids = [group_grid(have, panel.metric, DEPTH, np.mean) for panel, have in zip(spec.panels, runs, strict=True)]
-    if not all(grid.values.size for grid in grids):
-        return None
-    figure, axes = panels(PAGE, 2.3, len(grids), sharey=True)
-    image = None
-    for each, panel, grid in zip(axes, spec.panels, grids, strict=True):
-        image = _draw_grid(each, grid, Normalize(0, 1), "{:.2f}", aspect="auto")
+def draw_depths(source: Source) -> Drawing:
+    """One panel for each row of a table."""
+    figure, axes = panels(PAGE, 2.3, len(source.panels), sharey=True)
+    for each, panel in zip(axes, source.panels, strict=True):
+        (have,) = panel.runs.values()
+        grid = group_grid(have, panel.spec.metric, DEPTH, np.mean)
+        _draw_grid(each, grid, Normalize(0, 1), "{:.2f}", aspect="auto")
         each.axhline(grid.trained - 0.5, color="#000000", linewidth=1.5)
-        each.set_title(panel.title)
-        each.set_xlabel("depth (%)")
+        each.set(title=panel.spec.title, xlabel="depth (%)")
     axes[0].set_ylabel("words of the text")
-    figure.colorbar(image, ax=axes, shrink=0.8, label=spec.panels[0].axis)  # pyright: ignore[reportArgumentType]
-    return finish(spec, figure, seeds=seeds_text(list(map(len, runs))), model=models(spec, spec.panels[0])[0])
+    first, counts = source.panels[0], [count for panel in source.panels for count in panel.counts]
+    figure.colorbar(axes[-1].images[0], ax=axes, shrink=0.8, label=first.spec.axis)
+    return finish(source.spec, figure, seeds=seeds_text(counts), model=first.model)
 
 
-def mean_probabilities(found: Mapping[str, Any], runs: Sequence[str], split: str) -> np.ndarray | None:
-    """(10, 10), target digit by digit, averaged over those of the runs that the file has; NaN where unknown."""
-    tables = [found[run][split]["digits"] for run in runs if "digits" in found.get(run, {}).get(split, {})]
-    grids = [[[np.nan] * 10 if row is None else row for row in table] for table in tables]
-    return np.array(grids, dtype=float).mean(axis=0) if grids else None
-
-
-def draw_probabilities(spec: FigureSpec, source: Source) -> Drawing | None:
-    """None where no panel has a run whose probabilities are known, by the file of its scale.
-
-    Raises:
-        UserError: A file cannot be read.
-    """
-    grid, counts = [], []
-    for panel in spec.panels:
-        runs = runs_by_loss(spec, panel, source)
-        known = _read(source.file(spec, panel.scale)) if runs else {}
-        for loss, have in runs.items():
-            ids = [record.id for record in have.values()]
-            mean = mean_probabilities(known, ids, panel.split)
-            if mean is not None:
-                grid.append((panel.title, loss, mean))
-                counts.append(sum(run in known for run in ids))
-    if not grid:
+def draw_probabilities(source: Source) -> Drawing | None:
+    """Figure A4: grids of target digit by digit. None where no panel has a run that the file of its scale knows."""
+    grids: dict[tuple[str, str], np.ndarray] = {}
+    counts = []
+    for panel in source.panels:
+        with one_line_errors("read", source.file(panel.spec.scale)):
+            known = json.loads(source.file(panel.spec.scale).read_text(encoding="utf-8"))
+        for loss, have in panel.runs.items():
+            tables = [known[run.id][panel.spec.split]["digits"] for run in have.values() if run.id in known]
+            if tables:
+                each = [[[np.nan] * 10 if row is None else row for row in table] for table in tables]
+                grids[panel.spec.title, loss] = np.array(each, dtype=float).mean(axis=0)
+                counts.append(len(tables))
+    if not grids:
         return None
-    titles = list(dict.fromkeys(title for title, _, _ in grid))
-    losses = list(dict.fromkeys(loss for _, loss, _ in grid))
+    titles, losses = (list(dict.fromkeys(key[part] for key in grids)) for part in (0, 1))
     figure, axes = panels(PAGE, 0.5 + 1.3 * len(titles), len(losses), len(titles), sharex=True, sharey=True)
     # The colours end at the next ten percent.
-    options = {"vmin": 0, "vmax": 10 * math.ceil(10 * max(np.nanmax(mean) for _, _, mean in grid)), **RASTER}
-    for title, loss, mean in grid:
+    options = {"vmin": 0, "vmax": 10 * math.ceil(10 * max(map(np.nanmax, grids.values()))), **RASTER}
+    for (title, loss), mean in grids.items():
         row, column = titles.index(title), losses.index(loss)
         each = axes[row * len(losses) + column]
         each.imshow(100 * mean, **options)
-        each.set_xticks(range(0, 10, 3))
-        each.set_yticks(range(0, 10, 3))
+        each.set(xticks=range(0, 10, 3), yticks=range(0, 10, 3))
         if row == 0:
-            each.set_title(LOSSES[loss])
+            each.set_title(LOOKS[loss].name)
         if column == 0:
             each.set_ylabel(f"{title}\nright digit")
         if row == len(titles) - 1:
             each.set_xlabel("predicted digit")
     for each in axes:
         each.set_visible(bool(each.images))
-    first = next(image for each in axes for image in each.images)
-    figure.colorbar(first, ax=axes, label="mean probability (%)", shrink=0.8)
-    parts = [f"{title}: {'; '.join(_mass(loss, mean) for t, loss, mean in grid if t == title)}." for title in titles]
-    return finish(spec, figure, seeds=seeds_text(counts), findings=" ".join(parts))
+    figure.colorbar(axes[0].images[0], ax=axes, label="mean probability (%)", shrink=0.8)
+    masses = {title: [_mass(loss, mean) for (of, loss), mean in grids.items() if of == title] for title in titles}
+    findings = " ".join(f"{title}: {'; '.join(parts)}." for title, parts in masses.items())
+    return finish(source.spec, figure, seeds=seeds_text(counts), findings=findings)
 
 
 def _mass(loss: str, mean: np.ndarray) -> str:
@@ -255,10 +200,3 @@ def _mass(loss: str, mean: np.ndarray) -> str:
     on = np.mean([mean[row, row] for row in rows])
     away = np.mean([mean[row] @ np.abs(np.arange(10) - row) for row in rows])
     return f"{name_of(loss)} {on:.1%} and {away:.2f}"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); write it anew by scripts/calibrate.py --json") from error

@@ -5,168 +5,109 @@ The losses are torch functions, and this package works without torch: their valu
 same bytes on every processor.
 """
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.colors import Normalize
 
-from ntl.results.figures.spec import FigureSpec, Source
-from ntl.results.figures.style import (
-    COLOURS,
-    COLUMN,
-    LOSSES,
-    MARKERS,
-    PAGE,
-    RASTER,
-    Drawing,
-    finish,
-    name_of,
-    name_rows,
-    panels,
-)
-from ntl.results.load import read_rows
+from ntl.results.figures.spec import Source
+from ntl.results.figures.style import COLUMN, LOOKS, PAGE, RASTER, Drawing, finish, name_of, name_rows, panels
 from ntl.results.spec import read_paper
 
-# Columns that are no loss, or one that is not shown.
-BESIDE = {"predicted", "p3", "p5", "ce_original"}
 
-
-def draw_by_digit(spec: FigureSpec, source: Source) -> Drawing:
+def draw_by_digit(source: Source) -> Drawing:
     """Figure 1b from ``losses_by_digit.csv``."""
-    rows = read_rows(source.file(spec, "curves"))
-    digits = _floats(rows, "predicted")
+    curves = source.table("curves")
     figure, (axes,) = panels(COLUMN, 2.3, 1)
     known = {"ce": (1.0, "CE"), "ntl_mse": (0.5, "NTL-MSE × 0.5"), "ntl_was": (1.0, "NTL-WAS")}
-    for loss in _losses(rows):
-        factor, label = known.get(loss, (1.0, loss))
-        options = {"color": COLOURS.get(loss), "marker": MARKERS.get(loss), "markersize": 4, "linewidth": 1.2}
-        axes.plot(digits, factor * _floats(rows, loss), label=label, **options)
-    axes.set_xticks(digits)
+    for loss, (factor, label) in known.items():
+        look = {"color": LOOKS[loss].colour, "marker": LOOKS[loss].marker, "markersize": 4, "linewidth": 1.2}
+        axes.plot(curves["predicted"], factor * curves[loss], label=label, **look)
+    axes.set(xticks=curves["predicted"], xlabel="predicted digit (the label is 4)", ylabel="loss")
     axes.set_ylim(bottom=-0.3)
-    axes.set_xlabel("predicted digit (the label is 4)")
-    axes.set_ylabel("loss")
     axes.grid(axis="y")
     axes.legend(loc="upper center", ncols=1)
-    return finish(spec, figure)
+    return finish(source.spec, figure)
 
 
-def draw_by_mass(spec: FigureSpec, source: Source) -> Drawing:
-    """Figure 2 from ``losses_by_mass.csv``."""
-    rows = read_rows(source.file(spec, "curves"))
+def draw_by_mass(source: Source) -> Drawing:
+    """Figure 2 from ``losses_by_mass.csv``; NaN, which is not drawn, where p(4) would be negative."""
+    curves = source.table("curves")
     known = {"ce": "CE (nats)", "ntl_mse": "NTL-MSE (squared units)", "ntl_was": "NTL-WAS (units)"}
-    losses = _losses(rows)
-    figure, axes = panels(PAGE, 2.1, len(losses), sharey=True)
-    for each, loss in zip(axes, losses, strict=True):
-        # CE has no largest value: where p(4) < 0.02 its colour is the last one.
-        top = 4.0 if loss == "ce" else 1.0
-        image = each.imshow(_grid(rows, loss), extent=(0, 1, 0, 1), norm=Normalize(0, top), **RASTER)
-        bar = figure.colorbar(image, ax=each, fraction=0.045, pad=0.03, extend="max" if loss == "ce" else "neither")
-        bar.set_ticks([0, 2, 4] if loss == "ce" else [0, 0.5, 1])
+    figure, axes = panels(PAGE, 2.1, len(known), sharey=True)
+    for each, (loss, title) in zip(axes, known.items(), strict=True):
+        # CE has no largest value: where p(4) < 0.02 its colour is the last one, as of any large number.
+        grid = np.minimum(curves.pivot(index="p5", columns="p3", values=loss).to_numpy(), 1e9)
+        top, ticks, extend = (4, [0, 2, 4], "max") if loss == "ce" else (1, [0, 0.5, 1], "neither")
+        image = each.imshow(grid, extent=(0, 1, 0, 1), norm=Normalize(0, top), **RASTER)
+        bar = figure.colorbar(image, ax=each, fraction=0.045, pad=0.03, extend=extend)
+        bar.set_ticks(ticks)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-        each.set_title(known.get(loss, loss))
-        each.set_xlabel("p(3)")
-        each.set_xticks([0, 0.5, 1])
-        each.set_yticks([0, 0.5, 1])
+        each.set(title=title, xlabel="p(3)", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     axes[0].set_ylabel("p(5)")
-    return finish(spec, figure)
-
-
-def _losses(rows: list[dict[str, str]]) -> list[str]:
-    """The columns that are a loss, as they stand."""
-    return [name for name in rows[0] if name not in BESIDE]
-
-
-def _floats(rows: list[dict[str, str]], name: str) -> np.ndarray:
-    return np.array([float(row[name]) for row in rows])
-
-
-def _grid(rows: list[dict[str, str]], name: str) -> np.ndarray:
-    """(S, S): the column at row p(5), column p(3); NaN, which is not drawn, where p(4) would be negative."""
-    p3, p5 = _floats(rows, "p3"), _floats(rows, "p5")
-    steps = round(1 / p3[p3 > 0].min())
-    grid = np.full((steps + 1, steps + 1), np.nan)
-    # An infinite cell would not be drawn either: it is beyond the last colour as well as any large number.
-    grid[np.rint(p5 * steps).astype(int), np.rint(p3 * steps).astype(int)] = np.minimum(_floats(rows, name), 1e9)
-    return grid
+    return finish(source.spec, figure)
 
 
 SHARE = 0.8
-RATIOS = ("ratio", "ratio_low", "ratio_high")
 BASE = {"ratio": 0.0, "overhead": 1.0}  # what makes each kind of number a ratio
 PARTS = {"forward": "forward", "forward+backward": "forward and\nbackward", "training step": "training step"}
 OURS, THEIRS = "#0072B2", "#D55E00"
 
 
-def paper_ratios(path: Path) -> dict[str, dict[str, float]]:
-    """part of the benchmark -> loss -> time as a ratio to CE; an overhead of 0.01 is a ratio of 1.01."""
-    found: dict[str, dict[str, float]] = {}
-    for row in read_paper(path).rows:
-        for key, (value,) in row.values.items():
-            part, _, kind = key.partition("/")
-            found.setdefault(part, {})[row.label] = value + BASE[kind]
-    return found
-
-
-def draw_runtime(spec: FigureSpec, source: Source) -> Drawing:
-    """UserError where the benchmark or the paper's numbers cannot be read."""
-    printed = paper_ratios(source.file(spec, "paper"))
-    rows = [row for row in read_rows(source.file(spec, "benchmark")) if float(row["share"]) == SHARE]
-    measured = {row["loss"] for row in rows}
-    order = [*(loss for loss in LOSSES if loss in measured), *sorted(measured - LOSSES.keys())]
+def draw_runtime(source: Source) -> Drawing:
+    """Time of each loss as a ratio to CE, here and in the paper, whose overhead of 0.01 is a ratio of 1.01."""
+    rows = source.table("benchmark").query(f"share == {SHARE}")
+    order = [loss for loss in LOOKS if loss in set(rows["loss"])]
+    rows = rows.assign(place=rows["loss"].map(order.index))
     figure, axes = panels(PAGE, 0.95 + 0.2 * len(order), len(PARTS) + 1, sharey=True)
     for each, (part, title) in zip(axes, PARTS.items(), strict=False):
-        here = [row for row in rows if row["part"] == part]
-        places = [order.index(row["loss"]) for row in here]
-        ratios, low, high = ([float(row[key]) for row in here] for key in RATIOS)
-        each.hlines(places, low, high, color=OURS, linewidth=2)
-        each.plot(ratios, places, "o", color=OURS, markersize=4, label="measured here")
-        theirs = {order.index(loss): ratio for loss, ratio in printed.get(part, {}).items() if loss in order}
+        here = rows[rows["part"] == part]
+        each.hlines(here["place"], here["ratio_low"], here["ratio_high"], color=OURS, linewidth=2)
+        each.plot(here["ratio"], here["place"], "o", color=OURS, markersize=4, label="measured here")
+        theirs = {
+            order.index(row["label"]): value + BASE[key.rpartition("/")[2]]
+            for row in read_paper(source.file("paper"))
+            for key, (value,) in row["values"].items()
+            if key.rpartition("/")[0] == part
+        }
         each.plot(list(theirs.values()), list(theirs), "x", color=THEIRS, markersize=5, label="paper (GPU)")
-        each.set_title(title)
-        each.set_xlabel("time, ratio to CE")
-    memory = [row for row in rows if row["part"] == "forward+backward"]
-    peaks = {order.index(row["loss"]): float(row["peak_mib"]) for row in memory}
-    axes[-1].barh(list(peaks), list(peaks.values()), color=OURS, height=0.6)
-    axes[-1].set_title("forward and\nbackward")
-    axes[-1].set_xlabel("peak memory (MiB)")
+        each.set(title=title, xlabel="time, ratio to CE")
+    memory = rows[rows["part"] == "forward+backward"]
+    axes[-1].barh(memory["place"], memory["peak_mib"], color=OURS, height=0.6)
+    axes[-1].set(title="forward and\nbackward", xlabel="peak memory (MiB)")
     for each in axes:
         name_rows(each, [name_of(loss) for loss in order])
         each.grid(axis="x")
     for each in axes[:-1]:
         each.axvline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
-    one = rows[0]
-    where = f"one {one['device'].upper()}" if not one["threads"] else f"CPU, {one['threads']} thread"
-    size = int(one["batch"]) * int(one["length"]) * int(one["vocab"]) * (4 if one["dtype"] == "float32" else 2) / 2**20
+    one = rows.iloc[0]
+    size = one["batch"] * one["length"] * one["vocab"] * (4 if one["dtype"] == "float32" else 2) / 2**20
     return finish(
-        spec,
+        source.spec,
         figure,
         legend=2,
-        where=where,
-        shape=" × ".join(f"{int(one[name]):,}" for name in ("batch", "length", "vocab")),
+        where=f"CPU, {one['threads']} thread" if one["threads"] else f"one {one['device'].upper()}",
+        shape=" × ".join(f"{one[name]:,}" for name in ("batch", "length", "vocab")),
         dtype=one["dtype"],
         size=f"{size:.0f}",
-        rounds=one["rounds"],
+        rounds=str(one["rounds"]),
     )
 
 
 BATCHES = (("o", "#0072B2"), ("s", "#D55E00"), ("D", "#009E73"), ("^", "#CC79A7"))
 
 
-def draw_drafts(spec: FigureSpec, source: Source) -> Drawing:
-    """Tokens a forward pass, kept drafts by head, and the speed-up. UserError where the benchmark cannot be read."""
-    rows = read_rows(source.file(spec, "benchmark"))
-    first, batches = rows[0], list(dict.fromkeys(row["batch"] for row in rows))
-    most = max(int(row["heads"]) for row in rows)
+def draw_drafts(source: Source) -> Drawing:
+    """Tokens a forward pass, kept drafts by head, and the speed-up."""
+    rows = source.table("benchmark")
+    first, most = rows.iloc[0], int(rows["heads"].max())
+    by_batch = list(rows.groupby("batch", sort=False))
     figure, axes = panels(PAGE, 2.3, 3)
-    for batch, (marker, colour) in zip(batches, BATCHES, strict=False):
-        here = [row for row in rows if row["batch"] == batch]
-        heads, looks = [int(row["heads"]) for row in here], {"color": colour, "marker": marker, "markersize": 4}
-        axes[0].plot(heads, _floats(here, "tokens_per_forward"), label=f"batch {batch}", **looks)
-        axes[2].plot(heads, _floats(here, "speedup"), **looks)
-        axes[2].vlines(heads, _floats(here, "speedup_low"), _floats(here, "speedup_high"), color=colour, linewidth=1.2)
-        drafting = range(2, most + 1)
-        kept = next((row for row in here if int(row["heads"]) == most), here[-1])
-        axes[1].plot(drafting, [float(kept[f"accepted_head{head}"]) for head in drafting], **looks)
+    for (batch, here), (marker, colour) in zip(by_batch, BATCHES, strict=False):
+        looks = {"color": colour, "marker": marker, "markersize": 4}
+        axes[0].plot(here["heads"], here["tokens_per_forward"], label=f"batch {batch}", **looks)
+        axes[2].plot(here["heads"], here["speedup"], **looks)
+        axes[2].vlines(here["heads"], here["speedup_low"], here["speedup_high"], color=colour, linewidth=1.2)
+        drafting, kept = range(2, most + 1), here[here["heads"] == most].iloc[0]
+        axes[1].plot(drafting, [kept[f"accepted_head{head}"] for head in drafting], **looks)
     titles = ("tokens a forward pass", f"drafts kept, of {most} heads", "times as fast as greedy")
     for each, title, axis in zip(axes, titles, ("heads", "head", "heads"), strict=True):
         each.set(title=title, xlabel=axis, xticks=range(1 + (axis == "head"), most + 1))
@@ -176,5 +117,5 @@ def draw_drafts(spec: FigureSpec, source: Source) -> Drawing:
     axes[2].axhline(1, color="#999999", linewidth=0.8, linestyle=":", zorder=0)
     axes[2].set_ylim(bottom=0)
     where = "one GPU" if first["device"] == "cuda" else "a CPU, one thread"
-    shape = f"{first['layers']} blocks {first['width']} wide"
-    return finish(spec, figure, legend=len(batches), where=where, shape=shape, rounds=first["rounds"])
+    shape, rounds = f"{first['layers']} blocks {first['width']} wide", str(first["rounds"])
+    return finish(source.spec, figure, legend=len(by_batch), where=where, shape=shape, rounds=rounds)

@@ -6,30 +6,14 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 
-from ntl.results.figures.spec import (
-    FigureSpec,
-    PanelSpec,
-    Source,
-    defined,
-    models,
-    panel_column,
-    runs_by_loss,
-    scores_by_loss,
-)
-from ntl.results.figures.style import COLOURS, LOSSES, MARKERS, Drawing, finish, name_of, panels
+from ntl.results.figures.spec import Source, defined
+from ntl.results.figures.style import LOOKS, Drawing, finish, name_of, panels
 from ntl.results.render.text import interval_text, seeds_text
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Paired, paired, sign_flip_p
 
 CONTROL = "ce_digits"
-UNDEFINED = "undefined"
 HELD = "#767676"  # of an interval that includes 0: the palest legible text on white
-
-
-def values_by_seed(spec: FigureSpec, panel: PanelSpec, source: Source) -> dict[str, dict[int, float | None]]:
-    """loss -> seed -> value, for the panel's runs that have one; None where it is undefined."""
-    values = scores_by_loss(runs_by_loss(spec, panel, source), panel.metric)
-    return {loss: by_seed for loss, by_seed in values.items() if defined(by_seed)}
 
 
 @dataclass(frozen=True)
@@ -42,28 +26,28 @@ class Gaps:
 
     def text(self, loss: str) -> str:
         """``-0.196 [-0.387, -0.005]``; the values themselves for one or two seeds; ``undefined``, if one seed is."""
-        return interval_text(self.by_loss[loss].differences, self.column) or UNDEFINED
+        return interval_text(self.by_loss[loss].differences, self.column) or "undefined"
 
     def separated(self, sign: int) -> list[str]:
         """The losses whose interval excludes 0 on the good side (1) or the bad one (-1), or on neither (0)."""
-        known = {loss: each for loss, each in self.by_loss.items() if self.text(loss) != UNDEFINED}
-        return [loss for loss, each in known.items() if self._side(each) == sign]
+        return [loss for loss, each in self.by_loss.items() if self._side(each) == sign]
 
-    def _side(self, each: Paired) -> int:
-        good = (each.differences.mean or 0.0) * self.column.better.value > 0
-        return (1 if good else -1) if each.excludes_zero else 0
+    def _side(self, each: Paired) -> int | None:
+        if (mean := each.differences.mean) is None or not each.excludes_zero:
+            return None if mean is None else 0
+        return 1 if mean * self.column.better.value > 0 else -1
 
     def sentence(self) -> str:
         """All of them in words: better, worse, not separated, undefined."""
-        words = {1: "by the interval better than {}", -1: "by the interval worse than {}", 0: "not separated from {}"}
+        words = {1: "By the interval better than {}", -1: "By the interval worse than {}", 0: "Not separated from {}"}
         parts = []
         for sign, lead in words.items():
             if losses := self.separated(sign):
                 texts = [f"{name_of(loss)} {self.text(loss)}{self._p(loss) if sign else ''}" for loss in losses]
-                parts.append(f"{lead.format(name_of(self.base))}: {'; '.join(texts)}")
-        if losses := [name_of(loss) for loss in self.by_loss if self.text(loss) == UNDEFINED]:
-            parts.append(f"undefined for a seed: {', '.join(losses)}")
-        return f"{'. '.join(part[0].upper() + part[1:] for part in parts)}." if parts else ""
+                parts.append(f"{lead.format(name_of(self.base))}: {'; '.join(texts)}.")
+        if losses := [name_of(loss) for loss, each in self.by_loss.items() if each.differences.mean is None]:
+            parts.append(f"Undefined for a seed: {', '.join(losses)}.")
+        return " ".join(parts)
 
     def _p(self, loss: str) -> str:
         return f" (exact p = {sign_flip_p(self.by_loss[loss].differences.values):.3g})"
@@ -76,25 +60,30 @@ def gaps(values: Mapping[str, Mapping[int, float | None]], base: str, column: Co
     return Gaps(base, column, found)
 
 
-def draw_seeds(spec: FigureSpec, source: Source) -> Drawing | None:
+def draw_seeds(source: Source) -> Drawing | None:
     """None where a panel has no run."""
-    by_panel = [values_by_seed(spec, panel, source) for panel in spec.panels]
+    by_panel = [
+        {loss: seeds for loss, seeds in panel.scores(panel.spec.metric).items() if defined(seeds)}
+        for panel in source.panels
+    ]
     if not all(by_panel):
         return None
     shown = list(dict.fromkeys(loss for values in by_panel for loss in values))
-    figure, axes = panels(8.6, 1.2 + 0.42 * len(shown), len(spec.panels), sharey=True)
+    figure, axes = panels(8.6, 1.2 + 0.42 * len(shown), len(by_panel), sharey=True)
     findings = []
-    for each, panel, values in zip(axes, spec.panels, by_panel, strict=True):
-        column, count = panel_column(spec, panel), seeds_text([len(seeds) for seeds in values.values()])
+    for each, panel, values in zip(axes, source.panels, by_panel, strict=True):
+        column, count = panel.column, seeds_text([len(seeds) for seeds in values.values()])
         first, control = (gaps(values, base, column) for base in (shown[0], CONTROL))
         _draw(each, {loss: defined(seeds) for loss, seeds in values.items()}, shown, first)
-        each.set_title(f"{panel.title}, {count}", loc="left")
-        each.set_xlabel("\n".join([panel.axis, *_note(control)]), loc="left")
+        each.set_title(f"{panel.spec.title}, {count}", loc="left")
+        held = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in control.separated(0))  # names are not broken
+        note = fill(f"not separated from the control: {held}", 60, break_on_hyphens=False) if held else ""
+        each.set_xlabel("\n".join(filter(None, [panel.spec.axis, note])), loc="left")
         if sentence := f"{first.sentence()} {control.sentence()}".strip():
-            findings.append(f"{panel.title}, {column.header} ({count}): {sentence}")
-    axes[0].set_yticks(range(len(shown)), [LOSSES[loss] for loss in shown])
+            findings.append(f"{panel.spec.title}, {column.header} ({count}): {sentence}")
+    axes[0].set_yticks(range(len(shown)), [LOOKS[loss].name for loss in shown])
     axes[0].set_ylim(len(shown) - 0.4, -0.75)
-    return finish(spec, figure, findings=" ".join(findings), model=models(spec, spec.panels[0])[0])
+    return finish(source.spec, figure, findings=" ".join(findings), model=source.panels[0].model)
 
 
 def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence[str], first: Gaps) -> None:
@@ -107,20 +96,11 @@ def _draw(axes: Axes, values: Mapping[str, Mapping[int, float]], shown: Sequence
         if loss not in values:
             continue
         seeds = list(values[loss].values())
-        axes.scatter(seeds, [place] * len(seeds), s=24, color=COLOURS[loss], marker=MARKERS[loss], zorder=2)
+        axes.scatter(seeds, [place] * len(seeds), s=24, color=LOOKS[loss].colour, marker=LOOKS[loss].marker, zorder=2)
         mean = sum(seeds) / len(seeds)
-        axes.vlines(mean, place - 0.28, place + 0.28, color=COLOURS[loss], linewidth=2.5, zorder=3)
+        axes.vlines(mean, place - 0.28, place + 0.28, color=LOOKS[loss].colour, linewidth=2.5, zorder=3)
         if loss in first.by_loss:
             colour = HELD if loss in first.separated(0) else "#000000"
             axes.text(1.03, place, first.text(loss), color=colour, **beside)
     axes.margins(x=0.08)
     axes.grid(axis="x")
-
-
-def _note(control: Gaps) -> list[str]:
-    """The losses that no interval separates from the control, in lines that fit below a panel."""
-    losses = control.separated(0)
-    if not losses:
-        return []
-    names = "; ".join(name_of(loss).replace(" ", "\u00a0") for loss in losses)  # no line ends within a name
-    return fill(f"not separated from the control: {names}", 60, break_on_hyphens=False).splitlines()

@@ -2,21 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from omegaconf import MISSING
 
 from ntl.config.folders import CONFIG_DIR
 from ntl.config.targets import check_target
-from ntl.results.compare import by_seed, constant_values
-from ntl.results.match import RowPlan, plan_block, row_records
+from ntl.results.build import by_seed, constant_values
+from ntl.results.match import plan_block, row_records
 from ntl.results.notes import model_name
 from ntl.results.record import RunRecord
-from ntl.results.spec import BlockSpec, ColumnSpec, load_table_spec, read_typed
-from ntl.system.errors import UserError
+from ntl.results.spec import ColumnSpec, load_table_spec, read_typed
+from ntl.results.table import Seeds
+from ntl.system.errors import UserError, one_line_errors
 
 FIGURE_FOLDER = CONFIG_DIR / "figure"
+table_spec = cache(load_table_spec)  # figures share few tables, and one takes a tenth of a second
 
 
 @dataclass
@@ -69,79 +72,7 @@ def load_figure_spec(name: str, folder: Path = FIGURE_FOLDER) -> FigureSpec:
     spec: FigureSpec = read_typed(FigureSpec, path)
     spec.name, spec.caption = name, " ".join(spec.caption.split())
     check_target(spec.draw, "ntl.results.figures", f"{path}: draw")
-    if not spec.panels and not spec.files and not spec.claims:
-        raise UserError(f"{path}: a figure is drawn from panels, files or claims: give one of them")
-    if wrong := sorted(set(spec.formats) - {"pdf", "png", "svg"}):
-        raise UserError(f"{path}: formats: {wrong[0]!r} is none of pdf, png, svg")
     return spec
-
-
-ByLoss = dict[str, dict[int, RunRecord]]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Everything there is to draw from; ``results`` is the folder that the files of a figure are named in."""
-
-    records: Sequence[RunRecord]
-    results: Path
-
-    def file(self, spec: FigureSpec, name: str) -> Path:
-        """One of the figure's ``files``."""
-        if name not in spec.files:
-            raise UserError(f"config/figure/{spec.name}.yaml: files.{name} is missing")
-        return self.results / spec.files[name]
-
-
-# Read once: figures share few tables, and one takes a tenth of a second.
-table_spec = cache(load_table_spec)
-
-
-def panel_block(spec: FigureSpec, panel: PanelSpec) -> BlockSpec:
-    """The part of a table that a panel is of. UserError: no such table, block or scale."""
-    table = table_spec(panel.table)
-    if not 0 <= panel.block < len(table.blocks) or panel.scale not in table.blocks[panel.block].scales:
-        raise UserError(f"{_where(spec, panel)} has no block {panel.block} at scale {panel.scale!r}")
-    return table.blocks[panel.block]
-
-
-def _where(spec: FigureSpec, panel: PanelSpec) -> str:
-    return f"config/figure/{spec.name}.yaml: table {panel.table!r}"
-
-
-def panel_column(spec: FigureSpec, panel: PanelSpec) -> ColumnSpec:
-    """The table's column of the panel's metric. UserError: it has none."""
-    columns = {column.metric: column for column in panel_block(spec, panel).columns}
-    if panel.metric not in columns:
-        raise UserError(f"{_where(spec, panel)} has no column {panel.metric!r} in block {panel.block}")
-    return columns[panel.metric]
-
-
-def panel_plans(spec: FigureSpec, panel: PanelSpec) -> list[RowPlan]:
-    """The rows that a panel names, in its order. UserError: no such table, block, scale or row."""
-    plans = plan_block(panel_block(spec, panel), panel.scale, f"config/table/{panel.table}.yaml")
-    by_label = {plan.row.label: plan for plan in plans if plan.overrides and plan.row.group == panel.group}
-    if lost := [label for label in panel.rows if label not in by_label]:
-        raise UserError(f"{_where(spec, panel)} has no row {lost[0]!r} there that runs")
-    return [by_label[label] for label in panel.rows]
-
-
-def runs_by_loss(spec: FigureSpec, panel: PanelSpec, source: Source) -> ByLoss:
-    """loss -> seed -> record, for the panel's rows that have any, in its order.
-
-    UserError where two rows have the same loss, or two records the same seed.
-    """
-    plans = panel_plans(spec, panel)
-    losses = [str(plan.pins.get("loss")) for plan in plans]
-    if len(set(losses)) < len(losses):
-        raise UserError(f"config/figure/{spec.name}.yaml: two rows of table {panel.table!r} have one loss")
-    found = {loss: row_records(plan, source.records) for loss, plan in zip(losses, plans, strict=True)}
-    return {loss: dict(sorted(have.items())) for loss, have in found.items() if have}
-
-
-def scores_by_loss(runs: ByLoss, metric: str) -> dict[str, dict[int, float | None]]:
-    """loss -> seed -> score, of the runs that have one; None where it is undefined."""
-    return {loss: by_seed(metric, have) for loss, have in runs.items()}
 
 
 def defined(scores: Mapping[int, float | None]) -> dict[int, float]:
@@ -149,22 +80,76 @@ def defined(scores: Mapping[int, float | None]) -> dict[int, float]:
     return {seed: score for seed, score in scores.items() if score is not None}
 
 
-def constants(spec: FigureSpec, panel: PanelSpec, runs: ByLoss) -> dict[str, list[float]]:
-    """Label -> scores in the panel's metric, for the constant answers of the table; the runs' records have them."""
-    records = [record for have in runs.values() for record in have.values()]
-    found = {}
-    for row in panel_block(spec, panel).rows:
-        scores = constant_values(f"{panel.metric}:{row.constant}", records).values() if row.constant else ()
-        if known := [score for score in scores if score is not None]:
-            found[row.label] = known
-    return found
+class Panel:
+    """The rows that a panel names, and their runs.
+
+    Attributes:
+        plans: The rows, in the panel's order.
+        runs: Loss -> seed -> record, of the rows that have any.
+        model, place: The name of the model, and of the one it stands in for at this scale (the same where it does not).
+    """
+
+    def __init__(self, spec: PanelSpec, records: Sequence[RunRecord], where: str):
+        self.spec, self.block = spec, table_spec(spec.table).blocks[spec.block]
+        plans = plan_block(self.block, spec.scale, f"config/table/{spec.table}.yaml")
+        by_label = {plan.row.label: plan for plan in plans if plan.overrides and plan.row.group == spec.group}
+        if lost := [label for label in spec.rows if label not in by_label]:
+            raise UserError(f"{where}: table {spec.table!r} has no row {lost[0]!r} there that runs")
+        self.plans = [by_label[label] for label in spec.rows]
+        found = {str(plan.pins.get("loss")): row_records(plan, records) for plan in self.plans}
+        self.runs = {loss: have for loss, have in found.items() if have}
+        pinned = [plan.pins["model"] for plan in self.plans if "model" in plan.pins]
+        places = {new: old for old, new in self.block.scales[spec.scale].replace.items()}
+        replaced = [places.get(f"model={name}", f"model={name}").removeprefix("model=") for name in pinned]
+        self.model, self.place = (", ".join(dict.fromkeys(map(model_name, names))) for names in (pinned, replaced))
+
+    @property
+    def column(self) -> ColumnSpec:
+        """The table's column of the panel's metric."""
+        return next(column for column in self.block.columns if column.metric == self.spec.metric)
+
+    @property
+    def counts(self) -> list[int]:
+        """The runs of each loss."""
+        return [len(have) for have in self.runs.values()]
+
+    def scores(self, metric: str) -> dict[str, Seeds]:
+        """Loss -> seed -> score, of the runs that have one; None where it is undefined."""
+        return {loss: by_seed(metric, have) for loss, have in self.runs.items()}
+
+    def constants(self, metric: str) -> list[list[float]]:
+        """The scores of each constant answer of the table; the runs' records have them."""
+        records = [record for have in self.runs.values() for record in have.values()]
+        answers = [row.constant for row in self.block.rows if row.constant]
+        found = [defined(constant_values(f"{metric}:{answer}", records)) for answer in answers]
+        return [list(scores.values()) for scores in found if scores]
 
 
-def models(spec: FigureSpec, panel: PanelSpec) -> tuple[str, str]:
-    """The name of the panel's model, and of the one it stands in for at this scale (the same where it does not)."""
-    block = panel_block(spec, panel)
-    pinned = [str(plan.pins["model"]) for plan in panel_plans(spec, panel) if "model" in plan.pins]
-    places = {new: old for old, new in block.scales[panel.scale].replace.items()}
-    replaced = [places.get(f"model={name}", f"model={name}").removeprefix("model=") for name in pinned]
-    ran, stood = (", ".join(dict.fromkeys(model_name(name) for name in names)) for names in (pinned, replaced))
-    return ran, stood
+@dataclass(frozen=True)
+class Source:
+    """What a figure is drawn from; ``results`` is the folder that its files are named in."""
+
+    spec: FigureSpec
+    records: Sequence[RunRecord]
+    results: Path
+
+    @cached_property
+    def panels(self) -> list[Panel]:
+        where = f"config/figure/{self.spec.name}.yaml"
+        return [Panel(panel, self.records, where) for panel in self.spec.panels]
+
+    @property
+    def empty(self) -> bool:
+        """Whether a panel has no run with a record."""
+        return not all(panel.runs for panel in self.panels)
+
+    def file(self, name: str) -> Path:
+        """One of the figure's ``files``."""
+        return self.results / self.spec.files[name]
+
+    def table(self, name: str) -> Any:
+        """A CSV file as a DataFrame; lines that begin with # are comments."""
+        import pandas as pd
+
+        with one_line_errors("read", self.file(name)):
+            return pd.read_csv(self.file(name), comment="#", float_precision="round_trip")

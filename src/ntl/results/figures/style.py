@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -16,24 +16,32 @@ from ntl.results.figures.spec import FigureSpec
 from ntl.system.files import atomic_writer
 
 COLUMN, PAGE = 3.25, 6.75  # inches: one column and the whole width of an ICML page
+
+
+class Look(NamedTuple):
+    name: str
+    colour: str
+    marker: str
+    line: str
+
+
 # Okabe and Ito's colours, which the colour-blind tell apart; the markers hold in black and white, too.
-LOOKS = {  # loss -> name, colour, marker, line
-    "ce": ("CE", "#000000", "o", "-"),
-    "ce_digits": ("CE + digit CE\n(control)", "#56B4E9", "s", "--"),
-    "ntl_was": ("NTL-WAS", "#D55E00", "D", "-"),
-    "ntl_crps": ("NTL-CRPS", "#009E73", "^", "-."),
-    "ntl_number_level": ("NTL,\nnumber level", "#CC79A7", "P", ":"),
-    "ntl_mse": ("NTL-MSE", "#0072B2", "v", "--"),
-    "ntl_mae": ("NTL-MAE", "#E69F00", "<", "-."),
-    "ntl_huber": ("NTL-Huber", "#999999", ">", ":"),
-    "ntl_was_cdf": ("NTL-WAS-CDF", "#D55E00", "d", ":"),
-    "ntl_was_squashed": ("NTL-WAS,\nsquashed", "#E69F00", "h", "--"),
-    "ntl_was_vocab": ("NTL-WAS,\nall tokens", "#999999", "8", "--"),
-    "gce": ("GCE", "#0072B2", "X", "-"),
-    "gce_ntl_was": ("GCE +\nNTL-WAS-CDF", "#009E73", "p", "--"),
-    "mse": ("MSE", "#E69F00", "*", "-"),
+LOOKS = {
+    "ce": Look("CE", "#000000", "o", "-"),
+    "ce_digits": Look("CE + digit CE\n(control)", "#56B4E9", "s", "--"),
+    "ntl_was": Look("NTL-WAS", "#D55E00", "D", "-"),
+    "ntl_crps": Look("NTL-CRPS", "#009E73", "^", "-."),
+    "ntl_number_level": Look("NTL,\nnumber level", "#CC79A7", "P", ":"),
+    "ntl_mse": Look("NTL-MSE", "#0072B2", "v", "--"),
+    "ntl_mae": Look("NTL-MAE", "#E69F00", "<", "-."),
+    "ntl_huber": Look("NTL-Huber", "#999999", ">", ":"),
+    "ntl_was_cdf": Look("NTL-WAS-CDF", "#D55E00", "d", ":"),
+    "ntl_was_squashed": Look("NTL-WAS,\nsquashed", "#E69F00", "h", "--"),
+    "ntl_was_vocab": Look("NTL-WAS,\nall tokens", "#999999", "8", "--"),
+    "gce": Look("GCE", "#0072B2", "X", "-"),
+    "gce_ntl_was": Look("GCE +\nNTL-WAS-CDF", "#009E73", "p", "--"),
+    "mse": Look("MSE", "#E69F00", "*", "-"),
 }
-LOSSES, COLOURS, MARKERS, LINES = ({loss: look[k] for loss, look in LOOKS.items()} for k in range(4))
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",  # DejaVu Sans, which matplotlib brings: the same letters on every machine
@@ -69,13 +77,11 @@ _METADATA = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files, its title and its caption."""
+    """A figure, what it shows, and its caption."""
 
-    name: str
-    title: str
+    spec: FigureSpec
     figure: Figure
     caption: str
-    formats: tuple[str, ...] = ("pdf", "png")
 
 
 @contextmanager
@@ -106,12 +112,12 @@ def finish(spec: FigureSpec, figure: Figure, legend: int = 0, **values: str) -> 
     """
     if legend:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=legend)
-    return Drawing(spec.name, spec.title, figure, spec.caption.format(**values), tuple(spec.formats))
+    return Drawing(spec, figure, spec.caption.format(**values))
 
 
 def write(drawing: Drawing, folder: Path) -> list[Path]:
     """The drawing in each of its formats, in the ``style`` it was drawn in."""
-    paths = [folder / f"{drawing.name}.{kind}" for kind in drawing.formats]
+    paths = [folder / f"{drawing.spec.name}.{kind}" for kind in drawing.spec.formats]
     for path in paths:
         kind, drawn = path.suffix[1:], BytesIO()
         drawing.figure.savefig(drawn, format=kind, metadata=_METADATA[kind])
@@ -130,5 +136,5 @@ def _in_256_colours(png: BytesIO) -> bytes:
 
 
 def name_of(loss: str) -> str:
-    """The name of a loss in a line of text; of one without a look, the one it is configured by."""
-    return LOSSES.get(loss, loss).replace("\n", " ")
+    """The name of a loss in a line of text."""
+    return LOOKS[loss].name.replace("\n", " ")

@@ -1,68 +1,47 @@
 """CSV, one line per cell, difference or note, for further computation."""
 
-import csv
-import io
 from typing import Any
 
 from ntl.results.render.text import paper_difference
 from ntl.results.statistics import Summary
-from ntl.results.table import Block, Difference, Table
+from ntl.results.table import Cell, Difference, Row, Table
 
+NUMBERS = ("n", "undefined", "mean", "sd", "low", "high")
 FIELDS = (
-    "table", "scale", "block", "kind", "group", "row", "against", "metric",
-    "n", "undefined", "mean", "sd", "low", "high", "best", "learnt", "paper_mean", "paper_sd", "minus_paper",
-    "agree", "p", "p_holm", "primary", "seeds", "values", "records", "command", "text",
-)  # fmt: skip
+    *("table", "scale", "block", "kind", "group", "row", "against", "metric", *NUMBERS, "best", "learnt"),
+    *("paper_mean", "paper_sd", "minus_paper", "agree", "p", "p_holm", "primary", "seeds", "values", "records"),
+    *("command", "text"),
+)
 
 
 def _numbers(summary: Summary | None) -> dict[str, Any]:
     if summary is None:
         return {"n": 0, "undefined": 0}
-    names = ("n", "undefined", "mean", "sd", "low", "high")
-    return {**{name: getattr(summary, name) for name in names}, "values": list(summary.values)}
+    return {**{name: getattr(summary, name) for name in NUMBERS}, "values": list(summary.values)}
 
 
-def _cells(block: Block) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": "cell",
-            "group": row.spec.group,
-            "row": row.spec.label,
-            "metric": cell.column.metric,
-            **_numbers(cell.summary),
-            "best": cell.best,
-            "learnt": row.learnt,
-            "paper_mean": cell.paper[0] if cell.paper else None,
-            "paper_sd": cell.paper[1] if len(cell.paper) > 1 else None,
-            "minus_paper": paper_difference(cell),
-            "seeds": [] if row.spec.constant else list(cell.seeds),
-            "records": [record.id for record in row.records.values()],
-            "command": row.command,
-        }
-        for row in block.rows
-        for cell in row.cells
-    ]
+def _cell(row: Row, cell: Cell) -> dict[str, Any]:
+    paper_mean, paper_sd, *_ = (*cell.paper, None, None)
+    return {
+        **{"kind": "cell", "group": row.spec.group, "row": row.spec.label, "metric": cell.column.metric},
+        **_numbers(cell.summary),
+        **{"best": cell.best, "learnt": row.learnt, "paper_mean": paper_mean, "paper_sd": paper_sd},
+        "minus_paper": paper_difference(cell),
+        "seeds": [] if row.spec.constant else list(cell.seeds),
+        "records": [record.id for record in row.records.values()],
+        "command": row.command,
+    }
 
 
-def _differences(difference: Difference) -> list[dict[str, Any]]:
+def _difference(each: Difference) -> dict[str, Any]:
     """With one common seed, low and high are the interval of the bootstrap over examples."""
-    return [
-        {
-            "kind": "difference",
-            "group": difference.row.group,
-            "row": difference.row.label,
-            "against": difference.against.label,
-            "metric": cell.column.metric,
-            **_numbers(cell.paired.differences),
-            **({"low": cell.examples[1], "high": cell.examples[2]} if cell.examples else {}),
-            "agree": cell.paired.agree,
-            "p": cell.p,
-            "p_holm": cell.holm,
-            "primary": cell.primary,
-        }
-        for cell in difference.cells
-        if cell.paired is not None
-    ]
+    return {
+        **{"kind": "difference", "group": each.row.group, "row": each.row.label, "against": each.against.label},
+        "metric": each.column.metric,
+        **_numbers(each.paired.differences),
+        **({"low": each.examples[1], "high": each.examples[2]} if each.examples else {}),
+        **{"agree": each.paired.agree, "p": each.p, "p_holm": each.holm, "primary": each.primary},
+    }
 
 
 def cells(table: Table) -> list[dict[str, Any]]:
@@ -74,26 +53,22 @@ def cells(table: Table) -> list[dict[str, Any]]:
     more = {"added": list(table.added)} if table.added else {}
     found: list[dict[str, Any]] = []
     for block in table.blocks:
-        parts = [*_cells(block), *(cell for each in block.differences for cell in _differences(each))]
+        parts = [_cell(row, row.cell(column)) for row in block.rows for column in block.columns]
+        parts += map(_difference, block.differences)
         parts += [{"kind": "note", "text": text} for text in (*block.warnings, *block.notes)]
         found += [{"block": block.title, **part} for part in parts]
     found.append({"kind": "finding", "text": table.finding})
     return [{**dict.fromkeys(FIELDS), "table": table.name, "scale": table.scale, **part, **more} for part in found]
 
 
+def to_csv(table: Table) -> str:
+    """The header is FIELDS, and "added" for overrides; lists are joined by semicolons, an empty field is no number."""
+    import pandas as pd
+
+    return pd.DataFrame(cells(table), dtype=object).map(_text).to_csv(index=False, lineterminator="\n")
+
+
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ";".join(map(_text, value))
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else str(value)
-
-
-def render(table: Table) -> str:
-    """The header is FIELDS, and "added" for overrides; lists are joined by semicolons, an empty field is no number."""
-    names = [*FIELDS, "added"] if table.added else FIELDS
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_text(cell[name]) for name in names] for cell in cells(table))
-    return out.getvalue()
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,38 +7,22 @@ from textwrap import wrap
 
 from ntl.results.render.text import LEGEND, header, not_learnt_legend, paper_line, value_parts
 from ntl.results.spec import ColumnSpec
-from ntl.results.table import Block, Table, TableRow
+from ntl.results.table import Block, Row, Table
 
 MOST_LINES = 45  # of a page with the notes; longer tables have closer lines
 HEADER_WIDTH = 14  # characters, about what a number and its spread take
 
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "λ": r"$\lambda$",
-    "σ": r"$\sigma$",
-    "²": r"$^2$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-}
+_ESCAPES = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "≥": r"$\geq$", "²": r"$^2$"}
+    | {"λ": r"$\lambda$", "σ": r"$\sigma$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"}
+)
 
 
 def escape(text: str) -> str:
     """Text that LaTeX prints as it stands, character by character, so that nothing is escaped twice."""
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    return text.translate(_ESCAPES)
 
 
 def _number(text: str) -> str:
@@ -47,9 +31,9 @@ def _number(text: str) -> str:
     return f"{{{signed}}}"
 
 
-def _row(row: TableRow) -> list[str]:
-    values, intervals = [], []
-    for cell in row.shown:
+def _row(row: Row, columns: Sequence[ColumnSpec]) -> list[str]:
+    values, intervals, cells = [], [], [row.cell(column) for column in columns]
+    for cell in cells:
         text, interval = value_parts(cell, row)
         values.append(rf"\textbf{_number(text)}" if cell.best else _number(text))
         intervals.append(rf"\footnotesize{_number(interval)}" if interval else "")
@@ -58,7 +42,7 @@ def _row(row: TableRow) -> list[str]:
     lines = [rf"{escape(row.spec.label + mark)} & {count} & {' & '.join(values)} \\"]
     if any(intervals):
         lines.append(rf" & & {' & '.join(intervals)} \\")
-    papers = [escape(paper_line(cell)) for cell in row.shown]
+    papers = [escape(paper_line(cell)) for cell in cells]
     if any(papers):
         lines.append(rf"\quad \textit{{paper}} & & {' & '.join(papers)} \\")
     return lines
@@ -71,18 +55,24 @@ def _header(column: ColumnSpec) -> str:
     return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{text}\end{{tabular}}"
 
 
-def _panel(block: Block, caption: str, label: str, remarks: Sequence[str]) -> list[str]:
-    columns, body = block.shown, list[str]()
+def _block(block: Block, table: Table, number: int) -> list[str]:
+    several, columns, body = len(table.blocks) > 1, block.shown, list[str]()
     for group, row in block.grouped_rows():
         if group is not None:
             body += [r"\addlinespace"] if body else []
             body.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{escape(group)}}}}} \\")
-        body += _row(row)
+        body += _row(row, columns)
+    # LaTeX counts tables itself: "Table 11: Table 3: ..." would be unclear.
+    title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
+    scale = ", ".join([table.scale, *table.added])
+    remarks = [LEGEND + not_learnt_legend(block), *block.warnings]
+    if number == 1:
+        remarks[:1] = [table.finding, remarks[0], *filter(None, [" ".join(table.spec.note.split())])]
     return [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{caption}}}",
-        rf"\label{{{label}}}",
+        rf"\caption{{{escape(f'{title} (scale: {scale})')}}}",
+        rf"\label{{tab:{table.name}-{table.scale}{f'-{number}' if several else ''}}}",
         r"\setlength{\tabcolsep}{4pt}",
         *([r"\renewcommand{\arraystretch}{0.85}"] if len(body) > MOST_LINES else []),
         # Only what is wider than the line is made smaller.
@@ -101,21 +91,7 @@ def _panel(block: Block, caption: str, label: str, remarks: Sequence[str]) -> li
     ]
 
 
-def _block(block: Block, table: Table, number: int) -> list[str]:
-    several = len(table.blocks) > 1
-    # LaTeX counts tables itself: "Table 11: Table 3: ..." would be unclear.
-    title = re.sub("^Table ", "Paper, Table ", f"{table.title}: {block.title}" if several else table.title)
-    label = f"tab:{table.name}-{table.scale}" + (f"-{number}" if several else "")
-    first = [table.finding] if number == 1 else []
-    last = [" ".join(table.note.split())] if table.note and number == 1 else []
-    remarks = [*first, LEGEND + not_learnt_legend(block), *last, *block.warnings]
-    scale = ", ".join([table.scale, *table.added])
-    return _panel(block, escape(f"{title} (scale: {scale})"), label, remarks)
-
-
-def render(table: Table) -> str:
-    """One ``table`` environment per block, with the columns of the main page."""
+def to_latex(table: Table) -> str:
+    """One ``table`` environment per block, with the columns of the page."""
     lines = ["% Needs \\usepackage{booktabs,graphicx}. Computed from run records: do not edit.", ""]
-    for number, block in enumerate(table.blocks, start=1):
-        lines += _block(block, table, number)
-    return "\n".join(lines)
+    return "\n".join(lines + [line for at, block in enumerate(table.blocks, 1) for line in _block(block, table, at)])

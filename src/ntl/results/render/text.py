@@ -7,29 +7,17 @@ from collections.abc import Sequence
 from ntl.evaluation.metrics import Better
 from ntl.results.spec import ColumnSpec
 from ntl.results.statistics import Summary
-from ntl.results.table import Block, Cell, DifferenceCell, TableRow
+from ntl.results.table import Block, Cell, Row
 
 BOLD_LEGEND = (
     "Bold: the best row, where its difference from the second best, paired by seed, has an interval without 0 and does "
     "not print as 0; never one that is not learnt."
 )
 LEGEND = f"Mean ± standard deviation over n seeds [95% t interval]; for n = 2 both values. {BOLD_LEGEND}"
-PAPER_LEGEND = " In brackets behind the paper's value: ours minus it."
-DIFFERENCE_LEGEND = (
-    "Mean difference over the seeds of both rows [95% t interval] seeds with that sign, two-sided p of the exact "
-    "sign-flip test. The table's primary comparison is marked; all others are exploratory, their p corrected by Holm's "
-    "method for all of them. Bold: the primary one where its interval excludes 0, others where the corrected p is at "
-    "most 0.05. With one common seed an interval is a bootstrap over test examples."
-)
 # From here on an exponent: one diverged run must not widen a column.
 LARGE = 1e7
-HUGE = 1e4  # the same on the main page, but for a format that groups digits: counts stay exact
+HUGE = 1e4  # the same on the page, but for a format that groups digits: counts stay exact
 ARROWS = {Better.higher: " ↑", Better.lower: " ↓", Better.neither: ""}
-
-
-def legend(block: Block) -> str:
-    papers = any(cell.paper for row in block.rows for cell in row.cells)
-    return LEGEND + not_learnt_legend(block) + (PAPER_LEGEND if papers else "")
 
 
 def not_learnt_legend(block: Block) -> str:
@@ -40,8 +28,8 @@ def not_learnt_legend(block: Block) -> str:
 
 
 def short_legend(block: Block) -> str:
-    """The legend of a block on the main page."""
-    best = any(cell.best for row in block.rows for cell in row.shown)
+    """The legend of a block on the page."""
+    best = any(cell.best for row in block.rows for cell in map(row.cell, block.shown))
     bold = f" {BOLD_LEGEND}" if best else " No row is clearly the best in any column."
     return f"Mean ± standard deviation over seeds; for n = 2 both values.{bold}{not_learnt_legend(block)}"
 
@@ -76,7 +64,7 @@ def _coarser(spec: str, spread: float) -> str:
     return f".{max(0, min(int(found[1]), digits))}{found[2]}"
 
 
-def short_text(cell: Cell, row: TableRow) -> str:
+def short_text(cell: Cell, row: Row) -> str:
     """``mean ± sd`` with no more digits than the spread has; from `HUGE` on one digit and an exponent.
 
     A second line gives the number of seeds where the metric is missing or undefined in some runs.
@@ -98,7 +86,7 @@ def short_text(cell: Cell, row: TableRow) -> str:
     return text if whole else f"{text}\n{summary.n} of {len(row.records)} seeds"
 
 
-def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
+def value_parts(cell: Cell, row: Row) -> tuple[str, str]:
     """The mean with its spread, and the interval, empty where there is none; with n where some runs lack the metric.
 
     ``-`` without a record, ``undefined`` for a metric that has no value; for one or two seeds the values themselves.
@@ -120,11 +108,6 @@ def value_parts(cell: Cell, row: TableRow) -> tuple[str, str]:
     return text, interval
 
 
-def value_text(cell: Cell, row: TableRow) -> str:
-    """Both of ``value_parts`` in one line."""
-    return " ".join(filter(None, value_parts(cell, row)))
-
-
 def paper_text(cell: Cell) -> str:
     """The paper's number as printed there, empty where it prints none."""
     return " ± ".join(number(value, cell.column.paper_format) for value in cell.paper)
@@ -142,19 +125,6 @@ def paper_difference(cell: Cell) -> float | None:
     return mean - cell.paper[0] if cell.paper and mean is not None else None
 
 
-def difference_text(cell: DifferenceCell) -> str:
-    """``-`` without a common seed; the values themselves for two seeds, the bootstrap interval for one."""
-    spec = cell.column.format
-    if cell.paired is None:
-        return "-"
-    summary = cell.paired.differences
-    text = signed(cell.examples, spec) if cell.examples else interval_text(summary, cell.column) or "undefined"
-    agree = f" {cell.paired.agree}/{summary.n}" if summary.n > 1 else ""
-    p = cell.p if cell.primary else cell.holm
-    tested = "" if p is None else f", p = {p:.2g}"
-    return f"{text}{agree}{tested}{' (primary)' if cell.primary else ''}"
-
-
 def interval_text(summary: Summary, column: ColumnSpec) -> str:
     """``-0.20 [-0.31, -0.09]``, the values themselves for one or two seeds, empty without any."""
     spec = column.format
@@ -162,23 +132,5 @@ def interval_text(summary: Summary, column: ColumnSpec) -> str:
         return ""
     if summary.low is None or summary.high is None:
         return ", ".join(number(value, spec, "+") for value in summary.values)
-    return signed((summary.mean, summary.low, summary.high), spec)
-
-
-def signed(interval: tuple[float, float, float], spec: str) -> str:
-    """``-0.20 [-0.31, -0.09]``: a value and its interval."""
-    mean, low, high = (number(value, spec, "+") for value in interval)
+    mean, low, high = (number(value, spec, "+") for value in (summary.mean, summary.low, summary.high))
     return f"{mean} [{low}, {high}]"
-
-
-def not_in_records(block: Block) -> list[str]:
-    """A line for each row whose runs are there but whose records lack metrics that the row asks for."""
-    lines = []
-    for row in block.rows:
-        readings = ("", row.plan.pins.get("beside"))
-        missing = [cell.column.metric for cell in row.cells if cell.summary is None]
-        lost = [metric for metric in missing if metric.partition("@")[2] in readings]
-        if lost and row.records and not row.spec.constant:
-            runs = ", ".join(record.id for record in row.records.values())
-            lines.append(f"{row.spec.label}: {', '.join(lost)} not in the records of {runs}")
-    return lines

@@ -4,17 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import Seeds, make_row, record, values
+from rows import make_row, record, values
 
-from ntl.config import compose
+from ntl.config import compose, run_id
 from ntl.config.folders import CONFIG_DIR
-from ntl.config.identity import plain
+from ntl.config.identity import recorded
 from ntl.results import RunRecord, Table, build_table
-from ntl.results.compare import beats_constants, best_rows, constant_values, corrected, differences
+from ntl.results.build import beats_constants, best_rows, constant_values, differences
 from ntl.results.match import plan_table
 from ntl.results.spec import RIDGE, ColumnSpec, Role, load_table_spec
-from ntl.results.statistics import Paired, summarize
-from ntl.results.table import DifferenceCell, Row, Verdict
+from ntl.results.table import Difference, Row, Seeds
 
 LOWER, HIGHER, NEITHER = (ColumnSpec(f"test/{name}", name, ".3f") for name in ("mae", "r2", "count"))
 METRICS = (LOWER.metric, HIGHER.metric, NEITHER.metric)
@@ -32,9 +31,7 @@ def rows_of(*scores: Seeds | tuple[Seeds, dict[str, Any]]) -> list[Row]:
 
 def best(column: ColumnSpec, *scores: Seeds | tuple[Seeds, dict[str, Any]]) -> set[int]:
     rows = rows_of(*scores)
-    found = best_rows([column], rows)
-    assert {metric for _, metric in found} <= {column.metric}
-    return {rows.index(row) for row, _ in found}
+    return {rows.index(row) for row in best_rows(column, rows)}
 
 
 T5, GPT = {"group": "T5"}, {"group": "GPT"}
@@ -80,11 +77,12 @@ def test_ridge_is_printed_with_the_constants_and_need_not_be_beaten() -> None:
     # Its column is that of each record; a decoding beside the run's own has the same reference.
     spec = load_table_spec("regression", CONFIG_DIR)
     (plan, *_) = (each for block, plans in plan_table(spec, "tiny") for each in plans if each.row.label == "CE")
-    config = plain(compose(plan.overrides))
+    config = compose(plan.run(1))
     metrics = {"test/mae": 3.0, "test/mae@expectation": 2.5, "test/mae:ridge": 1.25, "test/mae:median": 4.0}
-    table = build_table(spec, [record(1, config=config, overrides=[*plan.overrides], metrics=metrics)], "tiny")
+    table = build_table(spec, [record(1, id=run_id(config), config=recorded(config), metrics=metrics)], "tiny")
     shown = {
-        row.spec.label: [cell.summary.mean for cell in row.cells[:2] if cell.summary] for row in table.blocks[0].rows
+        row.spec.label: [row.summary(column).mean for column in table.blocks[0].columns[:2]]
+        for row in table.blocks[0].rows
     }
     assert shown["ridge, characters"] == [1.25, 1.25]
     assert shown["constant: median"] == [4.0, 4.0]
@@ -117,6 +115,10 @@ def test_every_row_against_the_baseline_and_ntl_against_the_control() -> None:
     assert compared([values(1), values(2), {7: 3.0}, {}]) == [("control", "baseline")]
 
 
+def name(difference: Difference) -> str:
+    return f"{difference.row.label} minus {difference.against.label}"
+
+
 BASELINE = {"label": "ce", "role": Role.baseline}
 
 
@@ -126,23 +128,10 @@ def test_the_primary_comparison_stands_first_and_the_rest_is_corrected() -> None
     was, mae, head = {"label": "was"}, {"label": "mae"}, {"label": "head", "role": Role.other}
     rows = rows_of((zero, BASELINE), (sure, was), (values(1, 1, 1, 1, -1), mae), (sure, head))
     plain = differences([LOWER], rows)
-    assert [each.name for each in plain] == ["was minus ce", "mae minus ce", "head minus ce"]
+    assert [name(each) for each in plain] == ["was minus ce", "mae minus ce", "head minus ce"]
     found = differences([LOWER], rows, (rows[3], rows[1]), LOWER.metric)
-    assert [each.name for each in found] == ["was minus head", "was minus ce", "mae minus ce", "head minus ce"]
-    cells = [each.cells[0] for (block,) in [corrected([found])] for each in block]
-    assert [(cell.p, cell.primary) for cell in cells] == [(1.0, True), (1 / 16, False), (0.375, False), (1 / 16, False)]
-    assert [cell.holm for cell in cells] == [None, 3 / 16, 0.375, 3 / 16]
-
-
-def test_bold_is_the_primary_by_its_interval_and_the_rest_by_their_corrected_p() -> None:
-    def bold(*found: float, **more: Any) -> bool:
-        return DifferenceCell(LOWER, Paired(summarize(found), 0), **more).bold
-
-    assert bold(1.0, 1.1, 0.9, primary=True, p=0.25)
-    assert not bold(1.0, -1.1, 0.9, primary=True)
-    assert not bold(1e-4, 1.1e-4, 0.9e-4, primary=True)  # it prints as 0
-    assert bold(1.0, 1.1, 0.9, p=0.01, holm=0.05)
-    assert not bold(1.0, 1.1, 0.9, p=0.01, holm=0.06)
+    assert [name(each) for each in found] == ["was minus head", "was minus ce", "mae minus ce", "head minus ce"]
+    assert [(each.p, each.primary) for each in found] == [(1.0, True), (1 / 16, False), (0.375, False), (1 / 16, False)]
 
 
 def test_ntl_is_compared_with_a_control_of_the_same_tokenizer_alone() -> None:
@@ -150,12 +139,12 @@ def test_ntl_is_compared_with_a_control_of_the_same_tokenizer_alone() -> None:
     pins = [{"pins": {"tokenizer": name}} for name in ("default", "default", "digit", "digit")]
     rows = rows_of(*((values(1, 2), {**each, **pin}) for each, pin in zip(about, pins, strict=True)))
     found = differences([LOWER], rows)
-    assert [each.name for each in found if each.against.role is Role.control] == ["digit minus control"]
+    assert [name(each) for each in found if each.against.role is Role.control] == ["digit minus control"]
     # A second decoding changes nothing that is computed.
     decoded = {"pins": {"tokenizer": "digit", "beside": "expectation", "beside.expectation.splits": "[test]"}}
     rows[2:] = rows_of((values(1, 2), {**about[2], **decoded}), (values(1, 2), {**about[3], **pins[3]}))
     found = differences([LOWER], rows)
-    assert [each.name for each in found if each.against.role is Role.control] == ["digit minus control"]
+    assert [name(each) for each in found if each.against.role is Role.control] == ["digit minus control"]
 
 
 SPEC = """
@@ -197,12 +186,11 @@ def test_a_gain_of_six_seeds_is_confirmed(table_of: Callable[..., Table]) -> Non
     """Differences -1, -1.2, ... -2: mean -1.5, sd sqrt(0.14), t(5) = 2.5706, so that the half width is 0.3927."""
     was = [5 - 1 - 0.2 * step for step in range(6)]
     table = table_of({"ce": [5.0] * 6, "ntl_was": was, "ce_digits": [4.9, 4.8, 4.9, 4.8, 4.9, 4.8]})
-    primary = table.primary
-    found = table.blocks[0].differences[0].cells[0].paired
-    assert found is not None
-    summary = found.differences
+    summary = table.blocks[0].differences[0].paired.differences
     assert (summary.mean, summary.low, summary.high) == pytest.approx((-1.5, -1.89266, -1.10734), abs=1e-5)
-    assert (primary.p, primary.verdict, primary.named_after) == (2 / 64, Verdict.better, False)
+    # What is not the primary comparison is corrected: the control, and WAS minus the control.
+    found = [each for each in table.blocks[0].differences if each.column is table.blocks[0].columns[0]]
+    assert [(each.p, each.holm) for each in found] == [(1 / 32, None), (1 / 32, 1 / 16), (1 / 32, 1 / 16)]
     # The control: -0.1 and -0.2 in turns, sd 0.0548, half width 0.0575.
     assert table.finding == (
         "WAS is better than CE in MAE: -1.50 [-1.89, -1.11] against a mean of 5.00 (n = 6 seeds; exact p = 0.0312); "
@@ -212,21 +200,18 @@ def test_a_gain_of_six_seeds_is_confirmed(table_of: Callable[..., Table]) -> Non
 
 def test_an_interval_without_an_exact_test_is_not_confirmed(table_of: Callable[..., Table]) -> None:
     worse = table_of({"ce": [5.0, 6.0, 7.0], "ntl_was": [6.0, 7.1, 8.0]})
-    assert (worse.primary.verdict, worse.primary.p) == (Verdict.worse, 0.25)
     assert worse.finding == (
         "WAS is worse than CE in MAE by the interval, but not by the exact test: +1.03 [+0.89, +1.18] "
         "against a mean of 6.00 (n = 3 seeds; exact p = 0.25, and n = 3 cannot reach 0.05)."
     )
     # One seed of six goes the other way, by little: two of its flips are as far from 0, and their mirrors.
     six = table_of({"ce": [5.0] * 6, "ntl_was": [4.0, 4.0, 4.0, 4.0, 4.0, 5.1]})
-    assert (six.primary.verdict, six.primary.p) == (Verdict.better, 0.0625)
     assert "by the interval, but not by the exact test" in six.finding
     assert "exact p = 0.0625)" in six.finding
 
 
 def test_an_interval_that_holds_0_shows_nothing(table_of: Callable[..., Table]) -> None:
     table = table_of({"ce": [5.0, 6.0, 7.0], "ntl_was": [6.0, 5.0, 7.0]}, git={"commit": "abc123456", "dirty": False})
-    assert (table.primary.verdict, table.primary.named_after) == (Verdict.nothing, True)
     assert table.finding == (
         "No difference between WAS and CE in MAE is shown: +0.00 [-2.48, +2.48] "
         "against a mean of 6.00 (n = 3 seeds; exact p = 1, and n = 3 cannot reach 0.05; named after these runs)."
@@ -234,40 +219,19 @@ def test_an_interval_that_holds_0_shows_nothing(table_of: Callable[..., Table]) 
 
 
 @pytest.mark.parametrize(
-    ("values", "constant", "verdict", "says"),
+    ("was", "constant", "says"),
     [
-        ({"ce": [5.0, 6.0, 7.0]}, 9.0, Verdict.not_run, "Nothing is shown yet: no seed of both WAS and CE has MAE."),
-        (
-            {"ce": [5.0] * 3, "ntl_was": [None, 4.0, 4.0]},
-            9.0,
-            Verdict.undefined,
-            "MAE is undefined for a run of WAS or",
-        ),
-        (
-            {"ce": [5.0] * 2, "ntl_was": [4.0, 4.1]},
-            9.0,
-            Verdict.too_few,
-            "in MAE: -1.00, -0.90 against a mean of 5.00 (n = 2 seeds; exact",
-        ),
-        (
-            {"ce": [5.0] * 3, "ntl_was": [4.0, 4.0, 4.1]},
-            3.0,
-            Verdict.not_learnt,
-            "as neither WAS nor CE beats a constant",
-        ),
-        ({"ce": [5.0] * 3, "ntl_was": [4.0, 4.0, 4.1]}, 4.5, Verdict.better, "; CE beats no constant answer."),
-        (
-            {"ce": [5.0] * 3, "ntl_was": [4.999, 4.999, 4.9989]},
-            9.0,
-            Verdict.nothing,
-            "No difference between WAS and CE",
-        ),
+        ([], 9.0, "Nothing is shown yet: no seed of both WAS and CE has MAE."),
+        ([None, 4.0, 4.0], 9.0, "MAE is undefined for a run of WAS or"),
+        ([4.0, 4.1], 9.0, "in MAE: -1.00, -0.90 against a mean of 5.00 (n = 2 seeds; exact"),
+        ([4.0, 4.0, 4.1], 3.0, "as neither WAS nor CE beats a constant"),
+        ([4.0, 4.0, 4.1], 4.5, "; CE beats no constant answer."),
+        ([4.999, 4.999, 4.9989], 9.0, "No difference between WAS and CE"),
     ],
 )
 def test_what_shows_nothing_says_why(
-    table_of: Callable[..., Table], values: Values, constant: float | None, verdict: Verdict, says: str
+    table_of: Callable[..., Table], was: list[float | None], constant: float | None, says: str
 ) -> None:
-    table = table_of(values, constant)
-    assert table.primary.verdict is verdict
+    table = table_of({"ce": [5.0] * 3, "ntl_was": was}, constant)
     assert says in table.finding
     assert "\n" not in table.finding
