@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import TrainerControl
 
-from ntl.config import compose
 from ntl.decoding.batches import Answer
-from ntl.results import read_record
-from ntl.training import callbacks, run
+from ntl.training import callbacks
 from ntl.training.callbacks import Probe, StopOnSignal, banner
-from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.tracking import METRICS
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
 
@@ -89,38 +86,6 @@ def test_a_job_that_is_about_to_be_killed_saves_and_goes_on(handlers) -> None:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGUSR2)  # the two may come together
         assert _after_a_step(stop) == (True, True)
-
-
-def probes(folder: Path) -> list[dict]:
-    return [line for line in read_metrics(folder / METRICS) if "probe" in line]
-
-
-def weights(folder: Path):
-    return load_file(folder / "checkpoints" / "checkpoint-12" / "model.safetensors")
-
-
-@pytest.mark.slow
-def test_the_same_weights_with_and_without_and_after_a_resume(settings, tmp_path: Path) -> None:
-    # With dropout: a probe that drew random numbers would change every later step.
-    words = settings("model.dropout=0.3", dataset="multiplication")
-    without, probed = (
-        run(compose([*words, f"output_dir={tmp_path / str(steps)}", f"probe_steps={steps}"])).parent for steps in (0, 4)
-    )
-    assert without.name == probed.name
-    assert probes(without) == []
-    before = probes(probed)
-    assert [line["step"] for line in before] == [4, 8, 12]
-    expected = weights(without)
-    assert all((tensor == expected[key]).all() for key, tensor in weights(probed).items())
-    records = [read_record(folder / "record.json") for folder in (without, probed)]
-    assert records[0].metrics == records[1].metrics
-    named = {f"probe_mape/{group}" for line in before for group in line["probe"]}
-    assert {name for name in records[1].curves if name.startswith("probe")} == named
-    # The history of a checkpoint has the probes before it: a resumed run has each of them once.
-    (probed / "record.json").unlink()
-    resume = f"resume={probed / 'checkpoints' / 'checkpoint-6'}"
-    run(compose([*words, f"output_dir={probed.parent}", "probe_steps=4", resume]))
-    assert probes(probed) == before
 
 
 def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, monkeypatch) -> None:

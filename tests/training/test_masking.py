@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ntl.config import UserError, compose, run_id
-from ntl.config.identity import recorded
 from ntl.config.loss import MaskConfig
 from ntl.data.collate import CausalCollator, training_collator
 from ntl.numbers import NumberVocabulary
@@ -210,31 +208,3 @@ def test_numbers_by_hand(numbers: str, is_computed: bool, expected: set[str]) ->
 
 OFF = "objective.mask.fraction=0"
 ON = "objective.mask.fraction=0.15"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "line"),
-    [
-        (["objective.mask.variant=code"], f"has no effect with {OFF}"),
-        ([ON, "objective.mask.min_answer=3"], "has no effect with objective.mask.copy=none"),
-        (["objective.mask.fraction=1.5"], "must be at most 1"),
-        ([ON, "objective.mask.variant=papre"], "Did you mean 'paper'?"),
-        ([ON, "model=t5_tiny"], "only the input of a decoder-only language model is masked"),
-        ([ON, "model=gpt2_tiny_regression", "loss=mse"], "family decoder_regression"),
-        ([ON, "objective.mask.copy=separate", "dataset=text", f"dataset.path={ROOT / 'README.md'}"], "has no answers"),
-    ],
-)
-def test_wrong_settings_get_one_line(overrides: list[str], line: str) -> None:
-    with pytest.raises(UserError) as error:
-        compose(overrides)
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_off_is_no_part_of_an_id_or_a_record() -> None:
-    for objective in ("next_token", "mtp"):
-        plain, off = compose([f"objective={objective}"]), compose([f"objective={objective}", OFF])
-        on = compose([f"objective={objective}", ON])
-        assert run_id(plain) == run_id(off) != run_id(on)
-        assert "mask" not in recorded(off)["objective"]
-        assert recorded(on)["objective"]["mask"]["fraction"] == 0.15

@@ -41,13 +41,6 @@ def test_every_row_is_in_one_part_and_no_part_is_too_large(collate: Any, lengths
         assert size <= max_tokens or len(chosen) == 1
 
 
-def test_without_a_limit_the_batch_is_as_it_is() -> None:
-    batch = CausalCollator(0)(examples([(3, 2), (1, 1)]))
-    ((rows, part),) = micro_batches(batch, 0)
-    assert rows.tolist() == [0, 1]
-    assert part is batch
-
-
 @pytest.fixture
 def trained(parts: Callable[..., Any], tmp_path: Path) -> Callable[..., ObjectiveTrainer]:
     """``trained(*overrides)``: a trainer after some steps in float64; of one optimizer step, the gradients are kept."""
@@ -103,17 +96,6 @@ def test_parts_learn_what_the_whole_batch_learns(
         for trainer in (whole, cut)
     )
     assert found == pytest.approx(expected, rel=1e-9)
-
-
-def test_evaluation_batches_are_cut_too(trained: Callable[..., ObjectiveTrainer]) -> None:
-    trainer = trained("trainer.max_tokens_per_batch=40", "trainer.eval_batch_size=20")
-    sizes: list[int] = []
-    trainer.model.register_forward_hook(
-        lambda module, args, kwargs, joint: sizes.append(kwargs["labels"].numel()), with_kwargs=True
-    )
-    trainer.evaluate()
-    assert len(sizes) > 4
-    assert max(sizes) <= 40
 
 
 def test_what_cannot_be_cut_is_refused(parts: Callable[..., Any], data_dir: Path, tmp_path: Path) -> None:

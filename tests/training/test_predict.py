@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.evaluation import read_predictions, score_predictions
+from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.system.errors import Busy, UserError
 from ntl.training import decode, run
@@ -132,20 +132,6 @@ def test_another_decoding_has_a_file_of_its_own(finished: Path, capsys: pytest.C
     assert (header["decoding"]["name"], header["decoding"]["num_beams"], len(rows)) == ("beam", 2, 30)
     assert (finished / "predictions.jsonl").read_bytes() == before
     assert "unparsable" in capsys.readouterr().out
-
-
-def test_drafts_give_the_answers_of_greedy_decoding(small) -> None:
-    """Of a run with heads; one without them is refused."""
-    heads = ["objective=mtp", "objective.heads=3", "model.n_layer=4", "trainer.lr=1e-2"]
-    folder = run(small(*heads)).parent
-    drafted = predict(folder, ["decoding=speculative"], say=[].append)
-    assert drafted.name == "predictions-speculative-1.jsonl"
-    rows, greedy = (read_predictions(path)[1] for path in (drafted, folder / "predictions.jsonl"))
-    assert [row["prediction"] for row in rows] == [row["prediction"] for row in greedy]
-    assert all(row["speculation"]["tokens"] >= row["speculation"]["forwards"] for row in rows)
-    metrics = score_predictions(drafted).metrics
-    assert 1 <= metrics["test/tokens_per_forward"] <= 3
-    assert 1 >= metrics["test/accepted/head2"] >= metrics["test/accepted/head3"] >= 0
 
 
 def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Path) -> None:

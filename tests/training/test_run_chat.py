@@ -4,7 +4,6 @@ import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -138,30 +137,3 @@ MISTAKES = {
     ("--chat",): "--chat: it is for questions",
     ("--chat", "What?", "dataset.format=plain"): "a question and dataset=",
 }
-
-
-@pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_is_one_line(words: tuple[str, ...], trained: Path) -> None:
-    with pytest.raises(UserError, match=MISTAKES[words]):
-        main([str(trained), *words])
-
-
-def test_an_encoder_decoder_is_asked_without_a_template(tmp_path: Path, chat_tokenizer) -> None:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    tokenizer: Any = chat_tokenizer()
-    settings = T5Config(vocab_size=len(tokenizer), d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
-    settings.decoder_start_token_id = 0
-    T5ForConditionalGeneration(settings).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"--chat: .* is no decoder-only language model"):
-        main([str(tmp_path), "--chat", "What is 1+1?"])
-
-
-def test_the_rows_of_a_batch_do_not_change_an_answer(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["What is 1+1?", "is 2?", "What is 33+3?"]
-    found = []
-    for size in (1, 3):
-        main([str(trained), *asked, "--json", "decoding=expectation", f"decoding.batch_size={size}"])
-        found.append([json.loads(line)["mean"] for line in capsys.readouterr().out.splitlines()])
-    assert found[0] == pytest.approx(found[1], rel=1e-5)

@@ -10,13 +10,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from ntl.config import UserError, compose, run_id
+from ntl.config import compose, run_id
 from ntl.config.composition import known_datasets
 from ntl.config.folders import choices
 from ntl.config.legality import FAMILIES
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.parts import RunParts
 
 GROUPS = ("model", "tokenizer", "loss", "dataset")
 MODELS = [name for name in choices("model") if "tiny" in name]
@@ -98,21 +97,6 @@ def test_each_choice_runs(data_root: Path, tmp_path: Path, packages: Callable[[P
         assert record.metrics
 
 
-@pytest.mark.slow
-def test_the_table_is_what_validation_says() -> None:
-    """A sample of all combinations, legal or not: composing raises exactly where the table says no."""
-    allowed = set(legal())
-    every = list(product(MODELS, choices("tokenizer"), choices("loss"), known_datasets()))
-    for choice in every[::181]:
-        overrides = [f"{group}={name}" for group, name in zip(GROUPS, choice, strict=True)]
-        if choice in allowed:
-            compose(overrides)
-        else:
-            with pytest.raises(UserError) as caught:
-                compose(overrides)
-            assert "\n" not in str(caught.value)
-
-
 # Those that have labels at every token: each without and with masked input.
 OBJECTIVES = [
     [*objective, *mask]
@@ -123,29 +107,3 @@ OBJECTIVES = [
     )
     for mask in ([], ["objective.mask.fraction=0.3"])
 ]
-
-
-@pytest.mark.soak
-@pytest.mark.data
-@pytest.mark.parametrize("dataset", known_datasets())
-def test_every_objective_loss_and_family_takes_three_steps(
-    dataset: str, data_root: Path, data_dir: Path, tmp_path: Path, packages: Callable[[Path], None]
-) -> None:
-    """The smallest model of each family: each loss that fits on a third of the data sets; objectives take turns."""
-    packages(data_dir)
-    torch.set_num_threads(1)
-    fitting = sorted({(family(model), loss) for model, _, loss, name in legal() if name == dataset})
-    places = [f"data_dir={data_dir}", f"output_dir={tmp_path}"]
-    place = known_datasets().index(dataset)
-    for turn, (kind, loss) in enumerate(fitting[place % 3 :: 3], place):
-        objective = OBJECTIVES[turn % len(OBJECTIVES)] if kind == "decoder" else []
-        model = f"model={SMALLEST[kind]}"
-        config = compose([model, f"dataset={dataset}", f"loss={loss}", *objective, *FEW_ROWS[dataset], *SHORT, *places])
-        trainer = RunParts(config, say=lambda line: None).trainer(tmp_path / "checkpoints")
-        trainer.train()
-        assert trainer.state.global_step == 3
-        logged = [line for line in trainer.state.log_history if "loss" in line]
-        assert len(logged) == 3
-        for line in logged:
-            assert ("ce/head2" in line) == ("objective=mtp" in objective), (line, objective)
-            assert ("masked" in line) == ("objective.mask.fraction=0.3" in objective), (line, objective)

@@ -131,24 +131,6 @@ def test_modules_for_multi_token_prediction_are_carried(
     assert tokens[0] == tokens[1]
 
 
-def test_they_are_trained_where_it_is_asked_for(given: Callable[..., Path], command: Callable[..., Any]) -> None:
-    folder = given("qwen3_5_text", "smollm2", **QWEN)
-    before = with_modules(folder)
-    parts: Any = RunParts(
-        command(
-            "model=qwen3_5_0_8b",
-            f"model.path={folder}",
-            "objective=mtp",
-            "objective.kind=sequential",
-            "objective.heads=3",
-        ),
-        say=[].append,
-    )
-    state = parts.model.state_dict()
-    assert all(torch.equal(state[name], value) for name, value in before.items())
-    assert all(value.requires_grad for name, value in parts.model.named_parameters() if name.startswith("mtp."))
-
-
 def test_number_tokens_of_large_values_are_said(given: Callable[..., Path], command: Callable[..., Any]) -> None:
     folder = given("llama", "llama3")
     for words, told in (

@@ -154,21 +154,6 @@ def test_one_signal_leaves_a_checkpoint_of_the_step_under_way(number: int, comma
 
 
 @pytest.mark.slow
-def test_ctrl_c_twice_ends_at_once(command: Command, without_times) -> None:
-    """What was saved before stays, and the run ends as it would have."""
-    with command.start() as process:
-        command.wait_for_a_checkpoint(process)
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.005)  # two that are pending at once are one
-        process.send_signal(signal.SIGINT)
-        check_interrupted(process)
-    assert newest_whole(command.folder / "checkpoints")[0] is not None
-    assert not (command.folder / "record.json").exists()
-    command.finish()
-    command.check(without_times)
-
-
-@pytest.mark.slow
 def test_two_commands_at_one_run(command: Command, without_times) -> None:
     with command.start() as process:
         command.wait_for_a_checkpoint(process)

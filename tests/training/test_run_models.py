@@ -12,7 +12,7 @@ from ntl.data.collate import token_collator
 from ntl.evaluation import extract_answer, read_predictions
 from ntl.results import read_record
 from ntl.training import run
-from ntl.training.decode import decode_splits, restore
+from ntl.training.decode import restore
 from ntl.training.parts import RunParts
 from ntl.training.predictor import predict
 from ntl.training.tracking import METRICS, read_metrics
@@ -34,14 +34,6 @@ def _folder(config: Config) -> Path:
 def _losses(config: Config) -> list[tuple[float, ...]]:
     lines = read_metrics(_folder(config) / METRICS)
     return [(line["step"], line["loss"], line.get("ce", 0.0), line["ntl"]) for line in lines if "loss" in line]
-
-
-def _trained(config: Config) -> tuple[RunParts, list[dict[str, float]]]:
-    """The parts after training, and the log lines of the losses."""
-    parts = RunParts(config, say=[].append)
-    trainer = parts.trainer(Path(config.output_dir) / "run" / "checkpoints")
-    trainer.train()
-    return parts, [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 @pytest.fixture
@@ -159,25 +151,3 @@ RUNS = {
     "gpt2_tiny_regression": (1500, 5e-3, 0.05, ["decoding.decimals=0"]),
     "xval_tiny": (1200, 2e-3, 0.05, ["decoding.decimals=0", "dataset.test_rows=12"]),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "model", [pytest.param(name, marks=[] if name == "gpt2_tiny" else pytest.mark.soak) for name in RUNS]
-)
-def test_32_examples(model: str, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    steps, rate, near_zero, own = RUNS[model]
-    places = [f"data_dir={tmp_path / 'data'}", f"output_dir={tmp_path / 'outputs'}"]
-    schedule = [f"trainer.max_steps={steps}", f"trainer.lr={rate}"]
-    config = compose([*LEARN_BY_HEART, *places, f"model={model}", *schedule, *own])
-    parts, losses = _trained(config)
-    # A mixture of experts has a router loss as well, which is never zero.
-    assert losses[-1].get("ce", 0.0) + config.loss.weight * losses[-1]["ntl"] < near_zero
-
-    path = tmp_path / "predictions.jsonl"
-    decode_splits(parts, ["train"], path)
-    _, rows = read_predictions(path)
-    assert len(rows) == 32
-    wrong = [row for row in rows if extract_answer(row["prediction"]) != extract_answer(row["answer"])]
-    assert wrong == []

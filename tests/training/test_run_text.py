@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -112,20 +111,6 @@ def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) ->
     assert trainer.evaluate()["eval_ce"] == pytest.approx(_by_hand(parts, "validation")["ce"], rel=1e-5)
 
 
-def test_batches_of_eight_are_eight_batches_of_one(text) -> None:
-    weights, losses = [], []
-    for size, accumulated in ((8, 1), (1, 8)):
-        batches = [f"trainer.batch_size={size}", f"trainer.accumulation_steps={accumulated}"]
-        parts = RunParts(text(*batches, "trainer.max_steps=8"), say=lambda line: None)
-        parts.model.double()
-        trainer = parts.trainer(Path(parts.config.output_dir) / str(size))
-        trainer.train()
-        weights.append(torch.cat([each.detach().flatten() for each in parts.model.parameters()]))
-        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
-    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
-
-
 def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, tmp_path: Path) -> None:
     straight, broken = text("trainer.save_steps=3"), text("trainer.save_steps=3", f"output_dir={tmp_path / 'broken'}")
     run_interrupted(broken, 5)
@@ -134,23 +119,3 @@ def test_resumed_as_if_never_interrupted(text, run_interrupted, without_times, t
     assert read_metrics(paths[0].with_name(METRICS)) == read_metrics(paths[1].with_name(METRICS))
     files = [path.with_name("predictions.jsonl").read_bytes() for path in paths]
     assert files[0] == files[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["model=t5_tiny"], "model=t5_tiny dataset=text: plain text is learned from left to right, token by token"),
-        (["decoding=greedy"], "decoding=greedy dataset=text: plain text has no answers to decode"),
-        (
-            ["decoding=beam"],
-            "decoding=beam dataset=text: plain text has no answers to decode, and decoding=likelihood, which scores "
-            "it, decodes none; leave decoding= out.",
-        ),
-        (["probe_steps=5"], "probe_steps=5: a probe is the relative error of generated numbers"),
-        (["dataset.path="], "dataset=text: no file; give one by dataset.path="),
-    ],
-)
-def test_what_does_not_fit_plain_text(words: list[str], line: str, corpus: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        compose(["dataset=text", f"dataset.path={corpus}", *words])
-    assert str(caught.value).startswith(line)

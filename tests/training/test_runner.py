@@ -12,8 +12,8 @@ import pytest
 
 from ntl.config import UserError, compose
 from ntl.system.errors import Busy
+from ntl.training import run
 from ntl.training.folder import is_taken, only_one
-from ntl.training.runner import run
 
 
 def test_a_finished_run_is_reported_without_torch(finished: Path) -> None:
@@ -38,15 +38,6 @@ def test_weights_that_are_not_there_are_told_before_anything_is_made(settings, t
     with pytest.raises(UserError, match=r"nobody/nothing.*model.pretrained=false"):
         run(config)
     assert not Path(config.output_dir).exists()
-
-
-def test_a_record_of_a_newer_schema_is_left_alone(finished: Path, small) -> None:
-    path = finished / "record.json"
-    other = path.read_text().replace('"schema":1', '"schema":2', 1)
-    path.write_text(other)
-    with pytest.raises(UserError, match=r"record\.json: written by a newer ntl \(record schema 2, here 1\): upgrade$"):
-        run(small())
-    assert path.read_text() == other
 
 
 def test_one_process_at_a_run_and_no_file_left(finished: Path, small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,24 +31,6 @@ def test_every_example_comes_once(drawn: int, n: int, seed: int, epoch: int) -> 
         assert np.array_equal(np.concatenate([np.empty(0, np.int64), *blocks]), permuted)
 
 
-@pytest.mark.parametrize("n", [2**16 + 1, 300_000])
-def test_sizes_of_several_blocks(n: int) -> None:
-    blocks = list(epoch_order(n, 7, 3))
-    assert all(len(block) <= order.BLOCK for block in blocks)
-    assert np.array_equal(np.sort(np.concatenate(blocks)), np.arange(n))
-
-
-@WAYS
-def test_seeds_and_epochs_give_other_orders_and_the_same_ones_again(drawn: int, monkeypatch) -> None:
-    monkeypatch.setattr(order, "DRAWN", drawn)
-    positions = np.arange(1000)
-    orders = {tuple(Permutation(1000, seed, epoch)(positions)) for seed in range(8) for epoch in range(8)}
-    assert len(orders) == 64
-    assert tuple(Permutation(1000, 3, 5)(positions)) in orders
-    # Seed and epoch are two things: (1, 23) is not (12, 3).
-    assert tuple(Permutation(1000, 1, 23)(positions)) != tuple(Permutation(1000, 12, 3)(positions))
-
-
 def test_any_part_of_26_million_without_the_rest() -> None:
     permutation = Permutation(26_000_000, 1, 0)
     middle = np.arange(13_000_000, 13_000_005)

@@ -45,19 +45,6 @@ def test_the_worst_answers_by_hand(answered: Path, prepared, small, capsys: pyte
     assert texts[1] not in printed
 
 
-def test_the_worst_texts_by_rouge(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two of three words: precision 1 and recall 2/3, an F1 of 0.8."""
-    path = finished / "predictions.jsonl"
-    header, *lines = map(json.loads, path.read_text().splitlines())
-    header["header"]["metrics"] = "text"
-    texts = ("a b c", "a b", "x")
-    rows = [line | {"answer": "a b c", "prediction": text} for line, text in zip(lines[:3], texts, strict=True)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *rows]))
-    main([str(finished), "--worst", "3", "--json"])
-    found = json.loads(capsys.readouterr().out)["test"]
-    assert [(line["prediction"], line["error"]) for line in found] == [("x", 1.0), ("a b", pytest.approx(0.2))]
-
-
 def test_questions_of_other_data_are_never_shown(answered: Path) -> None:
     record = answered / "record.json"
     digest = read_record(record).data["files"]["test.jsonl"]
