@@ -14,6 +14,7 @@ from ntl.decoding.batches import Answer
 from ntl.training import callbacks
 from ntl.training.callbacks import Probe, StopOnSignal, banner
 from ntl.training.tracking import METRICS
+from ntl.training.trainer import ObjectiveTrainer
 
 ARGUMENTS = SimpleNamespace(device=torch.device("cpu"))
 
@@ -107,7 +108,7 @@ def test_twenty_examples_of_each_group_and_their_error(parts, tmp_path: Path, mo
 
 def test_the_banner_by_hand(parts, tmp_path: Path) -> None:
     made = parts("trainer.batch_size=8", "trainer.accumulation_steps=3", "trainer.eval_rows=7")
-    trainer, rows = made.trainer(tmp_path / "checkpoints"), made.encoded("train")
+    trainer, rows = ObjectiveTrainer(made, tmp_path / "checkpoints"), made.encoded("train")
     lengths = [len(rows[index]["question_ids"]) + len(rows[index]["answer_ids"]) for index in range(96)]
     tokens = float(f"{24 * sum(lengths) / 96:.2g}")
     size = sum(parameter.numel() for parameter in made.model.parameters())

@@ -1,7 +1,5 @@
 """From decoded text to predictions.jsonl, and finished runs that are restored and decoded again."""
 
-import json
-import shutil
 from pathlib import Path
 from statistics import mean, median_low
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from ntl.config import UserError, compose
+from ntl.config import UserError
 from ntl.decoding.batches import Answer
 from ntl.evaluation import read_predictions
 from ntl.launch.plan import plan_runs
@@ -21,8 +19,6 @@ from ntl.training.checks import check_lengths
 from ntl.training.decode import EXTRA_TOKENS, decode_splits, max_new_tokens, restore
 from ntl.training.folder import only_one
 from ntl.training.parts import RunParts
-
-AS_IT_SAYS = {"name": "model", "_target_": "ntl.decoding.generation.generate_as_the_model_says", "num_beams": 0}
 
 
 @pytest.fixture
@@ -59,36 +55,6 @@ def test_every_example_with_what_is_known_of_it(parts, calls, tmp_path: Path) ->
     assert (header["dataset"], header["metrics"], header["decoding"]["batch_size"]) == ("noisy_numbers", "number", 7)
     assert scores.metrics["test/unparsable"] == 0.5
     assert scores.metrics["test/accuracy"] == sum(int(row["answer"]) == 1 for row in rows[::2]) / 30
-
-
-def test_a_models_own_generation_config_acts_where_it_is_asked_to(settings, finished: Path, tmp_path: Path) -> None:
-    """In a folder of weights, as published ones bring it."""
-    weights = shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "weights")
-    model = ["model=hf", "scale=tiny", "tokenizer=digit"]
-    model += [f"model.path={weights}", f"tokenizer.path={finished / 'tokenizer'}"]
-    # Shapes are those of the weights.
-    words = [word for word in settings(*model) if not word.startswith("model.n_")]
-    tokenizer = AutoTokenizer.from_pretrained(finished / "tokenizer")
-    others = sorted(set(range(len(tokenizer))) - {tokenizer.convert_tokens_to_ids("7")})
-    own = {"suppress_tokens": others, "num_beams": 2, "eos_token_id": 9}
-
-    def decode(*overrides: str) -> tuple[list[str], dict[str, Any], str]:
-        said: list[str] = []
-        parts = RunParts(compose([*words, *overrides]), said.append)
-        decode_splits(parts, ["test"], path := tmp_path / "predictions.jsonl")
-        header, lines = read_predictions(path)
-        return [line["prediction"] for line in lines], header["decoding"], "\n".join(said)
-
-    greedy, settings, _ = decode()
-    assert decode("decoding=model")[:2] == (greedy, {**settings, **AS_IT_SAYS, "own": {}})
-    (weights / "generation_config.json").write_text(json.dumps(own))
-    again, same, told = decode()
-    assert (again, same) == (greedy, settings)
-    assert "which is not used; decoding=model uses it." in told
-    other, settings, told = decode("decoding=model")
-    assert (set(other), set(greedy)) == ({"7" * max_new_tokens(RunParts(compose(words), [].append))}, {""})
-    assert settings["own"] == {"num_beams": 2, "suppress_tokens": others}
-    assert "the model's own generation config says num_beams=2, suppress_tokens=" in told
 
 
 def test_constants_are_those_of_the_training_targets(parts, calls, tmp_path: Path) -> None:

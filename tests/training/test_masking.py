@@ -1,7 +1,6 @@
 """Which input tokens `objective.mask` masks: by hand, and by the released code's rule."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from ntl.training.masking import Masking, maskable
 
 PAD, END, MASK, IGNORED = 0, 1, 39, -100
 VOCABULARY = 40  # the ids 2 to 38 may be masked
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def _masking(seed: int = 1, length: int = 16, **settings: Any) -> Masking:
@@ -159,19 +157,6 @@ def test_fine_tuning_as_the_released_code() -> None:
             ]
 
 
-def test_random_tokens_in_place_of_the_mask() -> None:
-    """The control changes the positions that `paper` masks, and puts any token there that may be masked."""
-    rows, width = 400, 32
-    mask, control = _long(rows, width), _long(rows, width)
-    masked = _masked(_masking(), mask)
-    _masked(_masking(variant="random"), control)
-    assert ((control["input_ids"] == 5) | masked).all()
-    assert set(control["input_ids"].unique().tolist()) == set(range(2, 39))
-    counts = torch.bincount(control["input_ids"][masked], minlength=39)[2:].double()
-    expected = counts.sum() / len(counts)
-    assert ((counts - expected) ** 2 / expected).sum() < 80  # of 36 degrees of freedom: p < 0.0001
-
-
 class _Tokenizer:
     """As much as `maskable` reads."""
 
@@ -204,7 +189,3 @@ def test_numbers_by_hand(numbers: str, is_computed: bool, expected: set[str]) ->
     found = maskable(MaskConfig(numbers=numbers), _Tokenizer(), vocab, is_computed=is_computed)
     assert len(found) == len(_Tokenizer.tokens) + spare
     assert {_Tokenizer.tokens[place] for place in np.flatnonzero(found)} == expected
-
-
-OFF = "objective.mask.fraction=0"
-ON = "objective.mask.fraction=0.15"

@@ -13,10 +13,10 @@ from ntl.data.collate import COPIES
 from ntl.training import run
 from ntl.training.parts import RunParts
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.trainer import ObjectiveTrainer
 
 IGNORED = -100
 ON = "objective.mask.fraction=0.15"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_mask_token_leaves_learned_rows_as_they_are(parts: Callable[..., Any], settings: Any, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_mask_token_leaves_learned_rows_as_they_are(parts: Callable[..., Any],
 
 def test_validation_and_prompts_are_never_masked(parts: Callable[..., Any], tmp_path: Path) -> None:
     built = parts(ON, "objective.mask.numbers=allow", "objective.mask.copy=separate", "objective.mask.min_answer=1")
-    trainer = built.trainer(tmp_path / "checkpoints")
+    trainer = ObjectiveTrainer(built, tmp_path / "checkpoints")
     token = built.tokenizer.mask_token_id
     seen = list(trainer.get_eval_dataloader())
     assert seen
@@ -62,7 +62,7 @@ def test_nothing_to_mask_is_an_error(parts: Callable[..., Any], tmp_path: Path) 
         (lambda: RunParts(compose([ON, *stories])), "no token of the first 64 training examples may be masked"),
     ):
         with pytest.raises(UserError, match=line) as error:
-            build().trainer(tmp_path)
+            ObjectiveTrainer(build(), tmp_path)
         assert "\n" not in str(error.value)
 
 

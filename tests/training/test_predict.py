@@ -1,7 +1,6 @@
 """scripts/predict.py: questions, and test splits decoded again."""
 
 import json
-import os
 import runpy
 from pathlib import Path
 
@@ -141,18 +140,6 @@ def test_an_unfinished_training_never_takes_the_finished_runs_name(finished: Pat
     assert predict(finished, say=said.append).name == "predictions-greedy-1-checkpoint-6.jsonl"
     assert (finished / "predictions.jsonl").read_bytes() == before
     assert any("checkpoint-6: not the last of the 12 steps" in line for line in said)
-
-
-def test_a_mistake_is_one_line_exit_code_2_and_needs_no_torch(trained_once: Path, command) -> None:
-    words = [str(trained_once), "decoding=speculative"]
-    done = command("scripts/predict.py", *words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
-    imported, said = [], []
-    for line in done.stderr.splitlines():
-        (imported if line.startswith("import time:") else said).append(line)
-    assert (done.returncode, len(said), done.stdout) == (2, 1, "")
-    assert said[0].startswith("error: ")
-    assert imported
-    assert not any(line.rpartition("|")[2].strip() in ("torch", "transformers") for line in imported)
 
 
 def test_it_has_the_run_for_itself_as_long_as_it_decodes(finished: Path, tmp_path: Path, monkeypatch) -> None:

@@ -54,15 +54,6 @@ def test_a_longer_run_from_the_end_of_a_shorter_one(small, without_times, tmp_pa
     assert weights[0] == weights[1]
 
 
-def test_the_evaluation_at_the_end_of_a_shorter_run_is_none_of_a_longer_one_s(small) -> None:
-    shared = ["trainer.schedule=constant", "trainer.eval_steps=4", "trainer.logging_steps=4", "trainer.save_steps=5"]
-    checkpoints = run(small(*shared, "trainer.max_steps=6")).parent / "checkpoints"
-    message = _refused(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-6'}"))
-    assert "trainer.max_steps is 6 there and 8 here (a run of 8 steps never has this state); " in message
-    # The one before its end is a state of both.
-    assert run(small(*shared, "trainer.max_steps=8", f"resume={checkpoints / 'checkpoint-5'}")).is_file()
-
-
 def test_a_checkpoint_of_another_step_than_it_says(finished: Path, small) -> None:
     """Renamed, or with the optimizer of another checkpoint."""
     (finished / "record.json").unlink()

@@ -1,9 +1,6 @@
 """Whole runs, from a config to a record, and what can go wrong on the way."""
 
-import json
-import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ from ntl.config import Config, Diverged, UserError, run_id
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import decode, run
-from ntl.training.checkpoints import METERS, read_json, write_manifest
 from ntl.training.tracking import METRICS, read_metrics
 from ntl.training.trainer import ObjectiveTrainer
 
@@ -88,20 +84,6 @@ def test_a_kill_while_decoding_repeats_no_step_in_the_middle_of_an_epoch_either(
     assert (again.steps, again.examples_seen, again.tokens_seen) == (11, 11 * 16, record.tokens_seen)
     assert again.metrics == record.metrics
     assert again.curves == record.curves
-
-
-def test_the_wall_time_covers_all_processes_of_a_run(finished: Path, small) -> None:
-    """The earlier ones up to the checkpoint."""
-    checkpoints = finished / "checkpoints"
-    at_6, at_12 = (read_json(checkpoints / f"checkpoint-{step}" / METERS)["seconds"] for step in (6, 12))
-    assert 0 < at_6 < at_12 < read_record(finished / "record.json").wall_time_s
-    (finished / "record.json").unlink()
-    shutil.rmtree(checkpoints / "checkpoint-12")
-    path = checkpoints / "checkpoint-6" / METERS
-    path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": 1000.0}))
-    write_manifest(path.parent)
-    began = time.monotonic()
-    assert 1000 < read_record(run(small())).wall_time_s < 1000 + time.monotonic() - began
 
 
 def test_a_named_checkpoint_is_continued_from(trained_once: Path, small, without_times) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from ntl.config import Config, UserError, compose
+from ntl.config import Config, compose
 from ntl.evaluation import read_predictions
 from ntl.results import read_record
 from ntl.training import run
@@ -104,13 +104,6 @@ def test_a_run_answers_through_its_template_and_its_checkpoint_when_asked_to(
     assert "--chat" in hint[0]
 
 
-def test_drafts_end_with_the_turn_too(settings: Callable[..., Config]) -> None:
-    folder = run(settings("objective=mtp", "objective.heads=2", "objective.mask.fraction=0.2")).parent
-    drafted = predict(folder, ["decoding=speculative"], say=[].append)
-    for path in (folder / "predictions.jsonl", drafted):
-        assert {row["prediction"] for row in read_predictions(path)[1]} == {"7"}
-
-
 def test_auto_says_which(settings: Callable[..., Config]) -> None:
     said: list[str] = []
     template = RunParts(settings("dataset.format=auto"), say=said.append).chat
@@ -123,17 +116,3 @@ def test_auto_says_which(settings: Callable[..., Config]) -> None:
     assert [line.split()[1] for line in lines] == ["chat,", "plain,", "plain,"]
     assert "no chat template" in lines[1]
     assert "model=t5_tiny" in lines[2]
-
-
-def test_an_expectation_behind_thoughts_is_one_line(chat_tokenizer, given: Path, tmp_path: Path) -> None:
-    tokenizer = chat_tokenizer(opening="<think>\n</think>\n")
-    AutoModelForCausalLM.from_pretrained(given).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"writes '<think>.*before an answer"):
-        main([str(tmp_path), "--chat", "What is 1+1?", "decoding=expectation", "decoding.max_new_tokens=5"])
-
-
-MISTAKES = {
-    ("--chat",): "--chat: it is for questions",
-    ("--chat", "What?", "dataset.format=plain"): "a question and dataset=",
-}

@@ -17,6 +17,7 @@ from ntl.training.decode import decode_splits, restore
 from ntl.training.parts import RunParts
 from ntl.training.predictor import of_run, predict
 from ntl.training.tracking import METRICS, read_metrics
+from ntl.training.trainer import ObjectiveTrainer
 
 
 @pytest.fixture(scope="session")
@@ -101,7 +102,7 @@ def _by_hand(parts: RunParts, split: str) -> dict[str, float]:
 
 def test_metrics_and_validation_are_those_of_the_stream(text, tmp_path: Path) -> None:
     parts = RunParts(text(), say=lambda line: None)
-    trainer = parts.trainer(tmp_path / "checkpoints")
+    trainer = ObjectiveTrainer(parts, tmp_path / "checkpoints")
     trainer.train()
     expected = {f"test/{name}": value for name, value in _by_hand(parts, "test").items()}
     for size in (1, 5):

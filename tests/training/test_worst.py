@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ntl.data.sets.noisy_numbers import NoisyNumbers
 from ntl.evaluation import read_predictions
-from ntl.launch.publish import wrong_samples
 from ntl.results import read_record
 from ntl.system.errors import UserError
 
@@ -65,13 +63,3 @@ def test_a_published_record_keeps_the_worst(answered: Path) -> None:
     (answered / "predictions.jsonl").unlink()
     publish(words)
     assert path.read_bytes() == content
-
-
-def test_what_cannot_be_published_is_left_out(answered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(NoisyNumbers, "publishable", False)
-        with pytest.raises(UserError, match="the licence of noisy_numbers does not permit"):
-            wrong_samples(answered)
-    (answered / "predictions.jsonl").unlink()
-    with pytest.raises(UserError, match=r"no predictions\.jsonl"):
-        wrong_samples(answered)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -40,13 +39,9 @@ from ntl.system.files import sweep
 from ntl.system.machine import keep_freed_memory, pick_device
 from ntl.tokenizers import load_tokenizer, train_tokenizer
 from ntl.tokenizers.load import KINDS, add_mask_token, cost_of_digits
-from ntl.training.arguments import training_arguments
-from ntl.training.best import KeepBest
 from ntl.training.masking import Masking, maskable
 from ntl.training.objectives.number_heads import scale_targets
 from ntl.training.objectives.terms import terms_of
-from ntl.training.trainer import ObjectiveTrainer
-from ntl.training.weights import whole_state
 
 Say = Callable[[str], None]
 TextRows = Sequence[Mapping[str, str]]
@@ -231,15 +226,6 @@ class RunParts:
         config = self.config.model
         return identity(source(config), gguf_file(config)) if config.pretrained else {}
 
-    def gather_model(self, trainer: ObjectiveTrainer) -> None:
-        """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
-        if trainer.is_fsdp_enabled:
-            state = whole_state(self.model)
-            del self.model
-            model: Any = self.model
-            model.load_state_dict(state)
-            model.to(trainer.args.device)
-
     # ---- training
 
     def objective(self) -> torch.nn.Module:
@@ -300,55 +286,6 @@ class RunParts:
             return NumberVocabulary.from_tokenizer(self.tokenizer, digits_only=config.digits_only, vocab_size=rows)
         except ValueError as error:
             raise UserError(f"tokenizer={config.name}: {error}") from None
-
-    def trainer(
-        self,
-        checkpoints: Path,
-        *,
-        run: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Any] = (),
-        decoded: Callable[[], Mapping[str, float]] | None = None,
-        started: float | None = None,
-    ) -> ObjectiveTrainer:
-        """Build the trainer.
-
-        Args:
-            checkpoints: Folder that checkpoints are written to.
-            run: Description of the run that each checkpoint stores (``ntl.training.resume.describe``).
-            callbacks: Callbacks of the trainer.
-            decoded: Metrics of the decoded validation examples, for each evaluation (``ntl.training.decode``).
-            started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
-        """
-        train, trainer, objective = self.encoded("train"), self.config.trainer, self.objective()
-        if trainer.max_tokens_per_batch and getattr(objective, "router_weight", 0):
-            raise UserError(
-                f"trainer.max_tokens_per_batch={trainer.max_tokens_per_batch} model={self.config.model.name}: the "
-                "router loss of a mixture of experts is that of a whole batch; set it to 0, and for less memory lower "
-                "trainer.batch_size in favour of trainer.accumulation_steps."
-            )
-        self.warn_of_lost_text("train")
-        return ObjectiveTrainer(
-            model=objective,
-            args=training_arguments(self.config, checkpoints, sorted(self.model._no_split_modules or ())),
-            train_dataset=train,
-            eval_dataset=self.encoded("validation").first(trainer.eval_rows),
-            data_collator=self.collator,
-            collate_training=self.collate_training,
-            masking=self.masking(),
-            tokenizer=self.tokenizer,
-            callbacks=list(callbacks),
-            normalization=trainer.normalization,
-            max_tokens=trainer.max_tokens_per_batch,
-            keep_checkpoints=trainer.keep_checkpoints,
-            keep_steps=self.config.keep_steps,
-            best=KeepBest(trainer.best, trainer.early_stopping) if trainer.best and trainer.max_steps else None,
-            decoded=decoded,
-            length_bucketing=trainer.length_bucketing,
-            data_files=self.fingerprint["files"],
-            run=run or {},
-            example_id=lambda index: self.example_id("train", index),
-            started=time.monotonic() if started is None else started,
-        )
 
     def warn_of_lost_text(self, split: str) -> None:
         """Say how many examples of a split the tokenizer or ``trainer.max_input_length`` has taken text from."""

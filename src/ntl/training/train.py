@@ -155,6 +155,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     from ntl.training.parts import RunParts
     from ntl.training.record import build_record, summary
     from ntl.training.tracking import METRICS, SAMPLE_COLUMNS, MetricsFile, mirror, sample
+    from ntl.training.trainer import ObjectiveTrainer
     from ntl.training.weights import load_model
 
     # Read at the start: the checkout, or a folder of weights, may change while the run trains.
@@ -176,7 +177,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
         load_model(parts.model, base)
         say(f"Beginning from the weights of {base}.")
     _check_parts(parts)
-    trainer = parts.trainer(
+    trainer = ObjectiveTrainer(
+        parts,
         folder / CHECKPOINTS,
         run={**describe(config, folder.name), "made_of": made_of, "bf16": bf16},
         callbacks=[stop],
@@ -215,7 +217,7 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     evaluated = [each for each in trainer.state.log_history if "eval_loss" in each and each["step"] == scored]
     validation = evaluated[-1] if evaluated else trainer.evaluate()
     seen = trainer.examples_and_tokens_seen()
-    parts.gather_model(trainer)
+    trainer.gather_model()
     if scored != step:
         load_model(parts.model, checkpoint_at(folder, scored))
     splits = splits_of(parts, config.decoding)
@@ -223,19 +225,8 @@ def _train(config: Config, folder: Path, overrides: Sequence[str], checkpoint: P
     beside = decode_additional(parts, config.beside, folder)
     if is_first:
         scores.metrics.update(beside)
-        record = build_record(
-            parts,
-            trainer,
-            validation,
-            scores,
-            folder=folder,
-            overrides=overrides,
-            values=values,
-            made_of=made_of,
-            git=git,
-            seen=seen,
-            seconds=trainer.wall_time(),
-        )
+        found = {"folder": folder, "overrides": overrides, "values": values, "git": git, "seen": seen}
+        record = build_record(parts, trainer, validation, scores, **found)
         write_record(folder / "record.json", record)
         # predict.py decodes the newest checkpoint, and a longer run resumes from it.
         keep_newest(folder / CHECKPOINTS, config.trainer.keep_checkpoints_after, scored if trainer.best else None)

@@ -18,10 +18,11 @@ from ntl.losses import JointLoss
 from ntl.losses.diagnostics import DIAGNOSTICS, diagnostic_means
 from ntl.losses.sums import FLAT, HEAD, means
 from ntl.system.errors import Diverged, UserError
+from ntl.training.arguments import training_arguments
 from ntl.training.best import KeepBest
 from ntl.training.checkpoints import DATA, KEEP, METERS, RUN, newest_whole, prune, read_json, write_json, write_manifest
-from ntl.training.masking import Masking
 from ntl.training.micro_batches import micro_batches
+from ntl.training.parts import RunParts
 from ntl.training.sampling import INDEX, CollateNumbered, EpochOfSampler, EpochSampler, Numbered, RecentSteps
 from ntl.training.weights import all_finite, load_model, load_sharded, save_model, whole_state
 
@@ -64,22 +65,12 @@ class ObjectiveTrainer(Seq2SeqTrainer):
     is divided by its own counts.
 
     Args:
-        normalization: See above.
-        max_tokens: Most tokens of one forward pass, padding included (``ntl.training.micro_batches``); 0: any number.
-        keep_checkpoints: Number of checkpoints that are kept during training.
-        keep_steps: Steps whose checkpoints are saved and never deleted.
-        best: Keeps the best checkpoint, and may end the training early.
-        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
-        length_bucketing: Whether the examples of a batch have similar lengths.
-        train_dataset, data_collator: The encoded training examples, and what collates them into batches.
-        tokenizer: Saved in each checkpoint. As transformers' ``processing_class`` it would change the model's configs.
-        example_id: Returns the id of the training example at an index, for error messages.
-        masking: Masks input tokens of the training batches.
-        collate_training: Collates training examples, if otherwise than ``data_collator`` does.
-        data_files: The sha256 of each data file, stored in each checkpoint.
+        parts: The parts of the run.
+        checkpoints: Folder that checkpoints are written to.
         run: Description of the run, stored in each checkpoint (``ntl.training.resume.describe``).
-        started: ``time.monotonic()`` at the start of this process' work on the run.
-        args, kwargs: Passed to ``Seq2SeqTrainer``.
+        callbacks: Further callbacks.
+        decoded: Decodes the validation examples and returns their metrics, which each evaluation then has, too.
+        started: ``time.monotonic()`` at the start of this process' work on the run; now, if not given.
     """
 
     # transformers reads this from 5.23 on: compute_loss already accounts for gradient accumulation.
@@ -87,35 +78,34 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def __init__(
         self,
-        *args: Any,
-        normalization: Normalization,
-        max_tokens: int = 0,
-        keep_checkpoints: int,
-        keep_steps: Sequence[int] = (),
-        best: KeepBest | None = None,
+        parts: RunParts,
+        checkpoints: Path,
+        *,
+        run: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Any] = (),
         decoded: Callable[[], Mapping[str, float]] | None = None,
-        length_bucketing: bool = False,
-        masking: Masking | None = None,
-        collate_training: Any = None,
-        train_dataset: Any,
-        data_collator: Any,
-        tokenizer: Any = None,
-        example_id: Callable[[int], str],
-        data_files: Mapping[str, str],
-        run: Mapping[str, Any],
-        started: float,
-        **kwargs: Any,
+        started: float | None = None,
     ) -> None:
-        own_cache = getattr(kwargs["model"].model.config, "use_cache", None)
+        config, objective = parts.config.trainer, parts.objective()
+        if config.max_tokens_per_batch and getattr(objective, "router_weight", 0):
+            raise UserError(
+                f"trainer.max_tokens_per_batch={config.max_tokens_per_batch} model={parts.config.model.name}: the "
+                "router loss of a mixture of experts is that of a whole batch; set it to 0, and for less memory lower "
+                "trainer.batch_size in favour of trainer.accumulation_steps."
+            )
+        parts.warn_of_lost_text("train")
+        own_cache = getattr(parts.model.config, "use_cache", None)
         super().__init__(
-            *args,
-            train_dataset=Numbered(train_dataset),  # pyright: ignore[reportArgumentType]
-            data_collator=CollateNumbered(data_collator, collate_training),
+            model=objective,
+            args=training_arguments(parts.config, checkpoints, sorted(parts.model._no_split_modules or ())),
+            train_dataset=Numbered(parts.encoded("train")),  # pyright: ignore[reportArgumentType]
+            eval_dataset=parts.encoded("validation").first(config.eval_rows),
+            data_collator=CollateNumbered(parts.collator, parts.collate_training),
             compute_metrics=self._evaluation_metrics,
-            **kwargs,
+            callbacks=list(callbacks),
         )
         if own_cache is not None:  # transformers switches it off, in checkpoints as well
-            kwargs["model"].model.config.use_cache = own_cache
+            parts.model.config.use_cache = own_cache
         if not hasattr(Seq2SeqTrainer, "loss_is_scaled_for_ga"):
             # Older versions divide by the accumulation steps unless this is set; the function is never called.
             self.compute_loss_func = evaluation_means
@@ -123,23 +113,22 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             raise UserError("trainer.parallel=fsdp: accelerate cannot shard a model on the CPU; use trainer=ddp there.")
         # It prints every log line; ntl.training.callbacks.ProgressLines prints fewer.
         self.remove_callback(PrinterCallback)
-        self.add_callback(SaveAt(keep_steps))
-        if best:
-            self.add_callback(best)
-        self.normalization, self.max_tokens, self.length_bucketing = normalization, max_tokens, length_bucketing
-        self.keep_checkpoints, self.keep_steps, self.best, self.decoded = keep_checkpoints, keep_steps, best, decoded
-        self.tokenizer, self.example_id, self.data_files, self.run = tokenizer, example_id, data_files, run
-        self.masking = masking
+        self.parts, self.config, self.run, self.decoded = parts, config, run or {}, decoded
+        self.add_callback(SaveAt(parts.config.keep_steps))
+        self.best = KeepBest(config.best, config.early_stopping) if config.best and config.max_steps else None
+        if self.best:
+            self.add_callback(self.best)
+        self.masking = parts.masking()
         self.recent = RecentSteps()
         # Sums between two log lines: the losses of the steps, then the values of `JointLoss.flat`.
         # With masking, the numbers of masked tokens and of all tokens follow.
         self.num_losses = 1 + len(FLAT) + 2 * len(HEAD) * getattr(self.model, "num_heads", 0)
-        self.meters = self._zeros(self.num_losses + (2 if masking else 0))
+        self.meters = self._zeros(self.num_losses + (2 if self.masking else 0))
         self.metered_since = 0
         # `diagnostic_sums` of the step that is logged next; 0 at all other steps.
         self.diagnosed = self._zeros(NUM_DIAGNOSED)
         self.seen = self._zeros(2).long()  # examples and tokens of this rank
-        self.started = started
+        self.started = time.monotonic() if started is None else started
         self.seconds_before = 0.0  # wall time of the earlier processes, up to the checkpoint that was resumed from
 
     def _zeros(self, size: int) -> torch.Tensor:
@@ -149,11 +138,11 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
-        if len(dataset) <= SHUFFLED_IN_MEMORY and not self.length_bucketing:
+        if len(dataset) <= SHUFFLED_IN_MEMORY and not self.config.length_bucketing:
             return super()._get_train_sampler(train_dataset)
         # The batches of all ranks at a step have similar lengths together, so the sampler gets their total size.
         seed, batch_size = self.args.data_seed or 0, self._train_batch_size * self.args.world_size
-        sampler = EpochSampler(dataset, seed=seed, batch_size=batch_size, by_length=self.length_bucketing)
+        sampler = EpochSampler(dataset, seed=seed, batch_size=batch_size, by_length=self.config.length_bucketing)
         self.add_callback(EpochOfSampler(sampler))
         return sampler
 
@@ -174,7 +163,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
                 # Ranks take batches in turn, so that this is the row of one process with larger batches.
                 row = (number * ranks + self.args.process_index) * size
                 self.meters[-2:] += self.masking(batch, step=step, first_row=row, examples=examples)
-        if self.normalization is Normalization.micro_batch:
+        if self.config.normalization is Normalization.micro_batch:
             return batches, None
         # (2,): labelled tokens and number labels of this optimizer step, over all ranks
         counts = torch.stack([self._objective().count(batch["labels"]) for batch in batches]).sum(0)
@@ -190,9 +179,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         self, model: nn.Module, inputs: dict[str, torch.Tensor], num_items_in_batch: Any = None
     ) -> torch.Tensor:
         inputs = self._prepare_inputs(inputs)
-        if self.normalization is Normalization.micro_batch:
+        if self.config.normalization is Normalization.micro_batch:
             num_items_in_batch = self._objective().count(inputs["labels"])
-        parts, losses = micro_batches(inputs, self.max_tokens), []
+        parts, losses = micro_batches(inputs, self.config.max_tokens_per_batch), []
         for number, (_, part) in enumerate(parts, 1):
             # Ranks average their gradients once, however many parts each of them has.
             with self.accelerator.no_sync(model) if number < len(parts) else nullcontext():
@@ -213,7 +202,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if objective.diagnosing and getattr(objective, "diagnosed", None) is not None:
             self.diagnosed += objective.diagnosed
         loss = joint.total
-        if self.normalization is Normalization.micro_batch:
+        if self.config.normalization is Normalization.micro_batch:
             loss = loss / self.current_gradient_accumulation_steps
         elif self.args.world_size > 1:
             # DDP and FSDP average the ranks' gradients; the counts are already those of all ranks.
@@ -241,7 +230,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         places, found = [], []
-        for chosen, part in micro_batches(self._prepare_inputs(inputs), self.max_tokens):
+        for chosen, part in micro_batches(self._prepare_inputs(inputs), self.config.max_tokens_per_batch):
             with torch.no_grad(), self.compute_loss_context_manager():
                 joint: JointLoss = model(**part)
             values = torch.stack([each.double() for each in joint.flat], dim=1)
@@ -288,7 +277,7 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         checkpoint, _ = newest_whole(Path(str(self.args.output_dir)))
         return Diverged(
             f"{what} at step {step or self.state.global_step}; "
-            f"its examples: {', '.join(map(self.example_id, indices)) or 'none'}; "
+            f"its examples: {', '.join(self.parts.example_id('train', index) for index in indices) or 'none'}; "
             f"{f'the last good checkpoint is {checkpoint}' if checkpoint else 'no checkpoint was saved before'}; "
             "a lower trainer.lr or trainer.max_grad_norm may help."
         )
@@ -314,8 +303,8 @@ class ObjectiveTrainer(Seq2SeqTrainer):
         if self.args.should_save:
             folder = Path(output_dir or str(self.args.output_dir))
             save_model(model, folder, state)
-            if self.tokenizer is not None:
-                self.tokenizer.save_pretrained(folder)
+            # Not transformers' processing_class, which changes the model's configs.
+            self.parts.tokenizer.save_pretrained(folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Save a checkpoint; its manifest comes last, and older checkpoints are deleted after that."""
@@ -333,16 +322,25 @@ class ObjectiveTrainer(Seq2SeqTrainer):
             (folder / "pytorch_model_fsdp.bin").unlink(missing_ok=True)
             counted = {"meters": meters, "since": self.metered_since, "seen": seen, "seconds": self.wall_time()}
             write_json(folder / METERS, counted)
-            write_json(folder / DATA, dict(self.data_files))
+            write_json(folder / DATA, self.parts.fingerprint["files"])
             write_json(folder / RUN, dict(self.run))
-            if self.state.global_step in self.keep_steps:
+            if self.state.global_step in self.parts.config.keep_steps:
                 (folder / KEEP).touch()
             write_manifest(folder)
-            prune(folder, keep=self.keep_checkpoints, best=self.best.best.step if self.best else None)
+            prune(folder, keep=self.config.keep_checkpoints, best=self.best.best.step if self.best else None)
 
     def save_as_it_is(self) -> None:
         """Save the checkpoint of step 0, without an optimizer: the model of a run that trains nothing."""
         self._save_checkpoint(self._objective(), None)
+
+    def gather_model(self) -> None:
+        """Replace a model sharded by FSDP with an unsharded one; generation would gather its weights at every token."""
+        if self.is_fsdp_enabled:
+            state = whole_state(self.parts.model)
+            del self.parts.model
+            model: Any = self.parts.model
+            model.load_state_dict(state)
+            model.to(self.args.device)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         folder = Path(resume_from_checkpoint)

@@ -156,20 +156,6 @@ def test_implementations_agree(implementation: str, kind: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_dropout_and_gradient_checkpointing(kind: dict[str, str]) -> None:
-    """The same random numbers, whether heads run one at a time, together, or are computed again."""
-    objective = _objective(_model("gpt2", dropout=0.3), heads=3, **kind)
-    _, once = _gradients(objective, _batch())
-    objective.settings.one_at_a_time = False
-    _, together = _gradients(objective, _batch())
-    _same(once, together)
-    objective.settings.one_at_a_time = True
-    objective.model.gradient_checkpointing_enable({"use_reentrant": False})
-    _, again = _gradients(objective, _batch())
-    _same(again, once)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
 def test_one_batch_is_its_rows_accumulated(kind: dict[str, str]) -> None:
     objective, batch = _objective(_model("llama"), heads=3, **kind), _batch()
     counts = objective.count(batch["labels"])

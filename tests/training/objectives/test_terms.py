@@ -50,11 +50,3 @@ def test_options_reach_their_function() -> None:
     both = _terms("loss=gce_ntl_was", "loss.base.options.sigma=2.5")
     for function, loss in ((both.base, losses.gaussian_cross_entropy), (both.number, losses.ntl_was_cdf)):
         assert _value(function) == float(loss(LOGITS, LABELS, VOCAB, reduction="sum", sigma=2.5))
-
-
-def test_was_by_hand() -> None:
-    """Logits 0 on 0 and 5, minus infinity on 1 and 2: both values have probability 1/2, and the label is 1."""
-    logits = torch.full((1, 8), -math.inf)
-    logits[0, [3, 4, 7]] = 0.0
-    loss = _terms("loss=ntl_was").number
-    assert float(loss(logits, torch.tensor([5]), VOCAB, reduction="sum")) == pytest.approx(0.5 * 1 + 0.5 * 4)
