@@ -1,4 +1,4 @@
-"""The banner, signals, progress lines and probes of a training."""
+"""The arguments of the Trainer, and the banner, signals, progress lines and probes of a training."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -10,8 +10,10 @@ import pytest
 import torch
 from transformers import TrainerControl
 
+from ntl.config import UserError, compose
 from ntl.decoding.batches import Answer
 from ntl.training import callbacks
+from ntl.training.arguments import training_arguments
 from ntl.training.callbacks import Probe, StopOnSignal, banner
 from ntl.training.tracking import METRICS
 from ntl.training.trainer import ObjectiveTrainer
@@ -120,3 +122,34 @@ def test_the_banner_by_hand(parts, tmp_path: Path) -> None:
     assert steps == f"  steps   12, each of 24 rows, about {tokens:,.0f} tokens"
     assert folder == f"  folder  {tmp_path / 'the-run'}"
     assert banner(made, trainer, tmp_path, step=8)[4].startswith("  steps   8 of 12 done, each of 24 rows")
+
+
+CPU = ["device=cpu", "dataset=noisy_numbers"]
+
+
+def _arguments(*overrides: str, folder: Path = Path("runs/x/checkpoints")):
+    return training_arguments(compose([*CPU, *overrides]), folder)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name", "options"),
+    [
+        ("plateau", "reduce_lr_on_plateau", {"factor": 0.25, "patience": 3}),
+        ("linear", "linear", {}),
+        ("cosine", "cosine", {}),
+        ("constant", "constant_with_warmup", {}),
+    ],
+)
+def test_schedules(schedule: str, name: str, options: dict[str, float]) -> None:
+    plateau = ["trainer.factor=0.25", "trainer.patience=3", "trainer.eval_steps=10"]
+    arguments = _arguments(f"trainer.schedule={schedule}", *plateau)
+    assert arguments.lr_scheduler_type == name
+    assert arguments.lr_scheduler_kwargs == options
+    # The plateau watches this, and lower is better.
+    assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("eval_ce", False)
+
+
+def test_probes_need_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="probe_steps: works on one device"):
+        _arguments("probe_steps=5")

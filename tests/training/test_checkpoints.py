@@ -1,6 +1,11 @@
-"""Complete checkpoints, which of them are kept, and the weights in them."""
+"""Complete checkpoints, which of them are kept, the weights in them, and crafted files in place of theirs."""
 
+import io
 import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +13,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GraniteMoeConfig, GraniteMoeForCausalLM
 
-from ntl.config import UserError
+from ntl.config import UserError, compose
 from ntl.config.model import LoraConfig
+from ntl.evaluation import score_predictions
 from ntl.models.lora import add_lora, trained_state
+from ntl.training import run
 from ntl.training.checkpoints import (
     DATA,
     KEEP,
@@ -23,6 +30,7 @@ from ntl.training.checkpoints import (
     write_json,
     write_manifest,
 )
+from ntl.training.predictor import predict
 from ntl.training.weights import load_model, load_sharded, save_model
 
 
@@ -123,3 +131,70 @@ def test_adapters(tmp_path: Path) -> None:
     ids = torch.tensor([[1, 2, 3]])
     plain = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(plain(ids).logits, models[0].eval()(ids).logits, rtol=1e-4, atol=1e-5)
+
+
+class _Evil:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.fixture
+def crafted(tmp_path: Path) -> Iterator[bytes]:
+    """A file of torch that would make a folder if it were unpickled."""
+    executed, buffer = tmp_path / "executed", io.BytesIO()
+    torch.save(_Evil(executed), buffer)
+    torch.load(io.BytesIO(buffer.getvalue()), weights_only=False)
+    executed.rmdir()
+    yield buffer.getvalue()
+    assert not executed.exists()
+
+
+RESUMED = ["data.json", "meters.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "run.json", "scaler.pt"]
+RESUMED += ["scheduler.pt", "trainer_state.json"]
+UNREAD = ["config.json", "pytorch_model.bin", "adapter_model.bin", "training_args.bin", "pytorch_model_fsdp.bin"]
+
+
+@pytest.mark.parametrize("names", [[name] for name in RESUMED] + [UNREAD], ids=[*RESUMED, "unread"])
+def test_a_resume_executes_nothing(names: list[str], crafted: bytes, finished: Path, small) -> None:
+    (finished / "record.json").unlink()
+    shutil.rmtree(finished / "checkpoints" / "checkpoint-12")
+    unfinished = finished / "checkpoints" / "checkpoint-6"
+    for name in names:
+        (unfinished / name).write_bytes(crafted)
+    write_manifest(unfinished)
+    with suppress(Exception):  # whatever the libraries make of it
+        run(small())
+    assert (finished / "record.json").is_file() == (names == UNREAD)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("checkpoints/checkpoint-12/model.safetensors", "checkpoints/checkpoint-12/config.json"),
+        *("tokenizer/tokenizer.json", "config.yaml", "predictions.jsonl", "record.json"),
+    ],
+)
+def test_a_run_folder_executes_nothing(name: str, crafted: bytes, finished: Path, small) -> None:
+    path = finished / name
+    path.write_bytes(crafted)
+    if "checkpoint-12" in name:
+        write_manifest(path.parent)
+    actions = {"predictions.jsonl": lambda: score_predictions(path), "record.json": lambda: run(small())}
+    with pytest.raises(UserError):
+        actions.get(name, lambda: predict(finished, say=[].append))()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_folder_of_pretrained_weights_executes_nothing(
+    name: str, crafted: bytes, finished: Path, settings, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(finished / "checkpoints" / "checkpoint-12", tmp_path / "pretrained"))
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(crafted)
+    others = [word for word in settings() if not word.startswith("model.")]
+    places = ["model=hf", f"model.path={folder}", f"output_dir={tmp_path / 'other'}"]
+    with pytest.raises(UserError, match=str(folder)):
+        run(compose([*others, *places]))

@@ -53,34 +53,31 @@ ROWS_LOOKED_AT = 64
 
 
 class Collator(Protocol):
-    """Collates examples into batches, built as ``objective.collator(model.config, tokenizer)``."""
+    """Collates encoded examples into a padded batch; built as ``objective.collator(model.config, tokenizer)``.
 
-    def __call__(self, examples: Sequence[Example]) -> Batch:
-        """Collate examples of ``ntl.data.encode``, token ids of question and answer, into a padded batch."""
-        ...
+    ``prompts`` collates the questions alone, for generation; ``longest_input`` is the number of positions of a split's
+    longest example, from ``EncodedDataset.about``.
+    """
 
-    def prompts(self, examples: Sequence[Example]) -> Batch:
-        """Collate the questions alone, as prompts for generation."""
-        ...
+    def __call__(self, examples: Sequence[Example]) -> Batch: ...
 
-    def longest_input(self, about: Mapping[str, int]) -> int:
-        """Return the number of positions of a split's longest example, from ``EncodedDataset.about``."""
-        ...
+    def prompts(self, examples: Sequence[Example]) -> Batch: ...
+
+    def longest_input(self, about: Mapping[str, int]) -> int: ...
 
 
 class Objective(Protocol):
     """A module around the model that computes the loss, built as ``objective(config, model=, terms=, number_vocab=)``.
 
     ``forward(**batch)`` returns sums, counts, and their total, which has the graph. They are scalars in training and
-    one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step.
+    one value per example (B,) in evaluation. In training, ``counts`` (2,) passes the denominators of the whole step,
+    sums over its batches of ``count(labels)``: how many labels the base term and the number term count.
     An objective that predicts tokens may keep ``diagnosed``, as `NextToken` does; it is then logged.
     """
 
     def __call__(self, **batch: torch.Tensor) -> JointLoss: ...
 
-    def count(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return how many labels the base term and the number term count, (2,)."""
-        ...
+    def count(self, labels: torch.Tensor) -> torch.Tensor: ...
 
 
 class RunParts:

@@ -353,8 +353,9 @@ class ObjectiveTrainer(Seq2SeqTrainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint and self.optimizer:
-            taken = {int(state["step"]) for state in self.optimizer.state.values() if "step" in state}
+        optimizer: Any = self.optimizer
+        if checkpoint and optimizer:
+            taken = {int(state["step"]) for state in optimizer.state.values() if "step" in state}
             if taken and max(taken) != self.state.global_step:
                 raise UserError(
                     f"{checkpoint}: its optimizer has taken {max(taken)} steps, and its state is that of step "
