@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ntl.training.parts import RunParts
 
 METRICS = "metrics.jsonl"
-SECONDS_TO_FINISH = 15.0  # how long the end of a run waits for W&B
+# How long the beginning and the end of a run wait for W&B.
+SECONDS_TO_BEGIN, SECONDS_TO_FINISH = 30.0, 15.0
 # The columns of a sample of predictions, and how many it has.
 SAMPLE_COLUMNS, SAMPLE_ROWS = ("question", "target", "answer", "error"), 100
 Rows = Sequence[Sequence[Any]]
@@ -147,7 +148,7 @@ class WandbMirror(NoMirror):
             # An earlier run of this process that failed must not receive the metrics of this one.
             reinit="finish_previous",
             # Also bounds the wait at the exit of the process, where the client uploads what is left.
-            settings={"finish_timeout": SECONDS_TO_FINISH, "init_timeout": SECONDS_TO_FINISH},
+            settings={"finish_timeout": SECONDS_TO_FINISH, "init_timeout": SECONDS_TO_BEGIN},
         )
 
     def _log(self, values: Mapping[str, Any], step: float) -> None:
